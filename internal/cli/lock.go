@@ -26,10 +26,13 @@ type locks struct {
 	shell  *Shell
 	find   func(context.Context) ([]source, error)
 	worker int
+
+	environ []string
 }
 
 func (l *locks) verb() *cobra.Command {
-	c := group("lock", "show holders and waiters of locks, and force a release", l.ls(), l.show(), l.release(), l.heal())
+	c := group("lock", "run commands under locks, show holders and waiters, and force a release", l.ls(), l.show(), l.release(), l.heal())
+	c.AddCommand(l.scripted()...)
 	workerFlag(c, &l.worker)
 	return c
 }

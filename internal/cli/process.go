@@ -21,7 +21,9 @@ func (l *line) lockVerb() *cobra.Command {
 }
 
 // locks returns the verbs for the locks of this program's running processes.
-func (l *line) locks() *locks { return &locks{shell: l.shell, find: l.processes} }
+func (l *line) locks() *locks {
+	return &locks{shell: l.shell, find: l.processes, environ: l.process.Environ}
+}
 
 // processes returns the running processes of this program.
 func (l *line) processes(ctx context.Context) ([]source, error) {

@@ -68,7 +68,7 @@ func (t *target) close() {
 }
 
 func (t *target) lockVerb(s *Shell) *cobra.Command {
-	c := (&locks{shell: s, find: t.open}).verb()
+	c := (&locks{shell: s, find: t.open, environ: t.process.Environ}).verb()
 	c.Long = "It calls the processes of this user on this machine, or with --url a Redis. The binary of an application\n" +
 		"has the same verbs for its own processes."
 	all := c.PersistentFlags()

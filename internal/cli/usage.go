@@ -41,7 +41,9 @@ func group(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: name, Short: short, Args: noVerb, RunE: func(c *cobra.Command, _ []string) error {
 		var names []string
 		for _, sub := range c.Commands() {
-			names = append(names, sub.Name())
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
 		}
 		return usage(c, "cli.no_verb", fmt.Sprintf("%s needs a verb: %s.", c.CommandPath(), strings.Join(names, ", ")))
 	}}

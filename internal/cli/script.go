@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/shell"
+)
+
+// scripted returns the verbs of package shell, for scripts.
+func (l *locks) scripted() (verbs []*cobra.Command) {
+	for _, v := range shell.Verbs() {
+		c := &cobra.Command{
+			Use: strings.TrimSpace(v.Name + " " + v.Args), Short: v.Short, Long: v.Long, Hidden: v.Hidden,
+			Annotations:           map[string]string{statuses: v.Statuses},
+			DisableFlagsInUseLine: true,
+			RunE: func(c *cobra.Command, args []string) error {
+				return scriptError(c, v.Run(l.scriptProcess(c), args, c.ArgsLenAtDash()))
+			},
+		}
+		if v.Flags != nil {
+			v.Flags(c.Flags())
+		}
+		verbs = append(verbs, c)
+	}
+	return verbs
+}
+
+func (l *locks) scriptProcess(c *cobra.Command) shell.Process {
+	path := strings.Fields(c.Parent().CommandPath())
+	return shell.Process{
+		Name: l.shell.Name, Verbs: path[1:], Environ: l.environ,
+		Stdout: l.shell.Stdout, Stderr: l.shell.Stderr, JSON: l.shell.JSON,
+	}
+}
+
+// scriptError converts the error of a verb of package shell.
+func scriptError(c *cobra.Command, err error) error {
+	if status, ok := errors.AsType[shell.Status](err); ok {
+		return exit(status)
+	}
+	e, ok := errors.AsType[*shell.Error](err)
+	if !ok {
+		return err
+	}
+	f := &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
+	if e.Exit == failure.ExitUsage {
+		f.Actions = append(f.Actions, "show the help: "+c.CommandPath()+" --help")
+	}
+	return f
+}

@@ -1,0 +1,163 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Backend names where the locks are: a Redis, or the hub at a socket.
+type Backend struct {
+	URL, URLEnv, Socket         string
+	Engine, Template, Namespace string
+}
+
+// Flags adds the flags that select the backend.
+func (b *Backend) Flags(f *pflag.FlagSet) {
+	f.StringVar(&b.URL, "url", "", "keep the lock in the Redis at `URL`, such as redis://localhost:6379/0")
+	f.StringVar(&b.URLEnv, "url-env", "", "keep it in the Redis at the URL in the variable `VAR`, for a URL with a password")
+	f.StringVar(&b.Socket, "socket", "", "share it with the processes at the socket `PATH`; auto, the default, is this user's own")
+	f.StringVar(&b.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
+	f.StringVar(&b.Template, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
+	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the lock")
+}
+
+// resolve checks the flags and finds what they leave out.
+func (b *Backend) resolve(environ []string) error {
+	wrong := func(text string, actions ...string) error { return usage("cli.wrong_flag", text, actions...) }
+	switch {
+	case b.URL != "" && b.URLEnv != "":
+		return wrong("--url and --url-env exclude each other.")
+	case b.Socket != "" && b.URL+b.URLEnv != "":
+		return wrong("--socket and --url exclude each other.")
+	case len(mask.Credentials(b.URL)) > 0:
+		return wrong("All users of this machine can read a password on a command line.",
+			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
+	}
+	if b.URLEnv != "" {
+		for _, kv := range environ {
+			if v, ok := strings.CutPrefix(kv, b.URLEnv+"="); ok {
+				b.URL = v
+			}
+		}
+		if b.URL == "" {
+			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", b.URLEnv))
+		}
+	}
+	if b.URL != "" {
+		return nil
+	}
+	if b.Engine+b.Template != "" {
+		return wrong("--engine and --template need --url.")
+	}
+	if b.Socket == "" || b.Socket == "auto" {
+		if b.Socket = cluster.AutoSocket(); b.Socket == "" {
+			return wrong("This system has no socket that processes share.", "keep the lock in a Redis: --url redis://HOST:6379/0")
+		}
+		return nil
+	}
+	path, err := filepath.Abs(b.Socket)
+	if err != nil {
+		return wrong(fmt.Sprintf("--socket %s: %v.", b.Socket, err))
+	}
+	b.Socket = path
+	return nil
+}
+
+// String returns the backend for people, without credentials.
+func (b *Backend) String() string {
+	if b.URL != "" {
+		return mask.URL(b.URL)
+	}
+	return b.Socket
+}
+
+// closeTime bounds the end of a connection.
+const closeTime = 2 * time.Second
+
+// connection is an open backend.
+type connection struct {
+	*lock.Locker
+	node *cluster.Node // nil with a Redis
+}
+
+// open connects to the backend. pid is the process that holders see.
+func (b *Backend) open(ctx context.Context, p Process, pid int) (*connection, error) {
+	c := &connection{}
+	d, err := c.dial(ctx, b, p)
+	if err != nil {
+		return nil, err
+	}
+	if c.Locker, err = lock.New(d, lock.Config{Identify: func(_ context.Context, h *lock.Holder) { h.App, h.PID = p.Name, pid }}); err != nil {
+		return nil, errors.Join(err, d.Close(ctx), c.leave(ctx))
+	}
+	return c, nil
+}
+
+func (c *connection) dial(ctx context.Context, b *Backend, p Process) (driver.Driver, error) {
+	if b.URL != "" {
+		return redis.OpenLock(ctx, redis.Config{URL: b.URL, Engine: b.Engine, Key: b.Template, Namespace: b.Namespace})
+	}
+	var err error
+	c.node, err = cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }})
+	if err != nil {
+		return nil, err
+	}
+	return c.node.Locks(b.Namespace), nil
+}
+
+func (c *connection) leave(ctx context.Context) error {
+	if c.node == nil {
+		return nil
+	}
+	return c.node.Close(ctx)
+}
+
+// close ends the connection. A lease that is left ends at its TTL.
+func (c *connection) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = errors.Join(c.Close(ctx), c.leave(ctx)) // the command is over: nothing depends on it
+}
+
+// explain converts an error of the lock to the error of a verb.
+func explain(b *Backend, err error) *Error {
+	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks at %s: %v.", b, err)}
+	if coded, ok := errors.AsType[interface {
+		error
+		Code() string
+	}](err); ok {
+		e.Code = coded.Code()
+	}
+	switch {
+	case errors.Is(err, lock.ErrNotAcquired):
+		e.Exit, e.Text = ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
+	case errors.Is(err, lock.ErrLost):
+		e.Exit, e.Text = ExitLost, fmt.Sprintf("The lease was lost: %v.", err)
+	case errors.Is(err, lock.ErrInvalid), errors.Is(err, lock.ErrUnsupported), errors.Is(err, lock.ErrPoolSize):
+		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible at %s: %v.", b, err)
+	}
+	e.Text = mask.Text(e.Text)
+	return e
+}
+
+// program returns the path of this program, to start it again.
+func program() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,116 @@
+package shell
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// order is a lease to acquire, as the front gives it to the holder.
+type order struct {
+	Backend
+	Key   string
+	Slots int // 0 for a plain key
+	Wait  time.Duration
+	TTL   time.Duration
+	Grace time.Duration
+	Label string
+	FIFO  bool
+	Front int // the process that the holder works for
+}
+
+func (o *order) flags(f *pflag.FlagSet) {
+	f.IntVar(&o.Slots, "slots", 0, "let `N` commands of KEY run at once; each has a slot number")
+	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the lock; 0 does not wait")
+	f.DurationVar(&o.TTL, "ttl", 30*time.Second, "others wait `TIME` if this machine dies")
+	f.StringVar(&o.Label, "label", "", "`TEXT` that others see about the holder (default: the command)")
+	f.BoolVar(&o.FIFO, "fifo", false, "serve waiters strictly first come, first served")
+	o.Backend.Flags(f)
+}
+
+// check returns a usage error for values that cannot be.
+func (o *order) check(environ []string) error {
+	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
+	switch {
+	case o.Slots < 0 || o.Slots > lock.MaxSlots:
+		return wrong("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
+	case o.Wait < 0:
+		return wrong("--wait %v is negative.", o.Wait)
+	case o.Grace < 0:
+		return wrong("--grace %v is negative.", o.Grace)
+	case o.TTL < 2*o.Grace+time.Second: // X4
+		return wrong("--ttl %v is too short for --grace %v; it must be at least %v.", o.TTL, o.Grace, 2*o.Grace+time.Second)
+	case o.TTL > lock.MaxTTL:
+		return wrong("--ttl %v is too long; it must be at most %v.", o.TTL, lock.MaxTTL)
+	case len(o.Label) > lock.MaxLabel:
+		return wrong("--label has %d bytes; it may have %d.", len(o.Label), lock.MaxLabel)
+	}
+	return o.Backend.resolve(environ)
+}
+
+// options returns the options of the call to the lock.
+func (o *order) options() []lock.Option {
+	all := []lock.Option{lock.Wait(o.Wait), lock.TTL(o.TTL), lock.Label(o.Label)}
+	if o.FIFO {
+		all = append(all, lock.FIFO())
+	}
+	return all
+}
+
+// word is what the front tells the holder. One field is set.
+type word struct {
+	Start bool `json:",omitempty"` // it wants to start the command
+	Group int  `json:",omitempty"` // the process group of the command, and its first process
+	Done  bool `json:",omitempty"` // the command has ended
+}
+
+// The reports of the holder.
+const (
+	granted  = "granted"  // with Fence, Slot and Token
+	going    = "go"       // the command may start
+	stopping = "stopping" // the command was told to end, with Text
+	over     = "over"     // the lease is released or lost; with Err if the front must report that
+)
+
+// report is what the holder tells the front.
+type report struct {
+	What  string
+	Fence uint64 `json:",omitempty"`
+	Slot  int    `json:",omitempty"`
+	Token string `json:",omitempty"`
+	Text  string `json:",omitempty"`
+	Err   *Error `json:",omitempty"`
+}
+
+func execVerb() Verb {
+	var o order
+	return Verb{
+		Name: "exec", Args: "KEY -- CMD [ARG...]", Short: "run a command under a lock",
+		Long: "It waits for the lock KEY, runs CMD once, and gives the lock back when CMD has ended. CMD has the lock in its\n" +
+			"environment: MEGA_RUN_KEY, MEGA_RUN_FENCE, MEGA_RUN_SLOT and MEGA_RUN_TOKEN.\n\n" +
+			"CMD runs in a process group of its own. Signals and the terminal go to this group. If the lock cannot be\n" +
+			"renewed, the group gets SIGTERM --grace before the end of the lease, and SIGKILL at its end: it is dead before\n" +
+			"another command can have the lock. If this process is killed, the group is killed, too. Processes that leave\n" +
+			"the group are not covered, and nothing is if its helper process is killed together with this one.\n\n" +
+			"Without --url, the lock is shared by the processes of this user on this machine. No server is needed.",
+		Statuses: execStatuses,
+		Flags: func(f *pflag.FlagSet) {
+			o.flags(f)
+			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
+		},
+		Run: func(p Process, args []string, dash int) error {
+			key, command, err := keyAndCommand(args, dash)
+			if err != nil {
+				return err
+			}
+			o.Key = key
+			if err := o.check(p.Environ); err != nil {
+				return err
+			}
+			return runExec(p, o, command)
+		},
+	}
+}

@@ -1,0 +1,198 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestCommandHasTheLeaseInItsEnvironment(t *testing.T) { // X1
+	p := newPlace(t)
+	t.Setenv("MEGA_RUN_KEY", "outer")
+	out, status := p.start("exec k --slots 3 --", "sh", "-c", "echo $MEGA_RUN_KEY:$MEGA_RUN_SLOT:${#MEGA_RUN_TOKEN}:$MEGA_RUN_FENCE; ps -o pgid= -p $$ | tr -d ' '; echo $$").rest()
+	lines := strings.Fields(out)
+	if status != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "k:0:") || strings.HasSuffix(lines[0], ":") || strings.Contains(lines[0], ":0:0:") {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	if lines[1] != lines[2] {
+		t.Errorf("process %s is in the group %s, want its own", lines[2], lines[1])
+	}
+}
+
+func TestExitStatusIsTheCommands(t *testing.T) { // X2
+	p := newPlace(t)
+	for _, x := range []struct {
+		args   string
+		cmd    []string
+		status int
+		says   string
+	}{
+		{"exec k --", []string{"sh", "-c", "exit 3"}, 3, ""},
+		{"exec k --", []string{"sh", "-c", "kill -KILL $$"}, 137, ""},
+		{"exec k -- no-such-command", nil, ExitNotFound, "no-such-command does not exist"},
+		{"exec k -- /", nil, ExitNotRunnable, "Cannot run /"},
+		{"exec k", nil, ExitUsage, `"--" in front of the command`},
+		{"exec -- true", nil, ExitUsage, "KEY is missing"},
+		{"exec a b -- true", nil, ExitUsage, `"b"`},
+		{"exec k --", nil, ExitUsage, "command"},
+		{"exec k --ttl 10s -- true", nil, ExitUsage, "--ttl 10s is too short for --grace 5s; it must be at least 11s"},
+		{"exec k --slots -1 -- true", nil, ExitUsage, "--slots -1"},
+		{"exec k --nothing -- true", nil, ExitUsage, "--nothing"},
+		{"exec k --url redis://a:b@localhost -- true", nil, ExitUsage, "--url-env"},
+		{"exec k --url redis://localhost --socket auto -- true", nil, ExitUsage, "exclude"},
+		{"exec k --engine queue -- true", nil, ExitUsage, "need --url"},
+		{"exec k --url http://localhost -- true", nil, ExitUsage, "http"},
+		{"exec k --url redis://127.0.0.1:1/0 -- true", nil, ExitUnavailable, "127.0.0.1:1"},
+		{"nothing", nil, ExitUsage, "nothing"},
+	} {
+		out, status := p.start(x.args, x.cmd...).rest()
+		if status != x.status || !strings.Contains(out, x.says) {
+			t.Errorf("%s %q: exit status %d, want %d: %s", x.args, x.cmd, status, x.status, out)
+		}
+	}
+}
+
+func TestBusyLockIsNotAcquired(t *testing.T) { // X2
+	p := newPlace(t)
+	first := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
+	first.runs()
+	out, status := p.start("exec k --wait 0 -- true").rest()
+	if status != ExitNotAcquired || !strings.Contains(out, "held by") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	next := p.start("exec k --wait 1h --", "echo", "next")
+	l := p.locks()
+	p.waiters(l, 1)
+	if err := redistest.Signal(first.PID(), syscall.SIGINT); err != nil { // X3: to the group
+		t.Fatal(err)
+	}
+	if out, status := first.rest(); status != 130 || !strings.Contains(out, "signal interrupt") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if out, status := next.rest(); status != 0 || out != "next\n" {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	p.unused(l, "k")
+}
+
+// waiters waits until n scripts wait for the key k.
+func (p *place) waiters(l *lock.Locker, n int) {
+	p.t.Helper()
+	p.until(itoa(n)+" wait", func() bool {
+		s, err := l.Inspect(p.t.Context(), "k")
+		return err == nil && len(s.Waiters) == n
+	})
+}
+
+func TestSignalWhileWaitingLeavesNothing(t *testing.T) { // X8
+	p := newPlace(t)
+	p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h").runs()
+	l := p.locks()
+	waits := p.start("exec k --wait 1h -- true")
+	p.waiters(l, 1)
+	if err := redistest.Signal(waits.PID(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := waits.rest(); status != 130 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	p.waiters(l, 0)
+}
+
+func TestCommandDiesWithTheFront(t *testing.T) { // X5
+	p := newPlace(t)
+	s := p.start("exec k --", "sh", "-c", os.Args[0]+" work "+p.dir+" 1h; true")
+	pid := s.runs()
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("the child of the shell is dead", func() bool { return !lives(pid) })
+	p.unused(p.locks(), "k")
+}
+
+// lives reports whether the group of a process has a member that is no zombie.
+func lives(pid int) bool {
+	group, err := syscall.Getpgid(pid)
+	return err == nil && alive(group)
+}
+
+func TestForcedReleaseEndsTheCommand(t *testing.T) { // X2
+	p := newPlace(t)
+	s := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
+	s.runs()
+	if n, err := p.locks().ForceRelease(t.Context(), "k", "for a test"); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if out, status := s.rest(); status != ExitLost || !strings.Contains(out, "for a test") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}
+
+// A stopped front delays others by its TTL while it waits, and not at all once
+// its command has ended.
+func TestStoppedFrontDelaysNobodyForLong(t *testing.T) { // X7
+	p := newPlace(t)
+	holds := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
+	pid := holds.runs()
+	stopped := p.start("exec k --wait 1h --ttl 2s --grace 100ms -- echo never")
+	l := p.locks()
+	p.waiters(l, 1)
+	for _, s := range []*script{stopped, holds} {
+		if err := s.Pause(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := redistest.Signal(pid, syscall.SIGINT); err != nil { // the command, whose front is stopped
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(t.Context(), "k", lock.Wait(longTime))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*script{stopped, holds} {
+		if err := s.Continue(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, status := stopped.rest(); status != ExitLost || strings.Contains(out, "never\n") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if out, status := holds.rest(); status != 130 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of many scripts that start at once, none is the hub, and all share one.
+func TestManyScriptsStartOneKeeper(t *testing.T) { // X7
+	p := newPlace(t)
+	all := make([]*script, scaled(12))
+	for i := range all {
+		all[i] = p.start("exec k --wait 1h -- "+os.Args[0]+" work", p.dir, "1ms")
+	}
+	for _, s := range all {
+		if out, status := s.rest(); status != 0 {
+			t.Errorf("exit status %d: %s", status, out)
+		}
+	}
+	p.whole()
+}
+
+// The keeper closes what it inherits: a script's output ends with the script.
+func TestKeeperDoesNotHoldTheOutput(t *testing.T) { // X7
+	p := newPlace(t)
+	start := time.Now()
+	out, status := p.start("exec k -- echo done").rest() // to the end of the pipe
+	if status != 0 || out != "done\n" || time.Since(start) > idleTime {
+		t.Errorf("exit status %d after %v: %s", status, time.Since(start), out)
+	}
+}

@@ -1,0 +1,401 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// front is the process that the script has started.
+type front struct {
+	p       Process
+	order   order
+	path    string // of the command
+	command []string
+
+	holder  *os.Process
+	words   *json.Encoder
+	ear     *os.File    // the holder's end of words; its close is the end of the front
+	reports chan report // closed when the holder has ended
+
+	signals  chan os.Signal
+	terminal *terminal // nil without one
+
+	group   int    // of the command
+	asked   bool   // the front was told to stop, and has told the group
+	over    bool   // the lease is released, and the holder ends
+	stopped string // why the lease was lost; "" if it was not
+}
+
+// holderTime bounds the wait for a holder that has to end.
+const holderTime = 5 * time.Second
+
+// runExec runs the command under a lease. The error is a Status if the command
+// has run.
+func runExec(p Process, o order, command []string) error {
+	// The command dies with the thread that has started it, see start.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	path, err := exec.LookPath(command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return cannotRun(command[0], err)
+	}
+	o.Front = os.Getpid()
+	if o.Label == "" {
+		o.Label = filepath.Base(command[0])
+		o.Label = o.Label[:min(len(o.Label), 64)]
+	}
+	f := &front{p: p, order: o, path: path, command: command, signals: make(chan os.Signal, 16)}
+	f.listen()
+	defer signal.Stop(f.signals)
+	if err := f.startHolder(); err != nil {
+		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
+	}
+	defer f.leave()
+	g, err := f.await(granted)
+	if err == nil {
+		err = f.words.Encode(word{Start: true})
+	}
+	if err == nil {
+		_, err = f.await(going)
+	}
+	if err != nil {
+		return err
+	}
+	return f.run(g)
+}
+
+// cannotRun returns the error for a command that cannot be started.
+func cannotRun(name string, err error) error {
+	e := &Error{Code: "cli.invalid_argument", Exit: ExitNotRunnable, Text: fmt.Sprintf("Cannot run %s: %v.", name, err)}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		e.Exit, e.Text = ExitNotFound, fmt.Sprintf("The command %s does not exist.", name)
+	}
+	return e
+}
+
+// listen receives the signals that belong to the command (X3). A signal that is
+// ignored stays so, for the command too.
+func (f *front) listen() {
+	for _, s := range []os.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGCONT,
+	} {
+		if !signal.Ignored(s) {
+			signal.Notify(f.signals, s)
+		}
+	}
+}
+
+// startHolder starts the holder, in a session of its own (X4).
+func (f *front) startHolder() error {
+	ear, words, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	reports, mouth, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, ear.Close(), words.Close())
+	}
+	cmd, err := f.p.again("holder")
+	if err == nil {
+		cmd.Stdin, cmd.Stdout = ear, mouth
+		err = cmd.Start()
+	}
+	err = errors.Join(err, ear.Close(), mouth.Close())
+	if err == nil {
+		f.holder, f.ear, f.words = cmd.Process, words, json.NewEncoder(words)
+		err = f.words.Encode(f.order)
+	}
+	if err != nil {
+		return errors.Join(err, words.Close(), reports.Close())
+	}
+	f.reports = make(chan report, 4)
+	go func() {
+		defer close(f.reports)
+		d := json.NewDecoder(reports)
+		for {
+			var r report
+			if d.Decode(&r) != nil {
+				return
+			}
+			f.reports <- r
+		}
+	}()
+	return nil
+}
+
+// again returns a command that starts this program with a hidden verb, in a
+// session of its own.
+func (p *Process) again(verb ...string) (*exec.Cmd, error) {
+	path, err := program()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path)
+	cmd.Args = append(append([]string{p.Name}, p.Verbs...), verb...)
+	cmd.Env = p.Environ
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, nil
+}
+
+// await waits for a report of the holder before the command runs. A signal ends
+// the wait, and leaves nothing in the queue (X8).
+func (f *front) await(what string) (report, error) {
+	for {
+		select {
+		case r, ok := <-f.reports:
+			switch {
+			case !ok:
+				return r, &Error{Code: "cli.failed", Exit: ExitLost, Text: "The holder of the lease has ended."}
+			case r.Err != nil:
+				return r, r.Err
+			case r.What == what:
+				return r, nil
+			}
+		case s := <-f.signals:
+			switch s {
+			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+				return report{}, Status(128 + int(s.(syscall.Signal)))
+			}
+		}
+	}
+}
+
+// leave waits until the holder has given back what it has.
+func (f *front) leave() {
+	_ = f.ear.Close()
+	bound := time.After(holderTime)
+	for {
+		select {
+		case _, ok := <-f.reports:
+			if !ok {
+				return
+			}
+		case <-bound:
+			return
+		}
+	}
+}
+
+// environ returns the environment of the command (X1).
+func (f *front) environ(g report) []string {
+	var env []string
+	for _, kv := range f.p.Environ {
+		if !strings.HasPrefix(kv, "MEGA_RUN_") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, runEnviron(f.order.Key, g.Fence, g.Slot, g.Token)...)
+}
+
+// runEnviron describes a lease to a command.
+func runEnviron(key string, fence uint64, slot int, token string) []string {
+	return []string{
+		"MEGA_RUN_KEY=" + key, "MEGA_RUN_FENCE=" + strconv.FormatUint(fence, 10),
+		"MEGA_RUN_SLOT=" + strconv.Itoa(slot), "MEGA_RUN_TOKEN=" + token,
+	}
+}
+
+// run starts the command and returns its exit status.
+func (f *front) run(g report) error {
+	f.terminal = openTerminal()
+	hand := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
+	child, err := os.StartProcess(f.path, f.command, &os.ProcAttr{
+		Env: f.environ(g), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup(),
+	})
+	if err != nil {
+		return cannotRun(f.command[0], err)
+	}
+	f.group = child.Pid
+	_ = child.Release() // statuses waits for it, also for its stops
+	_ = f.words.Encode(word{Group: f.group})
+	if hand {
+		f.hand()
+	}
+	signal.Notify(f.signals, syscall.SIGTSTP)
+	return f.follow(statuses(f.group))
+}
+
+// ended is a change of the command's state.
+type ended = syscall.WaitStatus
+
+// statuses returns the stops of a process, and its end as the last one.
+func statuses(pid int) <-chan ended {
+	all := make(chan ended, 1)
+	go func() {
+		defer close(all)
+		for {
+			var s ended
+			_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			all <- s
+			if s.Exited() || s.Signaled() {
+				return
+			}
+		}
+	}()
+	return all
+}
+
+// follow passes signals on until the command has ended.
+func (f *front) follow(states <-chan ended) error {
+	reports := f.reports
+	for {
+		select {
+		case s, ok := <-states:
+			switch {
+			case !ok:
+				return &Error{Code: "cli.failed", Exit: ExitLost, Text: "The command cannot be waited for."}
+			case s.Stopped():
+				f.suspend(s.StopSignal())
+			default:
+				return f.finish(s)
+			}
+		case s := <-f.signals:
+			f.pass(s.(syscall.Signal))
+		case r, ok := <-reports:
+			switch {
+			case !ok:
+				// Nobody renews the lease any more, or enforces its end.
+				reports = nil
+				f.lost("its holder has ended")
+				_ = kill(f.group, syscall.SIGKILL)
+			case r.What == stopping:
+				f.lost(r.Text)
+			case r.What == over: // the holder may see the end of the command first
+				f.end(r)
+				reports = nil
+			}
+		}
+	}
+}
+
+// lost records that the status is ExitLost, whatever the command returns (X4).
+func (f *front) lost(why string) {
+	if f.stopped == "" {
+		f.stopped = why
+	}
+}
+
+// end handles the last report of the holder.
+func (f *front) end(r report) {
+	if r.Err != nil {
+		f.lost(r.Err.Text)
+	}
+	f.over = f.over || r.What == over
+}
+
+// finish waits for the release of the lease and returns the exit status (X2).
+func (f *front) finish(s ended) error {
+	f.terminal.takeBack(f.group)
+	_ = f.words.Encode(word{Done: true})
+	for !f.over {
+		r, ok := <-f.reports
+		if !ok {
+			break
+		}
+		f.end(r)
+	}
+	if f.stopped != "" {
+		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + f.stopped}
+	}
+	if s.Signaled() {
+		return Status(128 + int(s.Signal()))
+	}
+	return Status(s.ExitStatus())
+}
+
+// pass passes a signal to the group (X3).
+func (f *front) pass(s syscall.Signal) {
+	switch s {
+	case syscall.SIGTSTP:
+		f.asked = true
+	case syscall.SIGCONT:
+		f.resume()
+		return
+	}
+	_ = kill(f.group, s)
+}
+
+// resume continues the group after this process was continued, in the
+// foreground if this process is there.
+func (f *front) resume() {
+	if f.terminal.foreground() {
+		f.hand()
+		return
+	}
+	_ = kill(f.group, syscall.SIGCONT)
+}
+
+// hand makes the group the foreground of the terminal. A member that has used
+// the terminal before is stopped, and continues.
+func (f *front) hand() {
+	f.terminal.give(f.group)
+	_ = kill(f.group, syscall.SIGCONT)
+}
+
+// stopTime bounds the wait for the continuation after a stop: a process group
+// without a shell above it cannot stop by SIGTSTP.
+const stopTime = 100 * time.Millisecond
+
+// suspend stops this process after the group was stopped. The lease is kept:
+// the holder renews it (X3).
+func (f *front) suspend(by syscall.Signal) {
+	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && f.terminal.foreground() {
+		f.hand() // it needs the terminal that this process still has
+		return
+	}
+	inFront := f.terminal.takeBack(f.group)
+	switch {
+	case inFront: // with the script that this process belongs to, as the terminal would have
+		signal.Reset(syscall.SIGTSTP)
+		_ = kill(syscall.Getpgrp(), syscall.SIGTSTP)
+	case f.asked:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	default:
+		return // somebody has stopped the command alone
+	}
+	f.asked = false
+	f.continued()
+	signal.Notify(f.signals, syscall.SIGTSTP)
+	f.resume()
+}
+
+// continued waits until this process runs again.
+func (f *front) continued() {
+	bound := time.After(stopTime)
+	for {
+		select {
+		case s := <-f.signals:
+			if s == syscall.SIGCONT {
+				return
+			}
+			_ = kill(f.group, s.(syscall.Signal))
+		case <-bound:
+			return
+		}
+	}
+}
+
+func isPipe(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
+}

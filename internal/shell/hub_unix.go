@@ -1,0 +1,145 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster"
+)
+
+// idleTime is how long the keeper process stays without a client (X7).
+const idleTime = 10 * time.Second
+
+// startSuffix is the suffix of the file beside the socket whose flock the process
+// has that starts a keeper: of many scripts that begin at once, one starts it.
+const startSuffix = ".keeper"
+
+// startHub starts the keeper process, unless there is a hub by now, and returns
+// when it serves.
+func startHub(ctx context.Context, p Process, socket string) error {
+	f, err := os.OpenFile(socket+startSuffix, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the keeper of the locks: %w", err)
+	}
+	defer f.Close()
+	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			break
+		}
+		if served(ctx, socket) {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the keeper of the locks: %w", ctx.Err())
+		}
+	}
+	if served(ctx, socket) {
+		return nil
+	}
+	if err := spawnHub(p, socket); err != nil {
+		return fmt.Errorf("start the keeper of the locks: %w", err)
+	}
+	return nil
+}
+
+// served reports whether a process listens at the socket.
+func served(ctx context.Context, socket string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
+func spawnHub(p Process, socket string) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd, err := p.again("hub", socket)
+	if err == nil {
+		cmd.Stdout, cmd.Dir = w, "/"
+		err = cmd.Start()
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	_ = cmd.Process.Release() // it outlives this process
+	text, err := io.ReadAll(io.LimitReader(r, 4096))
+	if err == nil && len(text) > 0 {
+		err = errors.New(string(text))
+	}
+	return err
+}
+
+func hubVerb() Verb {
+	return Verb{Name: "hub", Args: "SOCKET", Short: "be the hub of the scripts", Hidden: true, Run: func(_ Process, args []string, _ int) error {
+		if len(args) != 1 {
+			return usage("cli.missing_argument", "hub is started by exec.")
+		}
+		return runHub(args[0])
+	}}
+}
+
+// runHub is the keeper process: the hub of the socket until it has had no client
+// for a while. Its standard output ends when it serves, and carries the error if
+// it cannot.
+func runHub(socket string) error {
+	closeInherited()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	node, err := cluster.Dial(ctx, cluster.Config{Socket: socket})
+	if err != nil {
+		fmt.Print(err)
+		return Status(ExitUnavailable)
+	}
+	detach()
+	stay(ctx, node)
+	bounded, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = node.Close(bounded) // its clients find the next hub, either way
+	return nil
+}
+
+// detach closes the standard output, which somebody waits for.
+func detach() {
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		_ = redirect(int(null.Fd()), 1)
+		_ = null.Close()
+	}
+}
+
+// stay returns when the hub is another process, or has had no client besides
+// this process for idleTime.
+func stay(ctx context.Context, node *cluster.Node) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for used := time.Now(); ; {
+		clients, here := node.Clients()
+		switch {
+		case !here:
+			return
+		case clients > 1:
+			used = time.Now()
+		case time.Since(used) >= idleTime:
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+)
+
+// Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
+func Main(p Process, args []string) int {
+	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
+		help(p.Stdout, p.Name)
+		return ExitOK
+	}
+	for _, v := range Verbs() {
+		if v.Name == args[0] {
+			return show(p, v, execute(&p, v, args[1:]))
+		}
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "%s: Unknown verb %q. (cli.unknown_verb)\n  • show the verbs: %[1]s help\n", p.Name, args[0])
+	return ExitUsage
+}
+
+func execute(p *Process, v Verb, args []string) error {
+	f := pflag.NewFlagSet(v.Name, pflag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&p.JSON, "json", false, "write JSON")
+	if v.Flags != nil {
+		v.Flags(f)
+	}
+	switch err := f.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		_, _ = fmt.Fprintf(p.Stdout, "usage: %s %s %s [flags]\n\n%s\n\nflags:\n%s", p.Name, v.Name, v.Args, v.Long, f.FlagUsages())
+		if v.Statuses != "" {
+			_, _ = fmt.Fprintf(p.Stdout, "\nexit status:\n%s", v.Statuses)
+		}
+		return nil
+	case err != nil:
+		return &Error{Code: "cli.wrong_flag", Exit: ExitUsage, Text: err.Error() + "."}
+	}
+	return v.Run(*p, f.Args(), f.ArgsLenAtDash())
+}
+
+// show writes an error and returns the exit status.
+func show(p Process, v Verb, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if status, ok := errors.AsType[Status](err); ok {
+		return int(status)
+	}
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		e = &Error{Code: "cli.failed", Exit: ExitLost, Text: err.Error()}
+	}
+	if e.Exit == ExitUsage {
+		e.Actions = append(e.Actions, fmt.Sprintf("show the help: %s %s --help", p.Name, v.Name))
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "%s: %s (%s)\n", p.Name, e.Text, e.Code)
+	for _, a := range e.Actions {
+		_, _ = fmt.Fprintf(p.Stderr, "  • %s\n", a)
+	}
+	return e.Exit
+}
+
+func help(w io.Writer, name string) {
+	_, _ = fmt.Fprintf(w, "usage: %s VERB [flags]\n\nLocks for scripts, without a server or with a Redis.\n\nverbs:\n", name)
+	for _, v := range Verbs() {
+		if !v.Hidden {
+			_, _ = fmt.Fprintf(w, "  %-8s %s\n", v.Name, v.Short)
+		}
+	}
+}

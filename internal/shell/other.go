@@ -1,0 +1,23 @@
+//go:build !linux && !darwin
+
+package shell
+
+import "context"
+
+// unsupported is the error of every verb: this system has no process groups
+// whose end a holder could enforce.
+func unsupported() error {
+	return &Error{Code: "cli.failed", Exit: ExitUsage, Text: "Locks for commands are not supported on this system. They need Linux or macOS."}
+}
+
+func runExec(Process, order, []string) error { return unsupported() }
+
+func startHub(context.Context, Process, string) error { return unsupported() }
+
+func hidden(name string) Verb {
+	return Verb{Name: name, Hidden: true, Run: func(Process, []string, int) error { return unsupported() }}
+}
+
+func holderVerb() Verb { return hidden("holder") }
+
+func hubVerb() Verb { return hidden("hub") }

@@ -1,0 +1,6 @@
+package shell
+
+import "golang.org/x/sys/unix"
+
+// redirect makes the descriptor to a copy of from.
+func redirect(from, to int) error { return unix.Dup2(from, to) }

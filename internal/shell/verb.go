@@ -1,0 +1,99 @@
+package shell
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// The exit statuses of the verbs, besides the command's own (X2).
+const (
+	ExitOK          = 0
+	ExitUsage       = 64  // the command line is not valid
+	ExitUnavailable = 69  // the backend does not answer, or a slot cannot be prepared
+	ExitLost        = 70  // the lease was lost; the command was ended
+	ExitNotAcquired = 75  // the lock was busy until the wait ended
+	ExitNotRunnable = 126 // the command cannot be started
+	ExitNotFound    = 127 // the command does not exist
+)
+
+// execStatuses describes the exit statuses in the help.
+const execStatuses = `  64  the command line is wrong
+  69  the backend is unavailable, or --init failed
+  70  the lease was lost; the command was ended
+  75  not acquired: the lock was busy until --wait had passed
+ 126  the command cannot be started
+ 127  the command does not exist
+   n  otherwise the exit status of the command, 128+n if signal n ended it
+`
+
+// Error is why a verb failed.
+type Error struct {
+	Code    string // of the catalogue, as "lock.not_acquired"
+	Exit    int
+	Text    string
+	Actions []string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Status is the error of a verb that has nothing to report: the exit status of
+// its command.
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func usage(code, text string, actions ...string) error {
+	return &Error{Code: code, Exit: ExitUsage, Text: text, Actions: actions}
+}
+
+// Process describes how the program was started.
+type Process struct {
+	Name string // of the program
+	// Verbs are the arguments in front of a verb of this package, such as
+	// "lock". The program is started with them again for the holder and the hub.
+	Verbs   []string
+	Environ []string
+	Stdout  io.Writer
+	Stderr  io.Writer
+	JSON    bool
+}
+
+// warn writes a message to standard error.
+func (p *Process) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.Stderr, p.Name+": "+format+"\n", args...) // nothing can report a failed write
+}
+
+// Verb is a verb of the command line.
+type Verb struct {
+	Name, Args, Short, Long string
+	Statuses                string // the exit statuses, for the help
+	Hidden                  bool   // the program starts it itself
+	Flags                   func(*pflag.FlagSet)
+	// Run executes the verb. dash is how many of args are in front of "--", or
+	// -1 without one. The error is an *Error or a Status.
+	Run func(p Process, args []string, dash int) error
+}
+
+// Verbs returns the verbs, with flags of their own: call it once per command
+// line.
+func Verbs() []Verb {
+	return []Verb{execVerb(), holderVerb(), hubVerb()}
+}
+
+// keyAndCommand splits the arguments "KEY -- CMD ARG…".
+func keyAndCommand(args []string, dash int) (key string, command []string, err error) {
+	switch {
+	case len(args) == 0 || dash == 0:
+		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name the lock: exec KEY -- CMD")
+	case dash < 0:
+		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, strings.TrimSpace("exec "+args[0]+" -- "+strings.Join(args[1:], " ")))
+	case dash > 1:
+		return "", nil, usage("cli.extra_argument", fmt.Sprintf("exec takes one KEY in front of \"--\"; %q is too much.", args[1]))
+	case len(args) == 1:
+		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, "exec "+args[0]+" -- CMD")
+	}
+	return args[0], args[1:], nil
+}
