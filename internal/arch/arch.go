@@ -51,8 +51,9 @@ func layers() map[string][]string {
 		"bus":         {"bus/driver", "internal/group"},
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
-		"limit/driver": {"lock/driver"},
-		"limit":        {"limit/driver", "lock", "lock/driver", "internal/group", "internal/windows"},
+		"limit/driver":    {"lock/driver"},
+		"limit/limittest": {"limit", "limit/driver", "lock", "internal/suite"},
+		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/windows"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 

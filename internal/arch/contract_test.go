@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -28,6 +29,9 @@ func TestContractEqualsTheRulesOfTheSuites(t *testing.T) {
 		tested = append(tested, [2]string{r.ID, r.Sentence})
 	}
 	for _, r := range guardtest.Rules() {
+		tested = append(tested, [2]string{r.ID, r.Sentence})
+	}
+	for _, r := range limittest.Rules() {
 		tested = append(tested, [2]string{r.ID, r.Sentence})
 	}
 	for _, r := range bustest.Rules() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/internal/arch"
+	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -40,6 +41,9 @@ func contractIDs() (ids []string) {
 	for _, r := range guardtest.Rules() {
 		ids = append(ids, r.ID)
 	}
+	for _, r := range limittest.Rules() {
+		ids = append(ids, r.ID)
+	}
 	for _, r := range bustest.Rules() {
 		ids = append(ids, r.ID)
 	}
@@ -68,7 +72,7 @@ func TestRulesAreFoundWhereCodeKeepsThem(t *testing.T) {
 	}
 	for file, want := range map[string]bool{
 		"lock/queue.go": true, "bus/sub.go": true, "drivers/redis/acquire.lua": true, "boot/open.go": true, "internal/selection/wait.go": true, "internal/cli/cli.go": false,
-		"lock/queue_test.go": false, "lock/locktest/run.go": false, "bus/bustest/run.go": false, "docs/contract.md": false, "bench/main.go": false,
+		"lock/queue_test.go": false, "limit/wait.go": true, "internal/windows/log.go": true, "limit/limittest/run.go": false, "lock/locktest/run.go": false, "bus/bustest/run.go": false, "docs/contract.md": false, "bench/main.go": false,
 	} {
 		if got := arch.KeepsRules(file); got != want {
 			t.Errorf("%s keeps rules: %v, want %v", file, got, want)

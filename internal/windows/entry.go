@@ -71,6 +71,12 @@ func (e *entry) log(per int64) *log {
 	return nil
 }
 
+// begin returns a new log, which has no grants from before now.
+func (e *entry) begin(per, now int64) *log {
+	e.logs = append(e.logs, log{per: per, last: now, gone: now - 1})
+	return &e.logs[len(e.logs)-1]
+}
+
 func (e *entry) find(id string) *ticket {
 	for i := range e.tickets {
 		if e.tickets[i].id == id {
@@ -191,8 +197,7 @@ func (e *entry) grant(r *driver.Request, now int64) {
 		per, n := rate.Per.Microseconds(), int64(rate.N)
 		l := e.log(per)
 		if l == nil {
-			e.logs = append(e.logs, log{per: per})
-			l = &e.logs[len(e.logs)-1]
+			l = e.begin(per, now)
 		}
 		l.add(int64(r.Cost), n, now)
 		l.n, l.last, l.granted = n, now, int64(r.Cost)
@@ -272,8 +277,8 @@ func (e *entry) correct(s *driver.Settlement, now int64) {
 	for _, rate := range s.Rates {
 		l := e.log(rate.Per.Microseconds())
 		if l == nil {
-			e.logs = append(e.logs, log{per: rate.Per.Microseconds(), n: int64(rate.N), last: now})
-			l = &e.logs[len(e.logs)-1]
+			l = e.begin(rate.Per.Microseconds(), now)
+			l.n = int64(rate.N)
 		}
 		l.add(debt, int64(rate.N), now)
 	}
@@ -292,7 +297,8 @@ func (e *entry) paused(now int64) driver.Pause {
 	return p
 }
 
-// state returns the state of the key for these rates, or for all that it has.
+// state returns the state of the key for these rates, or for all that it has
+// (W14).
 func (e *entry) state(rates []driver.Rate, now int64) driver.State {
 	s := driver.State{Key: e.key}
 	if rates == nil {

@@ -27,8 +27,8 @@ type log struct {
 	n       int64 // of the last grant, for Inspect
 	marks   []mark
 	first   int   // index of the first mark in the window; those before it are forgotten
-	left    int64 // time of the last forgotten mark
 	base    int64 // sum before the first mark
+	gone    int64 // time of the last forgotten mark; grants until then have left the window
 	total   int64 // sum of the last mark, or base
 	last    int64 // time of the last grant
 	granted int64 // its units
@@ -43,7 +43,7 @@ const compactFrom = 64
 // trim forgets the marks that have left the window.
 func (l *log) trim(now int64) {
 	for l.first < len(l.marks) && l.marks[l.first].at+l.per <= now {
-		l.base, l.left = l.marks[l.first].sum, l.marks[l.first].at
+		l.base, l.gone = l.marks[l.first].sum, l.marks[l.first].at
 		l.first++
 	}
 	switch {
@@ -67,9 +67,9 @@ func (l *log) end() int64 {
 }
 
 // earliest returns the time at which the last of units can be granted to
-// callers with the limit n. It is exact for units <= n, and otherwise an
-// estimate: what does not fit into one window waits for further ones. The log
-// is trimmed.
+// callers with the limit n, which need not be that of earlier grants (W8). It is
+// exact for units <= n, and otherwise an estimate: what does not fit into one
+// window waits for further ones. The log is trimmed.
 func (l *log) earliest(units, n, now int64) int64 {
 	sum, later := l.total+units-n, int64(0) // sum has to leave the window
 	if sum > l.total {
@@ -77,7 +77,7 @@ func (l *log) earliest(units, n, now int64) int64 {
 		sum -= windows * n
 		later = min(windows, math.MaxInt64/4/l.per) * l.per
 	}
-	if sum <= l.base {
+	if sum <= l.base { // W1
 		return now + later
 	}
 	return l.marks[l.find(func(m mark) bool { return m.sum >= sum })].at + l.per + later
@@ -122,10 +122,10 @@ func (l *log) stamp(n, now int64) int64 {
 
 // refund takes units of the grant at the time at out of the log. The entry of a
 // grant is the first one that is not before it, because times are only rounded
-// up. A grant that has left the window has nothing to return.
+// up. A grant whose entry has left the window has nothing to return.
 func (l *log) refund(units, at int64) {
 	i := l.find(func(m mark) bool { return m.at >= at })
-	if i == len(l.marks) || at <= l.left {
+	if at <= l.gone || i == len(l.marks) {
 		return
 	}
 	before := l.base

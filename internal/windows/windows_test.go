@@ -171,7 +171,15 @@ func TestReturnedUnitsBelongToTheirOwnWindow(t *testing.T) {
 	b.refused(b.take(1, rate...), time.Second)
 	b.pass(time.Second)
 	b.settle(second, 2, 0, rate...) // has left the window: there is nothing to return
+	third := b.granted(b.take(4, rate...))
+	b.settle(second, 2, 0, rate...)
+	b.refused(b.take(1, rate...), time.Second)
+	if err := b.Reset("k"); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(time.Microsecond)
 	b.granted(b.take(4, rate...))
+	b.settle(third, 4, 0, rate...) // is forgotten
 	b.refused(b.take(1, rate...), time.Second)
 }
 

@@ -1,0 +1,121 @@
+package limittest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+var outageCases = []testCase{
+	{rule: "W10", claim: "a step back delays by at most the window", run: stepBack, needs: []fault{"StepClock"}},
+	{rule: "W10", claim: "a step forward grants at most one window early", run: stepForward, needs: []fault{"StepClock"}},
+	{rule: "W11", claim: "Closed fails within a second", run: closedOutage},
+	{rule: "W11", claim: "Open and Share allow, and say so", run: degraded},
+	{rule: "W11", claim: "a backend that does not answer fails within a second", run: silentBackend, needs: []fault{"Stop", "Continue"}},
+	{rule: "W12", claim: "a refusal is repeated without a call", run: remembered},
+	{rule: "W12", claim: "Reset, Settle and Cancel forget refusals", run: forgotten},
+}
+
+func stepBack(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(2, 1)
+	p.granted(key, 1, rate)
+	e.Pass(0.3)
+	p.granted(key, 1, rate)
+	undo, err := e.h.Faults.StepClock(-time.Hour)
+	e.Must(err, "step the clock")
+	defer func() { e.Must(undo(), "undo the step of the clock") }()
+	start := time.Now()
+	p.wait(key, limitOf(rate))
+	e.Want(time.Since(start) <= 2*rate.Per, "waited for %v", time.Since(start))
+	p.wait(key, limitOf(rate))
+	e.Want(time.Since(start) <= 3*rate.Per, "waited for %v", time.Since(start))
+	e.Want(!p.take(key, 2, rate).Granted, "the window is free")
+}
+
+func stepForward(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(2, 4)
+	p.granted(key, 2, rate)
+	undo, err := e.h.Faults.StepClock(time.Hour)
+	e.Must(err, "step the clock")
+	p.granted(key, 2, rate)
+	p.refused(key, 0, 4, 1, rate)
+	e.Must(undo(), "undo the step of the clock")
+	p.refused(key, 0, 4, 1, rate)
+}
+
+func closedOutage(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(2, 1))
+	p.under.breaks(errors.New("broken"))
+	for range 3 {
+		start := time.Now()
+		_, err := p.Allow(e.Ctx, key, m)
+		e.Is(err, limit.ErrUnavailable, "Allow")
+		_, err = p.Wait(e.Ctx, key, m)
+		e.Is(err, limit.ErrUnavailable, "Wait")
+		e.Want(time.Since(start) <= 2*time.Second+e.Unit, "failed after %v", time.Since(start))
+	}
+	p.under.breaks(nil)
+	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
+}
+
+func degraded(e *env) {
+	for i, policy := range []limit.Outage{limit.Open, limit.Share(0.5)} {
+		p, key := e.process(), e.key(fmt.Sprint(i))
+		m := limit.Limit{Rates: []limit.Rate{e.per(4, 30)}, Outage: policy}
+		p.under.breaks(errors.New("broken"))
+		allowed := 0
+		for range 6 {
+			r := p.allow(key, m)
+			e.Want(r.Degraded, "%v: not marked: %+v", policy, r)
+			if r.Allowed {
+				allowed++
+			}
+		}
+		e.Want(allowed == []int{6, 2}[i], "%v: %d of 6 allowed", policy, allowed)
+		e.Want(p.Stats().Degraded == uint64(allowed), "%v: %d counted, want %d", policy, p.Stats().Degraded, allowed)
+		p.under.breaks(nil)
+		e.Soon("the end of the outage", func() bool { return !p.allow(key, m).Degraded })
+	}
+}
+
+func silentBackend(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(100, 1))
+	p.allow(key, m)
+	e.Must(e.h.Faults.Stop(), "stop the backend")
+	start := time.Now()
+	_, err := p.Allow(e.Ctx, key, m)
+	took := time.Since(start)
+	e.Must(e.h.Faults.Continue(), "continue the backend")
+	e.Is(err, limit.ErrUnavailable, "Allow")
+	e.Want(took <= driver.CallTimeout+e.Unit, "failed after %v", took)
+	e.Soon("an answer", func() bool { _, err := p.Allow(e.Ctx, key, m); return err == nil })
+}
+
+func remembered(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(3, 60))
+	e.Want(p.allow(key, m, limit.Cost(2)).Allowed, "refused")
+	p.under.count()
+	start := time.Now()
+	for range 10 {
+		e.Want(!p.allow(key, m, limit.Cost(2)).Allowed, "allowed")
+		e.Want(!p.allow(key, m, limit.Cost(3)).Allowed, "allowed")
+	}
+	n := p.under.count()
+	e.Want(n == 1 || time.Since(start) > time.Second, "%d calls for the same refusal", n)
+	e.Want(p.allow(key, m, limit.Cost(1)).Allowed, "a smaller cost was refused")
+	e.Want(p.allow(key, limitOf(e.per(9, 60)), limit.Cost(2)).Allowed, "another limit was refused")
+}
+
+func forgotten(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(2, 60))
+	permit := p.wait(key, m, limit.Cost(2))
+	e.Want(!p.allow(key, m).Allowed, "allowed")
+	e.Must(permit.Settle(e.Ctx, 1), "Settle")
+	e.Want(p.allow(key, m).Allowed, "refused after Settle")
+	e.Want(!p.allow(key, m).Allowed, "allowed")
+	e.Must(p.Reset(e.Ctx, key), "Reset")
+	e.Want(p.allow(key, m).Allowed, "refused after Reset")
+}

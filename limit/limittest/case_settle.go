@@ -1,0 +1,120 @@
+package limittest
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/megaframework/mega/internal/suite"
+	"github.com/megaframework/mega/limit"
+)
+
+var settleCases = []testCase{
+	{rule: "W7", claim: "returned units can be had at once, and once", run: returnedOnce},
+	{rule: "W7", claim: "returned units belong to their own window", run: ownWindow},
+	{rule: "W7", claim: "a debt delays later grants", run: debt},
+	{rule: "W7", claim: "units are conserved when many settle", run: conserved},
+	{rule: "W7", claim: "dead tickets cost two seconds together", run: deadTickets},
+	{rule: "W7", claim: "a waiter that gives up leaves its place to the next one", run: inherited},
+	{rule: "W7", claim: "a cancelled permit is free for another process", run: cancelledPermit},
+}
+
+func returnedOnce(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(10, 30)
+	a := p.granted(key, 8, rate)
+	p.granted(key, 2, rate)
+	p.settle(key, a.At, 8, 3, rate)
+	e.Want(p.used(key, rate)[0] == 5, "%v units are used, want 5", p.used(key, rate))
+	p.granted(key, 5, rate)
+	p.refused(key, 0, 30, 1, rate)
+}
+
+func ownWindow(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(4, 1)
+	first := p.granted(key, 2, rate)
+	e.Pass(0.5)
+	second := time.Now()
+	p.granted(key, 2, rate)
+	e.Pass(0.6) // the first grant has left the window
+	p.settle(key, first.At, 2, 0, rate)
+	used := p.used(key, rate)[0]
+	if time.Since(second) < rate.Per-rate.Per/1000 {
+		e.Want(used == 2, "%d units are used after the settlement of an old grant, want the 2 of a younger one", used)
+	}
+}
+
+func debt(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(10, 2)
+	a := p.granted(key, 1, rate)
+	e.Pass(0.5)
+	p.settle(key, a.At, 1, 25, rate)
+	wait := p.refused(key, 1, 2, 1, rate).Wait
+	e.Sleep(wait + e.Units(0.02))
+	p.granted(key, 1, rate)
+}
+
+// conserved gives back at random and checks that no interval holds more than
+// the rate of what was kept, and that the rest could be used.
+func conserved(e *env) {
+	rate, key := e.per(20, 0.5), e.key("k")
+	l, end := new(ledger), time.Now().Add(e.Units(float64(suite.Scaled(6))))
+	all := []*process{e.process(), e.process()}
+	e.All(4, func(i int) {
+		p, random := all[i%2], rand.New(rand.NewPCG(2, uint64(i)))
+		for time.Now().Before(end) {
+			cost, sent := 1+random.IntN(4), time.Now()
+			permit, err := p.Wait(e.Ctx, key, limitOf(rate), limit.Cost(cost), limit.MaxWait(max(time.Until(end), 0)))
+			if err != nil {
+				e.Pass(0.02) // units may be returned meanwhile
+				continue
+			}
+			if random.IntN(2) == 0 {
+				e.Sleep(e.Units(0.02 * random.Float64()))
+				cost = random.IntN(cost + 1)
+				e.Must(permit.Settle(e.Ctx, cost), "Settle")
+			}
+			l.add(i%2, cost, permit.At(), sent)
+		}
+	})
+	l.check(e, rate)
+	p := all[0]
+	e.Pass(0.6)
+	e.Want(p.used(key, rate)[0] == 0, "%v units are still used", p.used(key, rate))
+	p.granted(key, rate.N, rate)
+	p.refused(key, 0, 0.5, 1, rate)
+}
+
+func deadTickets(e *env) {
+	key, rate := e.key("k"), e.per(50, 0.2)
+	live := e.process()
+	live.granted(key, 50, rate)
+	for range 10 {
+		dead := e.process()
+		e.Want(dead.queue(key, 1, false, rate).Again > 0, "not queued")
+	}
+	start := time.Now()
+	live.wait(key, limitOf(rate))
+	bound := 2*time.Second + rate.Per + e.Units(0.5)
+	e.Want(time.Since(start) <= bound, "waited for %v, want at most %v", time.Since(start), bound)
+}
+
+func inherited(e *env) {
+	a, b, key, rate := e.process(), e.process(), e.key("k"), e.per(1, 3)
+	a.granted(key, 1, rate)
+	_, err := a.Wait(e.Ctx, key, limitOf(rate), limit.MaxWait(e.Units(0.1)))
+	e.Is(err, limit.ErrLimited, "Wait")
+	given := e.Async(func() { _, _ = a.Wait(e.Ctx, key, limitOf(rate), limit.MaxWait(e.Units(2.9))) })
+	e.Await(given, "the refusal")
+	start := time.Now()
+	b.wait(key, limitOf(rate))
+	e.Want(time.Since(start) <= e.Units(3.3), "waited for %v behind waiters that have given up", time.Since(start))
+}
+
+func cancelledPermit(e *env) {
+	a, b, key, m := e.process(), e.process(), e.key("k"), limitOf(e.per(3, 30), e.per(9, 60))
+	permit := a.wait(key, m, limit.Cost(3))
+	e.Must(permit.Cancel(e.Ctx), "Cancel")
+	e.Must(permit.Cancel(e.Ctx), "Cancel again")
+	e.Want(b.allow(key, m, limit.Cost(3)).Allowed, "the units were not returned")
+	used := b.used(key, m.Rates...)
+	e.Want(used[0] == 3 && used[1] == 3, "%v units are used, want 3 of each rate", used)
+}
