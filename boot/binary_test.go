@@ -99,7 +99,7 @@ func (r run) end(t *testing.T) ended {
 	if _, err := shop(); err != nil { // building it takes its own time
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the machine may have much to do
 	defer cancel()
 	cmd, stderr := r.command(ctx, t)
 	err := cmd.Run()

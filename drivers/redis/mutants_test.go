@@ -1,12 +1,11 @@
 package redis_test
 
 import (
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/drivers/redis"
+	mutanttest "github.com/megaframework/mega/internal/testkit/mutants"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -47,11 +46,15 @@ var mutants = []mutant{
 		old: `if rev < tonumber(had) then return false end`, new: ``},
 }
 
-// Half of the mutants of pools have a turn at a scale of 1, from a random one on.
+// Half of the mutants of pools have a turn at a scale of 1.
 func TestMutatedScriptsAreCaught(t *testing.T) {
-	first, turns := rand.IntN(len(slotMutants)), scaled(len(slotMutants)/2)
-	ofPools := slices.Concat(slotMutants[first:], slotMutants[:first])[:min(turns, len(slotMutants))]
-	for _, m := range slices.Concat(mutants, ofPools) {
+	all, turns := mutants, scaled(len(slotMutants)/2)
+	for i, m := range slotMutants {
+		if mutanttest.HasTurn(i, len(slotMutants), turns) {
+			all = append(all[:len(all):len(all)], m)
+		}
+	}
+	for _, m := range all {
 		if m.clock && !redistest.CanStepClock() {
 			continue // the case does not exist here
 		}

@@ -55,6 +55,19 @@ func workersOf(t *testing.T, environ []string, kind string) (all []worker) {
 	return programs[0].Workers
 }
 
+// readyWorkers are the workers once all are ready: the function of a Run begins
+// before.
+func readyWorkers(t *testing.T, environ []string, kind string) (all []worker) {
+	t.Helper()
+	for {
+		all = workersOf(t, environ, kind)
+		if !slices.ContainsFunc(all, func(w worker) bool { return w.State != "ready" }) {
+			return all
+		}
+		time.Sleep(5 * time.Millisecond) // the workers are other processes
+	}
+}
+
 type worker struct {
 	ID, PID, Generation, Restarts int
 	State                         string
@@ -184,7 +197,7 @@ func TestRunningProcessIsFoundWhileTheConfigurationIsBroken(t *testing.T) {
 func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.sharing(t, "holder")
-	workers := workersOf(t, environ, "holder")
+	workers := readyWorkers(t, environ, "holder")
 	seen := func(args ...string) (holders, waiters []int) {
 		t.Helper()
 		status, stdout, stderr := verb(t, "holder", environ, append([]string{"lock", "show", "product:lamp", "--json"}, args...)...)

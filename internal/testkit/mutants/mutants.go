@@ -5,7 +5,6 @@ package mutants
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,21 +27,19 @@ type Mutant struct {
 // not touched.
 //
 // A build takes two seconds of a processor, so that only some mutants have their
-// turn, from a random one on; the others are only compared with their files.
+// turn; the others are only compared with their files.
 func Catch(t *testing.T, turns int, all []Mutant) {
 	front, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	builds := make(chan struct{}, 2) // at once
-	first := rand.IntN(len(all))
-	for i := range all {
-		m := all[(first+i)%len(all)]
+	for i, m := range all {
 		t.Run(m.Case, func(t *testing.T) {
 			t.Parallel()
 			m.File = filepath.Join(front, m.File)
 			source := m.source(t)
-			if i >= turns {
+			if !HasTurn(i, len(all), turns) {
 				t.Log("no turn in this run")
 				return
 			}
@@ -55,6 +52,10 @@ func Catch(t *testing.T, turns int, all []Mutant) {
 		})
 	}
 }
+
+// HasTurn reports whether mutant i of n is one of those that have a turn: the same
+// ones in each run, spread over the table. With enough turns it is each.
+func HasTurn(i, n, turns int) bool { return turns >= n || i*turns%n < turns }
 
 // source returns the changed file.
 func (m Mutant) source(t *testing.T) string {
