@@ -92,7 +92,7 @@ var mutations = []struct {
 		"held.hold.locker == l && ", ""},
 	{"L13/a second acquire of a key on the same context chain fails at once", "acquire.go",
 		"; ok; held, ok = LeaseFrom(held.parent) {", "; ok; ok = false {"},
-	{"L14/an invalid key is refused before the driver is called", "options.go",
+	{"L14/an invalid key is refused before the driver is called", "driver/key.go",
 		"unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf)", "unicode.In(r, unicode.Cc)"},
 	{"L15/a different size is reported once with both values", "acquire.go",
 		"if _, ok := t.pairs[pair]; ok || now.sub(t.at) < reportPause {", "if false {"},
