@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit/driver"
 )
@@ -136,7 +137,7 @@ func (h *health) watch(ctx context.Context) {
 			return
 		}
 		h.missed(err)
-		if !sleep(ctx, pause*4/5+rand.N(pause*2/5)) {
+		if !group.Sleep(ctx, pause*4/5+rand.N(pause*2/5)) {
 			h.returned()
 			return
 		}
@@ -176,16 +177,4 @@ func (h *health) probe(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// sleep reports whether it slept for all of d.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 )
@@ -267,7 +268,7 @@ func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 	}
 	bounded, cancel := context.WithDeadline(ctx, start.Add(driver.CallTimeout)) // W11
 	defer cancel()
-	for sleep(bounded, askPause) && l.group.Context().Err() == nil {
+	for group.Sleep(bounded, askPause) && l.group.Context().Err() == nil {
 		a, degraded, again := t.askOnce(bounded)
 		if !errors.Is(again, ErrUnavailable) && (bounded.Err() == nil || again == nil) {
 			return a, degraded, again

@@ -1,12 +1,14 @@
-// Package memory keeps locks and carries messages in the memory of one process.
+// Package memory keeps locks and limits and carries messages in the memory of
+// one process.
 //
 // It is for tests, for laptops, and for programs that run as a single process:
-// exclusion and messages end at the process. Nothing outlives it, except that
+// exclusion, limits and messages end at the process. Nothing outlives it, except that
 // fences continue to grow after a restart, because they are never below the
 // time of day.
 //
 //	l, err := lock.New(memory.NewLock(), lock.Config{})
 //	b, err := bus.New(memory.NewBus(), bus.Config{})
+//	m, err := limit.New(memory.NewLimit(), limit.Config{})
 //
 // The drivers have no goroutines and use only the time of package time, so they
 // run on fake time under testing/synctest.
