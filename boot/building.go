@@ -63,6 +63,11 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
+	if info.Env == "dev" {
+		if err := p.CheckViews(a.part); err != nil {
+			return nil, err
+		}
+	}
 	host.Log, host.Locker, host.Bus, host.Served, host.Refresh = log, l, messages, a.served, refresh
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)

@@ -33,9 +33,9 @@ func (c *Ctx) Text(status int, s string) error {
 }
 
 // HTML answers with the view called name, in the request's locale. Nothing is
-// written if it cannot be rendered. The boot checks the templates that views
-// call, but not the names that handlers give to HTML: an unknown one is an error
-// with the code mega.unknown_view and the names of all views.
+// written if it cannot be rendered. An unknown name is an error with
+// the code mega.unknown_view; in env dev and in the dry run, one that is a literal
+// stops the boot.
 func (c *Ctx) HTML(status int, name string, data any) error {
 	if c.exchange() == nil {
 		return ErrNoRequest

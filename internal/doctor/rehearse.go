@@ -73,6 +73,9 @@ func readFiles(made *plan.Plan) error {
 		if err == nil {
 			_, err = made.Host(part, made.AppInfo(a.Name, texts), texts)
 		}
+		if err == nil {
+			err = made.CheckViews(part)
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -89,6 +89,16 @@ type pageKey struct {
 // has reports whether there is a page of that name.
 func (v *Views) has(name string) bool { return v != nil && v.pages[name] != nil }
 
+// Check returns an error that names the most similar view and all others, if there
+// is no view of that name.
+func (v *Views) Check(name string) error {
+	if v.has(name) {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(v.pages))
+	return fmt.Errorf("%w%s The views: %s", errUnknownView, cmp.Or(meant(name, names), "."), strings.Join(names, ", "))
+}
+
 // functions returns the functions of a page in a locale.
 func (h *Host) functions(locale string) template.FuncMap {
 	return template.FuncMap{
@@ -105,8 +115,7 @@ func (h *Host) page(locale, name string) (*template.Template, error) {
 	case v == nil:
 		return nil, ErrNotConfigured
 	case !v.has(name):
-		names := slices.Sorted(maps.Keys(v.pages))
-		return nil, fmt.Errorf("%w%s The views: %s", errUnknownView, cmp.Or(meant(name, names), "."), strings.Join(names, ", "))
+		return nil, v.Check(name)
 	}
 	master := v.pages[name]
 	h.pages.mu.Lock()
