@@ -31,13 +31,15 @@ func TestPageOfMessagesIsLive(t *testing.T) {
 	s := openShop(t)
 	events := s.events(t, "/bus/live")
 	events.await(t, "ready", fmt.Sprint(s.cmd.Process.Pid))
-	for path, body := range map[string]string{"/bus/publish": `{"text":"to all"}`, "/bus/jobs": `{"jobs":2}`} {
-		if a, err := s.send("POST", path, body, asJSON); err != nil || a.status != http.StatusAccepted {
-			t.Fatalf("%s: %d %s, %v", path, a.status, a.body, err)
+	for _, x := range []struct{ path, body, event, text string }{
+		{"/bus/publish", `{"text":"to all"}`, "note", `"text":"to all"`},
+		{"/bus/jobs", `{"jobs":2}`, "job", `"number":2`},
+	} {
+		if a, err := s.send("POST", x.path, x.body, asJSON); err != nil || a.status != http.StatusAccepted {
+			t.Fatalf("%s: %d %s, %v", x.path, a.status, a.body, err)
 		}
+		events.await(t, x.event, x.text)
 	}
-	events.await(t, "note", `"text":"to all"`)
-	events.await(t, "job", `"number":2`)
 }
 
 func TestGroupReceivesEachJobOnce(t *testing.T) {
