@@ -24,7 +24,11 @@ func TestEverySeriesOfTheDashboardIsInAScrape(t *testing.T) {
 		return slices.Contains(rare, name) && slices.ContainsFunc(catalogue, func(s metrics.Series) bool { return s.Name == name })
 	})
 	c := newConsole(t, "eventful", "name: shop\ncluster: {workers: 2}\nlock: {ttl: 1s}\nlog: {level: info, format: text}\n")
-	answer, err := http.Get(regexp.MustCompile(`apps +web +(http://\S+)`).FindStringSubmatch(c.log())[1])
+	address := regexp.MustCompile(`apps +web +(http://\S+)`)
+	for !address.MatchString(c.log()) { // the report comes after the program is ready
+		time.Sleep(5 * time.Millisecond)
+	}
+	answer, err := http.Get(address.FindStringSubmatch(c.log())[1])
 	if err != nil {
 		t.Fatal(err)
 	}
