@@ -132,6 +132,16 @@ func (c *connection) close() {
 	_ = errors.Join(c.Close(ctx), c.leave(ctx)) // the command is over: nothing depends on it
 }
 
+// stepError is the error of --init or --cleanup.
+type stepError struct {
+	name string
+	err  error
+}
+
+func (e *stepError) Error() string { return fmt.Sprintf("--%s: %v", e.name, e.err) }
+
+func (e *stepError) Unwrap() error { return e.err }
+
 // explain converts an error of the lock to the error of a verb.
 func explain(b *Backend, err error) *Error {
 	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks at %s: %v.", b, err)}
@@ -141,7 +151,10 @@ func explain(b *Backend, err error) *Error {
 	}](err); ok {
 		e.Code = coded.Code()
 	}
+	step, failed := errors.AsType[*stepError](err)
 	switch {
+	case failed:
+		e.Code, e.Text = "cli.failed", fmt.Sprintf("Cannot prepare a slot: %v.", step)
 	case errors.Is(err, lock.ErrNotAcquired):
 		e.Exit, e.Text = ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
 	case errors.Is(err, lock.ErrLost):

@@ -20,6 +20,8 @@ type order struct {
 	Label string
 	FIFO  bool
 	Front int // the process that the holder works for
+
+	Init, Cleanup string // of a slot, for sh; "" for none
 }
 
 func (o *order) flags(f *pflag.FlagSet) {
@@ -37,6 +39,8 @@ func (o *order) check(environ []string) error {
 	switch {
 	case o.Slots < 0 || o.Slots > lock.MaxSlots:
 		return wrong("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
+	case o.Slots == 0 && o.Init+o.Cleanup != "":
+		return wrong("--init and --cleanup need --slots.")
 	case o.Wait < 0:
 		return wrong("--wait %v is negative.", o.Wait)
 	case o.Grace < 0:
@@ -95,10 +99,16 @@ func execVerb() Verb {
 			"renewed, the group gets SIGTERM --grace before the end of the lease, and SIGKILL at its end: it is dead before\n" +
 			"another command can have the lock. If this process is killed, the group is killed, too. Processes that leave\n" +
 			"the group are not covered, and nothing is if its helper process is killed together with this one.\n\n" +
+			"With --slots N, at most N commands of KEY run at once. --init prepares the slot before CMD, and --cleanup undoes\n" +
+			"that and CMD afterwards, whatever happened. Both run in sh, with the environment of CMD and their output on\n" +
+			"standard error. The next holder of a slot whose holder has died runs --cleanup first, with the reason in\n" +
+			"MEGA_RUN_LEFT. A slot whose --cleanup fails is given to nobody until lock heal.\n\n" +
 			"Without --url, the lock is shared by the processes of this user on this machine. No server is needed.",
 		Statuses: execStatuses,
 		Flags: func(f *pflag.FlagSet) {
 			o.flags(f)
+			f.StringVar(&o.Init, "init", "", "prepare the slot with `CMD`")
+			f.StringVar(&o.Cleanup, "cleanup", "", "clean the slot with `CMD`, which may find it clean or half done")
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
 		},
 		Run: func(p Process, args []string, dash int) error {

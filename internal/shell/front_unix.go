@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // front is the process that the script has started.
@@ -112,6 +114,9 @@ func (f *front) startHolder() error {
 	cmd, err := f.p.again("holder")
 	if err == nil {
 		cmd.Stdin, cmd.Stdout = ear, mouth
+		if f.order.Init+f.order.Cleanup != "" {
+			cmd.Stderr = os.Stderr
+		}
 		err = cmd.Start()
 	}
 	err = errors.Join(err, ear.Close(), mouth.Close())
@@ -300,7 +305,12 @@ func (f *front) end(r report) {
 	if r.Err != nil {
 		f.lost(r.Err.Text)
 	}
-	f.over = f.over || r.What == over
+	if r.What == over {
+		f.over = true
+		if r.Err == nil && r.Text != "" {
+			f.p.warn("%s", r.Text)
+		}
+	}
 }
 
 // finish waits for the release of the lease and returns the exit status (X2).
@@ -352,8 +362,7 @@ func (f *front) hand() {
 	_ = kill(f.group, syscall.SIGCONT)
 }
 
-// stopTime bounds the wait for the continuation after a stop: a process group
-// without a shell above it cannot stop by SIGTSTP.
+// stopTime bounds the time that a stop of this process takes.
 const stopTime = 100 * time.Millisecond
 
 // suspend stops this process after the group was stopped. The lease is kept:
@@ -364,18 +373,19 @@ func (f *front) suspend(by syscall.Signal) {
 		return
 	}
 	inFront := f.terminal.takeBack(f.group)
-	switch {
-	case inFront: // with the script that this process belongs to, as the terminal would have
-		signal.Reset(syscall.SIGTSTP)
-		_ = kill(syscall.Getpgrp(), syscall.SIGTSTP)
-	case f.asked:
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	default:
+	if !inFront && !f.asked {
 		return // somebody has stopped the command alone
 	}
 	f.asked = false
-	f.continued()
-	signal.Notify(f.signals, syscall.SIGTSTP)
+	if session, err := unix.Getsid(0); err != nil || session != os.Getpid() { // nothing continues a process without a shell
+		if inFront { // with the script that this process belongs to, as the terminal would have
+			signal.Ignore(syscall.SIGTSTP) // Go does not restore its default
+			_ = kill(syscall.Getpgrp(), syscall.SIGTSTP)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		f.continued()
+		signal.Notify(f.signals, syscall.SIGTSTP)
+	}
 	f.resume()
 }
 

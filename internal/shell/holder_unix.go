@@ -25,6 +25,7 @@ type holder struct {
 	order   order
 	words   chan word // closed when the front has ended
 	reports *json.Encoder
+	note    string // about the slot, for the caller
 
 	mu     sync.Mutex // guards the fields below
 	gone   bool       // the front has ended
@@ -50,7 +51,7 @@ func runHolder(p Process) error {
 	h.cancel = cancel
 	go h.hear(d) // ends with the process
 	err := h.hold(ctx, p)
-	last := report{What: over}
+	last := report{What: over, Text: h.note}
 	if err != nil {
 		last.Err = explain(&h.order.Backend, err)
 	}
@@ -103,6 +104,9 @@ func (h *holder) hold(ctx context.Context, p Process) error {
 		return err
 	}
 	defer c.close()
+	if h.order.Init+h.order.Cleanup != "" {
+		return h.holdSlot(ctx, c)
+	}
 	options := h.order.options()
 	if h.order.Slots > 0 {
 		options = append(options, lock.Slots(h.order.Slots))

@@ -47,7 +47,7 @@ func startHub(ctx context.Context, p Process, socket string) error {
 	if served(ctx, socket) {
 		return nil
 	}
-	if err := spawnHub(p, socket); err != nil {
+	if err := spawnHub(ctx, p, socket); err != nil {
 		return fmt.Errorf("start the keeper of the locks: %w", err)
 	}
 	return nil
@@ -62,7 +62,10 @@ func served(ctx context.Context, socket string) bool {
 	return err == nil
 }
 
-func spawnHub(p Process, socket string) error {
+// spawnHub starts the keeper process and returns when it listens. It does not
+// wait until the keeper is connected to itself: the hub first waits for all
+// processes at the socket, this one included.
+func spawnHub(ctx context.Context, p Process, socket string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -77,11 +80,22 @@ func spawnHub(p Process, socket string) error {
 		return err
 	}
 	_ = cmd.Process.Release() // it outlives this process
-	text, err := io.ReadAll(io.LimitReader(r, 4096))
-	if err == nil && len(text) > 0 {
-		err = errors.New(string(text))
+	failed := make(chan error, 1)
+	go func() { // ends when r is closed
+		if text, err := io.ReadAll(io.LimitReader(r, 4096)); err == nil && len(text) > 0 {
+			failed <- errors.New(string(text))
+		}
+	}()
+	for !served(ctx, socket) {
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return err
+	return nil
 }
 
 func hubVerb() Verb {
@@ -94,8 +108,7 @@ func hubVerb() Verb {
 }
 
 // runHub is the keeper process: the hub of the socket until it has had no client
-// for a while. Its standard output ends when it serves, and carries the error if
-// it cannot.
+// for a while. Its standard output carries the error if it cannot serve.
 func runHub(socket string) error {
 	closeInherited()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

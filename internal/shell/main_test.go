@@ -123,17 +123,22 @@ func (p *place) run(cmd *exec.Cmd) *script {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s := &script{Process: proc, t: p.t, out: make(chan string, 1000)}
+	p.t.Cleanup(func() { _ = proc.Kill() })
+	return &script{Process: proc, t: p.t, out: listen(r)}
+}
+
+// listen returns the lines of r, and closes it at its end.
+func listen(r *os.File) chan string {
+	out := make(chan string, 1000)
 	go func() {
+		defer close(out)
 		lines := bufio.NewScanner(r)
 		for lines.Scan() {
-			s.out <- lines.Text()
+			out <- strings.TrimSuffix(lines.Text(), "\r")
 		}
 		_ = r.Close()
-		close(s.out)
 	}()
-	p.t.Cleanup(func() { _ = proc.Kill() })
-	return s
+	return out
 }
 
 // longTime bounds a wait for what must happen.

@@ -1,0 +1,141 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+)
+
+// A tenth of the scripts is killed, another tenth is stopped: never more than 3
+// commands run at once, all other commands run, and nothing is left.
+func TestNeverMoreCommandsThanSlots(t *testing.T) { // X4, X5, X7
+	p := newPlace(t)
+	n := scaled(60)
+	all := make([]*script, n)
+	for i := range all {
+		all[i] = p.start("exec k --slots 3 --wait 1h --ttl 5s --grace 1s -- "+os.Args[0]+" work", p.dir, fmt.Sprint(20+rand.N(40), "ms"))
+	}
+	struck := rand.Perm(n)
+	killed, stopped := struck[:n/10], struck[n/10:n/10*2]
+	for i := range killed {
+		time.Sleep(rand.N(100 * time.Millisecond)) // any moment will do
+		if err := all[killed[i]].Kill(); err != nil {
+			t.Error(err)
+		}
+		if err := all[stopped[i]].Pause(); err != nil && !all[stopped[i]].ended() {
+			t.Error(err)
+		}
+	}
+	for _, i := range struck[n/10*2:] {
+		if out, status := all[i].rest(); status != 0 {
+			t.Errorf("script %d: exit status %d: %s", i, status, out)
+		}
+	}
+	for _, i := range stopped {
+		_ = all[i].Continue() // it may have ended
+		if out, status := all[i].rest(); status != 0 && status != ExitLost {
+			t.Errorf("stopped script %d: exit status %d: %s", i, status, out)
+		}
+	}
+	p.whole()
+	p.unused(p.locks(), "k")
+}
+
+func (s *script) ended() bool {
+	select {
+	case <-s.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// The holder cannot reach the server any more: its command, which ignores
+// SIGTERM, is dead before the next one starts.
+func TestCommandIsDeadBeforeTheNextOneStarts(t *testing.T) { // X4
+	p := newPlace(t)
+	server := redistest.Start(t, redistest.Options{})
+	for rounds := scaled(5); rounds > 0; rounds -= 5 {
+		round(t, p, server, min(rounds, 5))
+	}
+	p.whole()
+}
+
+// round cuts off the holders of n keys at once.
+func round(t *testing.T, p *place, server *redistest.Server, n int) {
+	proxy := redistest.StartProxy(t, server, nil)
+	defer func() { _ = proxy.Close() }()
+	holders, next := make([]*script, n), make([]*script, n)
+	for i := range holders {
+		holders[i] = p.start(fmt.Sprintf("exec k%d --ttl 3s --grace 300ms --url %s -- %s work", i, proxy.URL(), os.Args[0]), p.dir, "1h")
+	}
+	for i, h := range holders {
+		h.runs()
+		next[i] = p.start(fmt.Sprintf("exec k%d --wait 1h --ttl 30s --url %s -- %s work", i, server.URL(), os.Args[0]), p.dir, "1ms")
+	}
+	proxy.Partition()
+	for i, h := range holders {
+		if out, status := h.rest(); status != ExitLost || !strings.Contains(out, "signal terminated") {
+			t.Errorf("holder %d: exit status %d: %s", i, status, out)
+		}
+		if out, status := next[i].rest(); status != 0 {
+			t.Errorf("next %d: exit status %d: %s", i, status, out)
+		}
+	}
+}
+
+func TestSlotIsPreparedAndCleaned(t *testing.T) { // X9
+	p := newPlace(t)
+	journal := filepath.Join(p.dir, "journal")
+	steps := []string{"--init", "echo init $MEGA_RUN_SLOT $MEGA_RUN_LEFT >> " + journal, "--cleanup", "echo cleanup $MEGA_RUN_SLOT $MEGA_RUN_LEFT >> " + journal}
+	pool := func(more ...string) *script {
+		return p.start("exec k --slots 1 --wait 1h", append(steps[:4:4], more...)...)
+	}
+	if out, status := pool("--", "sh", "-c", "echo command >> "+journal+"; exit 4").rest(); status != 4 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	victim := pool("--", os.Args[0], "work", p.dir, "1h")
+	victim.runs()
+	if err := victim.Kill(); err != nil { // its holder cleans
+		t.Fatal(err)
+	}
+	if out, status := pool("--", "true").rest(); status != 0 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	text, err := os.ReadFile(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "cleanup 0 unknown\ninit 0 unknown\ncommand\ncleanup 0 unknown\ninit 0\ncleanup 0\ninit 0\ncleanup 0\n"; string(text) != want {
+		t.Errorf("got:\n%swant:\n%s", text, want)
+	}
+}
+
+func TestFailedInitIsUnavailable(t *testing.T) { // X9
+	p := newPlace(t)
+	out, status := p.start("exec k --slots 1 --init", "echo broken; exit 9", "--", "echo", "never").rest()
+	if status != ExitUnavailable || !strings.Contains(out, "--init: exit status 9") || !strings.Contains(out, "broken") || strings.Contains(out, "never") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}
+
+func TestFailedCleanupWithdrawsTheSlot(t *testing.T) { // X9
+	p := newPlace(t)
+	flag := filepath.Join(p.dir, "used")
+	args := []string{"--cleanup", "test ! -e " + flag, "--", "touch", flag}
+	out, status := p.start("exec k --slots 1", args...).rest()
+	if status != 0 || !strings.Contains(out, "Slot 0 of k: ") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if out, status = p.start("exec k --slots 1", args...).rest(); status != ExitNotAcquired || !strings.Contains(out, "lock.pool_withdrawn") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}
