@@ -59,6 +59,7 @@ func locksOfCrud(b *tab, url, language string) {
 	b.t.Helper()
 	b.visit(url)
 	b.awaits(`document.documentElement.lang === "` + language + `"`)
+	b.awaits(`document.querySelector("[data-open]") !== null`)
 	for _, way := range []string{"none", "fifo", "lock"} {
 		b.do("forget the result", chromedp.Evaluate[chromedp.Void](`void document.getElementById("result").replaceChildren()`))
 		b.press(`button[value=` + way + `]`)

@@ -14,7 +14,7 @@ import (
 )
 
 // lookInterval is the time between two looks at the locks for a page: drivers
-// notify the waiters of a lock, not those who look on.
+// notify the waiters of a lock, not its observers.
 const lookInterval = 100 * time.Millisecond
 
 // Live streams the demo lock: "changed" when it changes hands or has a new step,

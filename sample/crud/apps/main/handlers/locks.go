@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
-// Locks shows what the locks promise, on a key of its own.
+// Locks shows the promises of the locks, on a key of its own.
 type Locks struct {
 	demo  *services.LockDemo
 	trail *store.Trail
@@ -25,7 +25,7 @@ func NewLocks(d *services.LockDemo, t *store.Trail) *Locks { return &Locks{d, t}
 // LocksPage is the data of the page, and of its JSON.
 type LocksPage struct {
 	Title string `json:"-"`
-	Done  string `json:"-"` // what the page's last action did
+	Done  string `json:"-"` // the result of the page's last action
 
 	Driver   string         `json:"driver"`
 	Scope    string         `json:"scope"`

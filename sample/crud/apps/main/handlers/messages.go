@@ -11,7 +11,7 @@ import (
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
-// Messages shows what the bus promises, on subjects of its own.
+// Messages shows the promises of the bus, on subjects of its own.
 type Messages struct{ messages *services.Messages }
 
 // NewMessages returns the handlers of the page.
@@ -20,7 +20,7 @@ func NewMessages(m *services.Messages) *Messages { return &Messages{m} }
 // MessagesPage is the data of the page, and of its JSON.
 type MessagesPage struct {
 	Title string `json:"-"`
-	Done  string `json:"-"` // what the page's last action did
+	Done  string `json:"-"` // the result of the page's last action
 
 	Driver   string               `json:"driver"`
 	Scope    string               `json:"scope"`

@@ -95,6 +95,7 @@ function note(n) {
 }
 
 const stream = new EventSource(root.dataset.stream);
+stream.addEventListener("open", () => { root.dataset.open = ""; });
 const on = (event, handle) => stream.addEventListener(event, (e) => handle(e.data && JSON.parse(e.data)));
 on("changed", refresh);
 on("job", refresh);

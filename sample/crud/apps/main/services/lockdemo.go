@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -21,13 +22,13 @@ const DemoKey = "demo"
 
 const (
 	// demoTTL is the time that others wait if a holder is frozen. It is shorter
-	// than the default, so that somebody who looks on does not wait long.
+	// than the default, so that an observer does not wait long.
 	demoTTL = 2 * time.Second
 	// Extension is the time by which a holder is extended.
 	Extension = 10 * time.Second
 )
 
-// LockDemo holds the demo lock and does what the page orders its holder to do.
+// LockDemo holds the demo lock and carries out the orders of the page to its holder.
 type LockDemo struct {
 	trail *store.Trail
 
@@ -49,7 +50,7 @@ type HoldOrder struct {
 // HoldOrders is the topic of HoldOrder.
 const HoldOrders = bus.Topic[HoldOrder]("demo.order")
 
-// What a holder can be ordered to do.
+// The orders to a holder.
 const (
 	DoExtend  = "extend"
 	DoRelease = "release"
@@ -68,7 +69,7 @@ const (
 	stepRefused  = "refused" // a write
 	stepKilled   = "killed"
 	stepFrozen   = "frozen"
-	StepNext     = "next" // the time until the next holder
+	stepNext     = "next" // the time until the next holder
 	stepResumed  = "resumed"
 )
 
@@ -100,7 +101,7 @@ func (d *LockDemo) add(ctx context.Context, s store.Step) error {
 	return d.trail.Add(context.WithoutCancel(ctx), s)
 }
 
-// inside is what a holder does: it writes, waits for orders, and writes again.
+// inside is the work of a holder: it writes, waits for orders, and writes again.
 func (d *LockDemo) inside(ctx *mega.Ctx, lease *lock.Lease, asked time.Time, span time.Duration) error {
 	orders, leave := d.enter(lease.Fence())
 	defer leave()
@@ -152,7 +153,7 @@ func (d *LockDemo) OnOrder(_ *mega.Ctx, o HoldOrder) error {
 	return nil
 }
 
-// obey does what was ordered, and reports whether the holder is done.
+// obey carries out an order, and reports whether the holder is done.
 func (d *LockDemo) obey(ctx *mega.Ctx, lease *lock.Lease, o HoldOrder) (done bool, err error) {
 	step := store.Step{Fence: lease.Fence()}
 	switch o.Do {
@@ -213,7 +214,7 @@ const strikeKey = "demo-strike"
 // maxStrike bounds the time of a strike, and with it the time of a frozen process.
 const maxStrike = 20 * time.Second
 
-var errNotHere = mega.Error(403, "demo.only_in_dev", "locks.only_in_dev")
+var errNotHere = mega.Error(http.StatusForbidden, "demo.only_in_dev", "locks.only_in_dev")
 
 // mayStrike reports whether processes are killed and frozen here.
 func mayStrike(ctx *mega.Ctx) bool { return ctx.App.Env == "dev" }
@@ -264,7 +265,7 @@ func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 	}
 	took := time.Since(began)
 	holder := next.Holders[0]
-	if err := d.add(ctx, store.Step{What: StepNext, Fence: holder.Fence, Millis: millis(took), Text: s.Do}); err != nil {
+	if err := d.add(ctx, store.Step{What: stepNext, Fence: holder.Fence, Millis: millis(took), Text: s.Do}); err != nil {
 		return err
 	}
 	if s.Do == DoKill {

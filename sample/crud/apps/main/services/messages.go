@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// Messages shows what the bus promises. Each process keeps the newest messages
+// Messages shows the promises of the bus. Each process keeps the newest messages
 // that it received, for pages without scripts.
 type Messages struct {
 	mu    sync.Mutex // guards the fields below
@@ -145,7 +145,7 @@ func (m *Messages) AnswerEcho(_ *mega.Ctx, in Echo) (Echo, error) {
 	return Echo{in.Text, os.Getpid()}, nil
 }
 
-// SlowResult is what a slow subscriber received.
+// SlowResult is the result of a slow subscriber.
 type SlowResult struct {
 	Sent    int       `json:"sent"`
 	Buffer  int       `json:"buffer"`
@@ -194,7 +194,7 @@ func (m *Messages) Slow(ctx *mega.Ctx, messages int) (*SlowResult, error) {
 	}
 }
 
-// slowSubscriber counts what it handles and misses. The bus calls it for one
+// slowSubscriber counts the messages that it handles and misses. The bus calls it for one
 // message or gap at a time.
 type slowSubscriber struct {
 	result SlowResult
