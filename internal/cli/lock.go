@@ -19,6 +19,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/shell"
 )
 
 // locks are the verbs of lock. The program determines their sources.
@@ -260,15 +261,19 @@ func (l *locks) release() *cobra.Command {
 	var reason string
 	slot := everySlot
 	c := &cobra.Command{
-		Use: "release KEY --reason TEXT", Short: "force the release of a lock",
+		Use: "release KEY --reason TEXT | HANDLE", Short: "force the release of a lock, or give back one from acquire",
 		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
 			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n" +
-			"With --slot it ends the lease of one slot of a pool.\n\n" +
+			"With --slot it ends the lease of one slot of a pool. With a HANDLE from acquire, and without a reason, it gives\n" +
+			"back that lease.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
 			"process or server.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" && shell.IsHandle(args[0]) {
+				return l.giveBack(c, args[0])
+			}
 			if strings.TrimSpace(reason) == "" {
 				return usage(c, "cli.no_reason", "A forced release needs a reason. The holder that loses the lock receives it.", `give the reason: --reason "TEXT"`)
 			}

@@ -390,7 +390,7 @@ func TestWrongLockCommandLines(t *testing.T) {
 	s.environ = append(s.environ, "REDIS_URL=redis://:geheim@localhost:1/0")
 	s.run(t, "shop", 4121)
 	for _, x := range []struct{ line, code, says string }{
-		{"lock", "cli.no_verb", "ls, release, show"},
+		{"lock", "cli.no_verb", "acquire, exec, heal, ls, release, renew, show"},
 		{"lock hsow", "cli.unknown_verb", "did you mean: mega lock show"},
 		{"lock show", "cli.missing_argument", "the key of a lock"},
 		{"lock show a b", "cli.extra_argument", `"b"`},

@@ -13,6 +13,9 @@ import (
 // scripted returns the verbs of package shell, for scripts.
 func (l *locks) scripted() (verbs []*cobra.Command) {
 	for _, v := range shell.Verbs() {
+		if v.Name == "release" { // it is a case of the verb for operators
+			continue
+		}
 		c := &cobra.Command{
 			Use: strings.TrimSpace(v.Name + " " + v.Args), Short: v.Short, Long: v.Long, Hidden: v.Hidden,
 			Annotations:           map[string]string{statuses: v.Statuses},
@@ -27,6 +30,16 @@ func (l *locks) scripted() (verbs []*cobra.Command) {
 		verbs = append(verbs, c)
 	}
 	return verbs
+}
+
+// giveBack releases a lease from lock acquire.
+func (l *locks) giveBack(c *cobra.Command, handle string) error {
+	for _, v := range shell.Verbs() {
+		if v.Name == "release" {
+			return scriptError(c, v.Run(l.scriptProcess(c), []string{handle}, -1))
+		}
+	}
+	return nil
 }
 
 func (l *locks) scriptProcess(c *cobra.Command) shell.Process {

@@ -87,6 +87,8 @@ type report struct {
 	Token string `json:",omitempty"`
 	Text  string `json:",omitempty"`
 	Err   *Error `json:",omitempty"`
+
+	Lease *Handle `json:",omitempty"` // of an acquire
 }
 
 func execVerb() Verb {

@@ -62,7 +62,7 @@ func runExec(p Process, o order, command []string) error {
 	f := &front{p: p, order: o, path: path, command: command, signals: make(chan os.Signal, 16)}
 	f.listen()
 	defer signal.Stop(f.signals)
-	if err := f.startHolder(); err != nil {
+	if err := f.startHolder("holder", f.order); err != nil {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
 	}
 	defer f.leave()
@@ -101,8 +101,9 @@ func (f *front) listen() {
 	}
 }
 
-// startHolder starts the holder, in a session of its own (X4).
-func (f *front) startHolder() error {
+// startHolder starts the process that holds the lease, by a hidden verb, and
+// gives it its order (X4).
+func (f *front) startHolder(verb string, order any) error {
 	ear, words, err := os.Pipe()
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func (f *front) startHolder() error {
 	if err != nil {
 		return errors.Join(err, ear.Close(), words.Close())
 	}
-	cmd, err := f.p.again("holder")
+	cmd, err := f.p.again(verb)
 	if err == nil {
 		cmd.Stdin, cmd.Stdout = ear, mouth
 		if f.order.Init+f.order.Cleanup != "" {
@@ -122,7 +123,7 @@ func (f *front) startHolder() error {
 	err = errors.Join(err, ear.Close(), mouth.Close())
 	if err == nil {
 		f.holder, f.ear, f.words = cmd.Process, words, json.NewEncoder(words)
-		err = f.words.Encode(f.order)
+		err = f.words.Encode(order)
 	}
 	if err != nil {
 		return errors.Join(err, words.Close(), reports.Close())

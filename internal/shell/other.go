@@ -12,6 +12,12 @@ func unsupported() error {
 
 func runExec(Process, order, []string) error { return unsupported() }
 
+func runAcquire(Process, lent) (Handle, error) { return Handle{}, unsupported() }
+
+func ask(string, request) error { return unsupported() }
+
+func exists(int) bool { return true }
+
 func startHub(context.Context, Process, string) error { return unsupported() }
 
 func hidden(name string) Verb {
@@ -19,5 +25,7 @@ func hidden(name string) Verb {
 }
 
 func holderVerb() Verb { return hidden("holder") }
+
+func keeperVerb() Verb { return hidden("lease") }
 
 func hubVerb() Verb { return hidden("hub") }

@@ -1,0 +1,143 @@
+package shell
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// lent is the order of an acquire.
+type lent struct {
+	order
+	For int           // the lease ends with this process; 0 for none
+	Max time.Duration // the lease ends after this time; 0 for no bound
+}
+
+// Handle describes a lease from acquire, in its file and in the output of
+// acquire --json.
+type Handle struct {
+	Handle string `json:"handle"`
+	Key    string `json:"key"`
+	Fence  uint64 `json:"fence"`
+	Slot   int    `json:"slot"`
+	Token  string `json:"token"`
+	PID    int    `json:"pid"` // of the process that keeps the lease
+}
+
+// handlePrefix begins the name of every lease from acquire.
+const handlePrefix = "lease-"
+
+// IsHandle reports whether s has the form of a handle.
+func IsHandle(s string) bool {
+	rest, ok := strings.CutPrefix(s, handlePrefix)
+	return ok && rest != "" && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
+
+func acquireVerb() Verb {
+	var o lent
+	return Verb{
+		Name: "acquire", Args: "KEY", Short: "take a lock for longer than one command, and print a handle",
+		Long: "It waits for the lock KEY, starts a process that keeps the lock, and prints a handle for release and renew.\n" +
+			"The lock is given back by release, when the process --for has ended, or after --max; one of the two is\n" +
+			"necessary. If the lock is lost before, nothing is ended: renew and release report it with the status 70.\n" +
+			"Where a command can be named, exec is safer.\n\n" +
+			"With --json: {\"handle\", \"key\", \"fence\", \"slot\", \"token\", \"pid\"}.",
+		Statuses: leaseStatuses,
+		Flags: func(f *pflag.FlagSet) {
+			o.flags(f)
+			f.IntVar(&o.For, "for", 0, "give the lock back when the process `PID` has ended, as in --for $$")
+			f.DurationVar(&o.Max, "max", 0, "give it back after `TIME`; renew begins anew")
+		},
+		Run: func(p Process, args []string, dash int) error {
+			if err := oneArgument(args, dash, "KEY"); err != nil {
+				return err
+			}
+			o.Key = args[0]
+			if err := o.check(p.Environ); err != nil {
+				return err
+			}
+			h, err := runAcquire(p, o)
+			if err != nil {
+				return err
+			}
+			return p.print(h)
+		},
+	}
+}
+
+const leaseStatuses = `  64  the command line is wrong
+  69  the backend is unavailable
+  70  the lock was lost, or given back before
+  75  not acquired: the lock was busy until --wait had passed
+`
+
+func (o *lent) check(environ []string) error {
+	switch {
+	case o.For == 0 && o.Max == 0:
+		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
+	case o.For < 0 || o.For == 1 || o.For > 0 && !exists(o.For):
+		return usage("cli.wrong_flag", fmt.Sprintf("--for %d is not a running process of this user.", o.For))
+	case o.Max < 0:
+		return usage("cli.wrong_flag", fmt.Sprintf("--max %v is negative.", o.Max))
+	}
+	return o.order.check(environ)
+}
+
+func (p *Process) print(h Handle) error {
+	text := h.Handle
+	if p.JSON {
+		b, err := json.Marshal(h)
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	_, err := fmt.Fprintln(p.Stdout, text)
+	return err
+}
+
+func oneArgument(args []string, dash int, name string) error {
+	switch {
+	case len(args) == 0:
+		return usage("cli.missing_argument", name+" is missing.")
+	case len(args) > 1 || dash >= 0:
+		return usage("cli.extra_argument", fmt.Sprintf("One %s is needed; there is more.", name))
+	}
+	return nil
+}
+
+// request is what release and renew ask of the process that keeps a lease. It
+// answers with a report.
+type request struct{ Release, Renew bool }
+
+func leaseVerb(name, short, long string, r request) Verb {
+	return Verb{
+		Name: name, Args: "HANDLE", Short: short, Long: long, Statuses: leaseStatuses,
+		Run: func(_ Process, args []string, dash int) error {
+			if err := oneArgument(args, dash, "HANDLE"); err != nil {
+				return err
+			}
+			if !IsHandle(args[0]) {
+				return usage("cli.invalid_argument", fmt.Sprintf("%q is not a handle, which acquire prints.", args[0]))
+			}
+			return ask(args[0], r)
+		},
+	}
+}
+
+func releaseVerb() Verb {
+	return leaseVerb("release", "give back a lock from acquire", "It gives the lock back and ends the process that has kept it.", request{Release: true})
+}
+
+func renewVerb() Verb {
+	return leaseVerb("renew", "check a lock from acquire, and begin its --max anew",
+		"It renews the lock at once and begins --max anew. The lock renews itself also without that: renew is for a\nscript that has to know whether it still has the lock.", request{Renew: true})
+}
+
+// over returns the error for a lease that is no longer held.
+func overError(handle, why string) *Error {
+	return &Error{Code: "lock.lost", Exit: ExitLost, Text: fmt.Sprintf("The lease %s is over: %s.", handle, why)}
+}

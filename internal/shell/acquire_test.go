@@ -1,0 +1,117 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// held reports how many holders the key k has.
+func (p *place) held(l *lock.Locker) int {
+	p.t.Helper()
+	s, err := l.Inspect(p.t.Context(), "k")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(s.Holders)
+}
+
+func TestAcquirePrintsAHandleAndReleaseEndsIt(t *testing.T) { // X6
+	p := newPlace(t)
+	out, status := p.start("acquire k --max 1h --json").rest() // to the end of the pipe, as $(…)
+	var h Handle
+	if err := json.Unmarshal([]byte(out), &h); err != nil || status != 0 || h.Key != "k" || h.Fence == 0 || !IsHandle(h.Handle) {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	file := filepath.Join(p.dir, "mega", "leases", h.Handle)
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the lease: %v, %v", info, err)
+	}
+	l := p.locks()
+	if n := p.held(l); n != 1 {
+		t.Errorf("%d holders", n)
+	}
+	if out, status := p.start("renew " + h.Handle).rest(); status != 0 || out != "" {
+		t.Errorf("renew: exit status %d: %s", status, out)
+	}
+	if out, status := p.start("release " + h.Handle).rest(); status != 0 || out != "" {
+		t.Errorf("release: exit status %d: %s", status, out)
+	}
+	p.unused(l, "k")
+	for _, verb := range []string{"renew ", "release "} {
+		if out, status := p.start(verb + h.Handle).rest(); status != ExitLost || !strings.Contains(out, "is over") {
+			t.Errorf("%safter the release: exit status %d: %s", verb, status, out)
+		}
+	}
+	p.until("the folder is empty", func() bool {
+		left, err := os.ReadDir(filepath.Dir(file))
+		return err == nil && len(left) == 0
+	})
+}
+
+func TestLeaseEndsWithItsProcess(t *testing.T) { // X6
+	p := newPlace(t)
+	owner := p.start("exec other -- "+os.Args[0]+" work", p.dir, "1h")
+	owner.runs()
+	out, status := p.start("acquire k --for " + itoa(owner.PID())).rest()
+	if status != 0 || !IsHandle(strings.TrimSpace(out)) {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	l := p.locks()
+	if n := p.held(l); n != 1 {
+		t.Errorf("%d holders", n)
+	}
+	if err := owner.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.unused(l, "k")
+}
+
+func TestLeaseEndsAfterItsTime(t *testing.T) { // X6
+	p := newPlace(t)
+	if out, status := p.start("acquire k --max 10ms").rest(); status != 0 {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	p.unused(p.locks(), "k")
+}
+
+func TestLostLeaseIsReported(t *testing.T) { // X6
+	p := newPlace(t)
+	out, status := p.start("acquire k --max 1h").rest()
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	if n, err := p.locks().ForceRelease(t.Context(), "k", "for a test"); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if out, status := p.start("renew " + strings.TrimSpace(out)).rest(); status != ExitLost {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}
+
+func TestAcquireNeedsAnEnd(t *testing.T) { // X6
+	p := newPlace(t)
+	for args, says := range map[string]string{
+		"acquire k":                "--for PID or --max TIME",
+		"acquire k --for 1":        "--for 1 is not",
+		"acquire --max 1s":         "KEY is missing",
+		"acquire a b --max 1s":     "One KEY",
+		"release":                  "HANDLE is missing",
+		"release k":                `"k" is not a handle`,
+		"renew ../lease-a":         "is not a handle",
+		"acquire k --max 1s --x":   "--x",
+		"acquire k --max -1s":      "negative",
+		"acquire k --for notapid":  "notapid",
+		"acquire k --max 1s -- ls": "One KEY",
+	} {
+		if out, status := p.start(args).rest(); status != ExitUsage || !strings.Contains(out, says) {
+			t.Errorf("%s: exit status %d: %s", args, status, out)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/private"
+	"github.com/megaframework/mega/lock"
+)
+
+// exists reports whether a process runs that this user may signal.
+func exists(pid int) bool { return pid > 1 && syscall.Kill(pid, 0) == nil }
+
+// leasesFolder returns the folder with the files of the leases (X6).
+func leasesFolder() string { return filepath.Join(filepath.Dir(cluster.AutoSocket()), "leases") }
+
+// runAcquire starts the process that keeps the lease, and returns when it has it.
+func runAcquire(p Process, o lent) (Handle, error) {
+	if o.Label == "" {
+		o.Label = "acquire"
+	}
+	o.Front = os.Getpid()
+	if o.For != 0 {
+		o.Front = o.For
+	}
+	f := &front{p: p, order: o.order, signals: make(chan os.Signal, 16)}
+	f.listen()
+	defer signal.Stop(f.signals)
+	if err := f.startHolder("lease", o); err != nil {
+		return Handle{}, &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
+	}
+	r, err := f.await(granted)
+	if err != nil {
+		f.leave()
+		return Handle{}, err
+	}
+	return *r.Lease, nil
+}
+
+func keeperVerb() Verb {
+	return Verb{Name: "lease", Short: "keep the lease of an acquire", Hidden: true, Run: func(p Process, _ []string, _ int) error { return runLease(p) }}
+}
+
+// runLease is the process that keeps a lease from acquire.
+func runLease(p Process) error {
+	closeInherited()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	d := json.NewDecoder(os.Stdin)
+	h := &holder{words: make(chan word), reports: json.NewEncoder(os.Stdout)}
+	var o lent
+	if err := d.Decode(&o); err != nil {
+		return usage("cli.extra_argument", "lease is started by acquire.")
+	}
+	h.order = o.order
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	h.cancel = cancel
+	go h.hear(d) // ends with the process
+	if err := h.lend(waiting, p, o); err != nil {
+		h.say(report{What: over, Err: explain(&o.Backend, err)})
+	}
+	return nil
+}
+
+// lend acquires the lease, and keeps it until one of its ends (X6).
+func (h *holder) lend(ctx context.Context, p Process, o lent) error {
+	c, err := o.open(ctx, p, o.Front)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	options := o.options()
+	if o.Slots > 0 {
+		options = append(options, lock.Slots(o.Slots))
+	}
+	lease, err := c.Acquire(ctx, o.Key, options...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lease.Release() }() // a loss was reported, or nobody asks any more
+	k, err := newKept(lease, o)
+	if err != nil {
+		return err
+	}
+	defer k.remove()
+	if !h.give() {
+		return errFrontGone
+	}
+	h.say(report{What: granted, Lease: &k.handle})
+	detach()
+	return k.keep(ctx)
+}
+
+// kept is a lease that this process keeps for a script.
+type kept struct {
+	lease    *lock.Lease
+	order    lent
+	handle   Handle
+	path     string // of its file; the socket has a suffix
+	listener *net.UnixListener
+}
+
+const socketSuffix = ".sock"
+
+// newKept makes the file and the socket of the lease.
+func newKept(lease *lock.Lease, o lent) (*kept, error) {
+	folder := leasesFolder()
+	for _, f := range []string{filepath.Dir(folder), folder} {
+		if err := private.MakeFolder(f); err != nil {
+			return nil, fmt.Errorf("make the folder of leases: %w", err)
+		}
+	}
+	name := handlePrefix + strings.ToLower(rand.Text()[:16])
+	k := &kept{lease: lease, order: o, path: filepath.Join(folder, name)}
+	k.handle = Handle{Handle: name, Key: lease.Key(), Fence: lease.Fence(), Slot: lease.Slot(), Token: lease.Token(), PID: os.Getpid()}
+	text, err := json.Marshal(k.handle)
+	if err != nil {
+		return nil, err
+	}
+	if k.listener, err = private.Listen(k.path+socketSuffix+"~", k.path+socketSuffix); err != nil {
+		return nil, fmt.Errorf("listen for release: %w", err)
+	}
+	if err := os.WriteFile(k.path, append(text, '\n'), 0o600); err != nil {
+		k.remove()
+		return nil, fmt.Errorf("write the file of the lease: %w", err)
+	}
+	return k, nil
+}
+
+func (k *kept) remove() {
+	_ = os.Remove(k.path)
+	_ = os.Remove(k.path + socketSuffix)
+	_ = k.listener.Close()
+}
+
+// keep returns when the lease is released, when it is lost, when the process has
+// ended for which it is kept, or after its longest time.
+func (k *kept) keep(ctx context.Context) error {
+	calls := make(chan net.Conn)
+	go k.accept(calls) // ends with the listener, or with the process
+	gone := k.gone()
+	var limit <-chan time.Time
+	for again := true; ; {
+		if again && k.order.Max > 0 {
+			limit = time.After(k.order.Max)
+		}
+		select {
+		case conn := <-calls:
+			var r request
+			if r = k.serve(conn); r.Release {
+				return nil
+			}
+			again = r.Renew
+		case <-gone:
+			return nil
+		case <-limit:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-k.lease.Context().Done():
+			return k.lease.Err()
+		}
+	}
+}
+
+func (k *kept) accept(calls chan<- net.Conn) {
+	for {
+		conn, err := k.listener.Accept()
+		if err != nil {
+			return
+		}
+		calls <- conn
+	}
+}
+
+// gone returns a channel that is closed when the process --for has ended.
+func (k *kept) gone() <-chan struct{} {
+	if k.order.For == 0 {
+		return nil
+	}
+	if c := exited(k.order.For); c != nil {
+		return c
+	}
+	c := make(chan struct{})
+	go func() { // ends with the process
+		defer close(c)
+		for exists(k.order.For) {
+			time.Sleep(100 * time.Millisecond) // this system does not tell
+		}
+	}()
+	return c
+}
+
+// askTime bounds one request of release or renew.
+const askTime = 5 * time.Second
+
+// serve answers a request, and returns it if it has succeeded.
+func (k *kept) serve(conn net.Conn) (r request) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(askTime))
+	peer, err := private.PeerOf(conn)
+	if err != nil || peer.UID != os.Geteuid() || json.NewDecoder(conn).Decode(&r) != nil {
+		return request{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	if r.Release {
+		err = k.lease.Release()
+		if err == nil || !errors.Is(err, lock.ErrLost) {
+			err = nil // the release is retried, or the TTL ends it
+			k.remove()
+		}
+	} else {
+		err = k.lease.Extend(ctx, k.order.TTL)
+	}
+	answer := report{What: over}
+	if err != nil {
+		answer.Err = explain(&k.order.Backend, err)
+	}
+	_ = json.NewEncoder(conn).Encode(answer) // the other side has ended
+	if err != nil && r.Renew {
+		return request{}
+	}
+	return r
+}
+
+// ask sends a request to the process that keeps a lease.
+func ask(handle string, r request) error {
+	path := filepath.Join(leasesFolder(), handle)
+	conn, err := net.DialTimeout("unix", path+socketSuffix, askTime)
+	if err != nil {
+		_ = os.Remove(path) // of a keeper that was killed
+		_ = os.Remove(path + socketSuffix)
+		return overError(handle, "it was given back or lost")
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * askTime))
+	var answer report
+	err = json.NewEncoder(conn).Encode(r)
+	if err == nil {
+		err = json.NewDecoder(conn).Decode(&answer)
+	}
+	switch {
+	case err != nil:
+		return &Error{Code: "cli.unanswered", Exit: ExitUnavailable, Text: fmt.Sprintf("The keeper of the lease %s does not answer: %v.", handle, err)}
+	case answer.Err != nil:
+		return answer.Err
+	}
+	return nil
+}
