@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
@@ -180,6 +182,17 @@ func TestNobodyIsKilledOutsideDevOrWithoutWorkers(t *testing.T) {
 			t.Errorf("%s: the page lacks %q", x.env, x.page)
 		}
 	}
+}
+
+// The requests of a kit do not come over a loopback connection.
+func TestNobodyIsKilledFromAnotherMachine(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{
+		Environ: []string{"MEGA_ENV=dev"}, Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(services.UnderLock))
+	for _, path := range []string{"/locks/kill", "/locks/freeze"} {
+		kit.Post(path, nil).Status(http.StatusForbidden).Code("demo.only_on_loopback")
+	}
+	kit.Get("/locks", asPage).Contains("Open the page at a loopback address.")
 }
 
 // A page hears of a change, and of a race, without asking.
