@@ -13,6 +13,7 @@ func allRows() []row {
 	return []row{
 		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
 		{"memory-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", memoryPrimitives},
+		{"memory-limit", "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", memoryLimit},
 		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
 		{"redis-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
