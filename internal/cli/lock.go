@@ -27,6 +27,7 @@ type locks struct {
 	shell  *Shell
 	find   func(context.Context) ([]source, error)
 	worker int
+	socket string
 
 	environ []string
 }
@@ -35,11 +36,15 @@ func (l *locks) verb() *cobra.Command {
 	c := group("lock", "run commands under locks, show holders and waiters, and force a release", l.ls(), l.show(), l.release(), l.heal())
 	c.AddCommand(l.scripted()...)
 	workerFlag(c, &l.worker)
+	c.PersistentFlags().StringVar(&l.socket, "socket", "", "call the hub at the socket `PATH`, which keeps the locks of scripts; auto is this user's own")
 	return c
 }
 
 // open returns the sources.
 func (l *locks) open(ctx context.Context) ([]source, error) {
+	if l.socket != "" {
+		return l.openSocket(), nil
+	}
 	sources, err := l.find(ctx)
 	return sharing(among(sources, l.worker)), err
 }

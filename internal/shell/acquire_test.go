@@ -115,3 +115,22 @@ func TestAcquireNeedsAnEnd(t *testing.T) { // X6
 		}
 	}
 }
+
+func TestListShowsHoldersAndStartsNothing(t *testing.T) {
+	p := newPlace(t)
+	if out, status := p.start("ls --json").rest(); status != 0 || !strings.Contains(out, `"locks": []`) {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if _, err := os.Stat(p.socket()); err == nil {
+		t.Error("ls has started a keeper")
+	}
+	if out, status := p.start("acquire k --max 1h --label mine").rest(); status != 0 {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	if out, status := p.start("ls").rest(); status != 0 || !strings.Contains(out, "mine") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if out, status := p.start("ls other --json").rest(); status != 0 || !strings.Contains(out, `"total": 0`) {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}

@@ -95,8 +95,13 @@ type connection struct {
 
 // open connects to the backend. pid is the process that holders see.
 func (b *Backend) open(ctx context.Context, p Process, pid int) (*connection, error) {
+	return b.connect(ctx, p, pid, func(ctx context.Context) error { return startHub(ctx, p, b.Socket) })
+}
+
+// connect is open with what a missing hub calls for.
+func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(context.Context) error) (*connection, error) {
 	c := &connection{}
-	d, err := c.dial(ctx, b, p)
+	d, err := c.dial(ctx, b, recruit)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +111,12 @@ func (b *Backend) open(ctx context.Context, p Process, pid int) (*connection, er
 	return c, nil
 }
 
-func (c *connection) dial(ctx context.Context, b *Backend, p Process) (driver.Driver, error) {
+func (c *connection) dial(ctx context.Context, b *Backend, recruit func(context.Context) error) (driver.Driver, error) {
 	if b.URL != "" {
 		return redis.OpenLock(ctx, redis.Config{URL: b.URL, Engine: b.Engine, Key: b.Template, Namespace: b.Namespace})
 	}
 	var err error
-	c.node, err = cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }})
+	c.node, err = cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: recruit})
 	if err != nil {
 		return nil, err
 	}

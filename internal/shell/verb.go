@@ -80,7 +80,7 @@ type Verb struct {
 // Verbs returns the verbs, with flags of their own: call it once per command
 // line.
 func Verbs() []Verb {
-	return []Verb{execVerb(), acquireVerb(), releaseVerb(), renewVerb(), holderVerb(), keeperVerb(), hubVerb()}
+	return []Verb{execVerb(), acquireVerb(), releaseVerb(), renewVerb(), lsVerb(), holderVerb(), keeperVerb(), hubVerb()}
 }
 
 // keyAndCommand splits the arguments "KEY -- CMD ARG…".

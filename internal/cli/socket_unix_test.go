@@ -1,0 +1,62 @@
+//go:build linux || darwin
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestLocksOfASocketAreListedAndForced(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	tool := func(line string) (int, string) {
+		var out bytes.Buffer
+		p := Process{Args: append(strings.Fields("mega "+line), "--socket", socket), Stdout: &out, Stderr: &out}
+		return RunTool(p, Tool{}), out.String()
+	}
+	if status, out := tool("lock ls"); status != failure.ExitOK || !strings.Contains(out, "no lock is held") {
+		t.Errorf("without a hub: exit status %d: %s", status, out)
+	}
+	n, err := cluster.Dial(t.Context(), cluster.Config{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lock.New(n.Lock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	lease, err := l.Acquire(t.Context(), "lamp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, says := range map[string]string{"lock ls --json": `"key": "lamp"`, "lock show lamp": "holds"} {
+		if status, out := tool(line); status != failure.ExitOK || !strings.Contains(out, says) {
+			t.Errorf("%s: exit status %d: %s", line, status, out)
+		}
+	}
+	if status, out := tool("lock release lamp --reason stuck"); status != failure.ExitOK || !strings.Contains(out, "released from 1 holder") {
+		t.Errorf("release: exit status %d: %s", status, out)
+	}
+	<-lease.Context().Done()
+}

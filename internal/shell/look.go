@@ -1,0 +1,106 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// ErrNoHub means that no process serves the locks of a socket: none is held.
+var ErrNoHub = errors.New("no process serves the locks at the socket")
+
+// Look calls do with the locks of the backend, as an onlooker: it starts no
+// keeper, and returns ErrNoHub if there is none.
+func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) error) error {
+	if err := b.resolve(p.Environ); err != nil {
+		return err
+	}
+	c, err := b.connect(ctx, p, 0, func(context.Context) error { return ErrNoHub })
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return do(c.Locker)
+}
+
+// listed is the document of ls --json.
+type listed struct {
+	Driver string       `json:"driver,omitempty"`
+	Scope  string       `json:"scope,omitempty"`
+	URL    string       `json:"url,omitempty"`
+	Socket string       `json:"socket,omitempty"`
+	Total  int          `json:"total"`
+	Locks  []lock.State `json:"locks"`
+}
+
+func lsVerb() Verb {
+	var b Backend
+	return Verb{
+		Name: "ls", Args: "[PREFIX]", Short: "list the locks in use whose keys begin with PREFIX",
+		Long: "It lists every lock that has a holder or a waiter.\n\n" +
+			"With --json: a list with one {\"driver\", \"scope\", \"url\" or \"socket\", \"total\", \"locks\"}; a lock is {\"key\",\n" +
+			"\"slots\", \"holders\", \"waiters\", \"slot_states\"}.",
+		Flags: func(f *pflag.FlagSet) { b.Flags(f) },
+		Run: func(p Process, args []string, _ int) error {
+			if len(args) > 1 {
+				return usage("cli.extra_argument", fmt.Sprintf("ls does not take %q.", args[1]))
+			}
+			all, err := list(p, &b, strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			return printList(p, all)
+		},
+	}
+}
+
+func list(p Process, b *Backend, prefix string) (listed, error) {
+	all := listed{Locks: []lock.State{}}
+	err := b.Look(context.Background(), p, func(l *lock.Locker) error {
+		states, err := l.List(context.Background(), prefix)
+		all.Driver, all.Scope, all.Total = l.Info().Name, l.Info().Scope.String(), len(states)
+		for _, s := range states {
+			s.Holders, s.Waiters = append([]lock.Holding{}, s.Holders...), append([]lock.Holder{}, s.Waiters...)
+			all.Locks = append(all.Locks, s)
+		}
+		return err
+	})
+	if b.URL != "" {
+		all.URL = b.String()
+	} else {
+		all.Socket = b.Socket
+	}
+	if wrong, ok := errors.AsType[*Error](err); ok {
+		return all, wrong
+	}
+	if err != nil && !errors.Is(err, ErrNoHub) {
+		return all, explain(b, err)
+	}
+	return all, nil
+}
+
+func printList(p Process, all listed) error {
+	if p.JSON {
+		e := json.NewEncoder(p.Stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode([]listed{all})
+	}
+	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	for _, s := range all.Locks {
+		for _, h := range s.Holders {
+			_, _ = fmt.Fprintf(w, "%q\tslot %d\t%q\n", s.Key, h.Slot, h.Holder.String()) // others have written the texts
+		}
+		for _, h := range s.Waiters {
+			_, _ = fmt.Fprintf(w, "%q\twaits\t%q\n", s.Key, h.String())
+		}
+	}
+	return w.Flush()
+}
