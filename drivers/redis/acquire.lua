@@ -90,7 +90,7 @@ if slot then
   return {1, tonumber(first), slot, before, tonumber(had), P and P.found(slot) or ''}
 end
 
-if P and P.gone() then
+if dismiss() then -- a shrink may have left withdrawn slots only
   leave(token)
   keep()
   return {-3}

@@ -19,11 +19,6 @@ local found = slot or position > 0
 local why = barred(token) or ''
 if loose == '1' or not found then bar(token, why) end
 settle({})
-if found and P and P.gone() then
-  for _, ticket in ipairs(call('zrange', Q, 0, most - 1)) do -- its heartbeat learns of it, at once. P8
-    local to = inbox(string.match(call('hget', L, ticket) or '', '^2 %d+ %S+ (.*)$') or '')
-    if to then pcall('publish', to, 'w2 ' .. ticket .. ' 0') end
-  end
-end
+if found then dismiss() end
 keep()
 return {found and 1 or 0, position, tell == '1' and holders(16) or {}, why}

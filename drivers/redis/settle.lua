@@ -264,6 +264,17 @@ local function settle(alive)
   more = more or #tickets == most
 end
 
+-- dismiss reports that every slot is withdrawn, and has all waiters beat at once,
+-- which tells them. P8
+local function dismiss()
+  if not P or not P.gone() then return false end
+  for _, ticket in ipairs(call('zrange', Q, 0, most - 1)) do
+    local to = inbox(string.match(call('hget', L, ticket) or '', '^2 %d+ %S+ (.*)$') or '')
+    if to then pcall('publish', to, 'w2 ' .. ticket .. ' 0') end
+  end
+  return true
+end
+
 -- holders returns slot, time left and value of each live grant, at most n.
 local function holders(n)
   local out, v = {}, call('get', H)

@@ -41,6 +41,8 @@ var slotMutants = []mutant{
 		old: "    r[STRIKES], r[REASON] = '0', ''\n    write(slot, r)\n    move(slot, dirty + slot)\n", new: ``},
 	{name: "lets waiters wait for withdrawn slots", noticed: "P8/waiters are refused when the last slot is withdrawn",
 		old: `function T.gone() return`, new: `function T.gone() return size < 0 and`},
+	{name: "tells waiters late of a shrink to withdrawn slots", noticed: "P8/waiters are refused when a shrink leaves withdrawn slots only",
+		old: `if dismiss() then -- a shrink`, new: `if P and P.gone() then -- a shrink`},
 	{name: "clears the strikes at a loss", noticed: "P8/strikes change by a handback only",
 		old: "    soil(r, why, r[LAST])\n    write", new: "    soil(r, why, r[LAST])\n    r[STRIKES] = '0'\n    write"},
 	{name: "resizes a pool of a fixed size", noticed: "P9/a fixed size is refused with both values",

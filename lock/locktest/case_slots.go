@@ -27,6 +27,7 @@ var slotCases = []testCase{
 	{rule: "P8", claim: "a pool with a withdrawn slot is not forgotten", fake: true, run: withdrawnSlotStays},
 	{rule: "P8", claim: "a pool is listed while a slot of it rests or is withdrawn", also: []string{"L23"}, run: idlePoolIsListed},
 	{rule: "P8", claim: "waiters are refused when the last slot is withdrawn", run: withdrawnPool},
+	{rule: "P8", claim: "waiters are refused when a shrink leaves withdrawn slots only", also: []string{"P9"}, run: shrunkToWithdrawn},
 	{rule: "P8", claim: "strikes change by a handback only", run: strikesAreKept},
 	{rule: "P9", claim: "a fixed size is refused with both values", run: fixedSize},
 	{rule: "P9", claim: "a number that comes back after a shrink is dirty", run: numberComesBack},
@@ -255,6 +256,37 @@ func withdrawnPool(e *env) {
 	e.Want(len(e.inspect(p, p.name).Waiters) == 0, "a refused waiter is still queued")
 	p.heal(0)
 	p.finds(p.take(), 0, driver.LeftHealed)
+}
+
+// shrunkToWithdrawn shrinks a pool, with a request that does not wait and with one
+// that does, so that the slots that are left are withdrawn.
+func shrunkToWithdrawn(e *env) {
+	for name, opts := range map[string][]change{"try": nil, "wait": {waiting}} {
+		p := &pool{e, e.driver(), e.key(name), 3}
+		g := []driver.Grant{p.take(), p.take(), p.take()}
+		p.give(g[0], withdraw)
+		var all []*seated
+		for range 3 { // of several processes
+			all = append(all, p.member().wait())
+		}
+		small := p.member()
+		small.size = 1
+		err := small.refused(opts...)
+		seen := time.Now()
+		var late []time.Duration
+		for _, s := range all {
+			e.Await(s.done, "a waiter")
+			late = append(late, s.when.Sub(seen))
+			var no *driver.NotAcquiredError
+			e.Want(errors.As(s.err, &no) && no.Code() == "lock.pool_withdrawn", "the refusal of a waiter is %v", s.err)
+		}
+		var no *driver.NotAcquiredError
+		e.Want(errors.As(err, &no) && no.Withdrawn, "the refusal of the %s is %v", name, err)
+		e.punctual(late)
+		for _, held := range g[1:] {
+			p.give(held, clean) // it stays held, with a number that is gone
+		}
+	}
 }
 
 func strikesAreKept(e *env) {
