@@ -157,23 +157,62 @@ func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 	t.Run("with the lease of slot 0 at the source", func(t *testing.T) {
 		held, move := begin(t, "between")
 		must(t, move.MoveKeys("mega:{between}"))
-		r := seat("between")
-		r.Wait = -1 // nobody is served before the move ends
+		var g driver.Grant
+		for range 2 { // slot 1 is free at the target, and handed back there
+			r := seat("between")
+			r.Wait = 0
+			g = acquire(t, b, r)
+			if g.Slot != 1 || g.Found == nil || g.Found.Left != nil {
+				t.Errorf("slot %d is %+v, want slot 1, clean", g.Slot, g.Found)
+			}
+			r.Token = seat("between").Token
+			if _, err := a.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) { // P1
+				t.Errorf("beside the holders of both slots: %v", err)
+			}
+			g.Handback = clean
+			release(t, b, g)
+		}
+		g = acquire(t, b, seat("between"))
+		g.Handback = clean
 		waiting := make(chan driver.Grant, 1)
 		go func() {
-			g, err := b.Acquire(t.Context(), r)
+			g, err := a.Acquire(t.Context(), seat("between"))
 			if err != nil {
 				t.Error(err)
 			}
 			waiting <- g
 		}()
-		soon(t, "the waiter to be queued at the target", func() bool { return redis.Queued(b, "between") == 1 })
+		soon(t, "the waiter to be queued at the target", func() bool { return redis.Queued(a, "between") == 1 })
 		refused(t, a.Release(t.Context(), held)) // P5: the record is elsewhere
-		must(t, move.Finish())
-		if g := <-waiting; g.Slot != 1 || g.Found == nil || g.Found.Left != nil {
-			t.Errorf("slot %d is %+v, want slot 1, clean", g.Slot, g.Found)
+		release(t, b, g)
+		g = <-waiting
+		if g.Slot != 1 || g.Found == nil || g.Found.Left != nil {
+			t.Errorf("the waiter got slot %d, %+v, want slot 1, clean", g.Slot, g.Found)
 		}
+		must(t, move.Finish())
 		end(t, held, nil)
+	})
+
+	t.Run("with a plain lease at the source", func(t *testing.T) {
+		held := acquire(t, a, request("plain"))
+		move, err := c.OpenSlot("mega:{plain}")
+		must(t, err)
+		plain := request("plain")
+		plain.Slots = 2 // a plain pool, and then one whose slots have states
+		var others []driver.Grant
+		for i, r := range []driver.Request{plain, seat("plain")} {
+			r.Slots, r.Wait = i+2, 0
+			g := acquire(t, b, r)
+			if g.Slot != i+1 {
+				t.Errorf("got slot %d beside a lease of slot 0, want %d", g.Slot, i+1)
+			}
+			others = append(others, g)
+		}
+		must(t, move.Finish())
+		soon(t, "the release", func() bool { return a.Release(t.Context(), held) == nil })
+		for _, g := range others {
+			release(t, b, g)
+		}
 	})
 }
 

@@ -120,10 +120,10 @@ end
 
 -- vacant returns a slot that may be given now, the lowest first, and never one
 -- that is held. P1. A pool that has shrunk gives none until fewer are held than it
--- has now.
+-- has now. While a slot of a Cluster is moved, the holder key elsewhere is the
+-- lease of slot 0.
 local function vacant(prefer, avoid)
-  if elsewhere then return nil end
-  local held = call('exists', H)
+  local held = elsewhere and 1 or call('exists', H)
   if not size then return held == 0 and 0 or nil end
   if held + call('zcount', S, taken, '+inf') >= size then return nil end
   if P then return P.pick(prefer or -1, avoid or -1) end

@@ -139,7 +139,8 @@ local function states()
       top = 0
       resized(size)
     end
-    if elsewhere or top < 0 then return end
+    if elsewhere then return call('zrem', S, 0) end
+    if top < 0 then return end
     local r = read(0)
     local lost = r[TOKEN] ~= '' and (not v or string.sub(v, 1, #r[TOKEN]) ~= r[TOKEN])
     if lost then
