@@ -64,7 +64,9 @@
 //
 // Those that change one lock begin with the same repair: while a slot is free and
 // somebody is queued, grant. So every call by anyone mends a crashed holder or a
-// dead head of the queue. On a Cluster, and on a server that asks for it
+// dead head of the queue. Acquire and release have short ways in front of it, for
+// a plain lock, and for the clean slot that a process had last: they apply where
+// nobody waits and nothing has to be mended. On a Cluster, and on a server that asks for it
 // (Dragonfly), a call names every key that its script may touch. Elsewhere it
 // names the holder key, and the script makes the others of it: that halves what
 // a server has to parse.

@@ -75,16 +75,16 @@ func (e *engine) begin() error {
 }
 
 // leaving returns a call of release. loose means that a copy of the token's acquire
-// may be on its way, and h is what becomes of a slot with a state.
-func (e *engine) leaving(holder, token string, loose bool, notice any, h *driver.Handback) request {
+// may be on its way, and handed is the handback of a slot with a state.
+func (e *engine) leaving(holder, token string, loose bool, notice any, handed ...any) request {
 	bar := no
 	if loose {
 		bar = yes
 	}
-	if h == nil {
+	if len(handed) == 0 {
 		return e.scripts.release.on(holder, token, bar, notice)
 	}
-	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handback(h)...)...)
+	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handed...)...)
 }
 
 // Renew implements [driver.Driver].
@@ -110,7 +110,7 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if g.Handback == nil && c.r.Pool != nil && !e.claims.entered(c) {
 		g.Handback = untouched(c)
 	}
-	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no, g.Handback))
+	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no, handback(g.Handback, g.Slot)...))
 	if err != nil {
 		// Another release is to be expected; if none comes, Close does it.
 		e.claims.add(c)
@@ -236,7 +236,7 @@ func (e *engine) tidy() {
 	for _, c := range e.claims.orphans() {
 		room <- struct{}{}
 		calls.Go(func() {
-			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no, nil))
+			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no))
 			<-room
 		})
 	}

@@ -12,27 +12,59 @@ import (
 // mark is the clock mark of locks with the default template.
 const mark = "mega:{}:clock"
 
+// cycles returns the ways to take and release: a lock, and the slots of a pool
+// that are clean.
+func cycles(t *testing.T, d driver.Driver) map[string]func() driver.Grant {
+	take := func(prefer int) driver.Grant {
+		r := seat("pool", 2)
+		r.Pool = &driver.Pool{Prefer: prefer, Avoid: -1}
+		g := acquire(t, d, r)
+		g.Handback = &driver.Handback{Status: driver.SlotFree}
+		return g
+	}
+	for _, g := range []driver.Grant{take(-1), take(-1)} {
+		release(t, d, g)
+	}
+	slot := func(n int) func() driver.Grant {
+		return func() driver.Grant {
+			g := take(n)
+			if g.Slot != n || g.Found.Left != nil {
+				t.Errorf("got slot %d, %+v, want slot %d, clean", g.Slot, g.Found, n)
+			}
+			release(t, d, g)
+			return g
+		}
+	}
+	return map[string]func() driver.Grant{
+		"lock": func() driver.Grant {
+			g := acquire(t, d, request("k"))
+			release(t, d, g)
+			return g
+		},
+		"slot 0": slot(0), "slot 1": slot(1),
+	}
+}
+
 func TestFenceGrowsWhateverIsStored(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
-	d := open(t, redis.Config{URL: s.URL()})
-	for name, spoil := range map[string][]any{
-		"nothing":      {"DEL", mark},
-		"no number":    {"SET", mark, "x"},
-		"not a number": {"SET", mark, "nan"},
-		"infinity":     {"SET", mark, "inf"},
-		"too large":    {"SET", mark, "9007199254740992"},
-		"negative":     {"SET", mark, "-5"},
-		"small":        {"SET", mark, "5"},
-		"a list":       {"RPUSH", mark, "x"},
-	} {
-		before := acquire(t, d, request("k"))
-		release(t, d, before)
-		must(t, command("DEL", mark)(s))
-		must(t, command(spoil...)(s))
-		after := acquire(t, d, request("k"))
-		release(t, d, after)
-		if after.Fence <= before.Fence || after.Fence >= 1<<53 {
-			t.Errorf("%s: fence %d after %d", name, after.Fence, before.Fence)
+	for way, cycle := range cycles(t, open(t, redis.Config{URL: s.URL()})) {
+		for name, spoil := range map[string][]any{
+			"nothing":      {"DEL", mark},
+			"no number":    {"SET", mark, "x"},
+			"not a number": {"SET", mark, "nan"},
+			"infinity":     {"SET", mark, "inf"},
+			"too large":    {"SET", mark, "9007199254740992"},
+			"negative":     {"SET", mark, "-5"},
+			"small":        {"SET", mark, "5"},
+			"a list":       {"RPUSH", mark, "x"},
+		} {
+			before := cycle()
+			must(t, command("DEL", mark)(s))
+			must(t, command(spoil...)(s))
+			after := cycle()
+			if after.Fence <= before.Fence || after.Fence >= 1<<53 {
+				t.Errorf("%s, %s: fence %d after %d", way, name, after.Fence, before.Fence)
+			}
 		}
 	}
 }
@@ -41,16 +73,20 @@ func TestFenceGrowsWhateverIsStored(t *testing.T) {
 func TestFenceStaysAboveAClockThatWasSetBack(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	d := open(t, redis.Config{URL: s.URL()})
+	all := cycles(t, d)
 	// As if the last grant had been an hour later.
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	must(t, command("SET", mark, ahead)(s))
-	for i := range uint64(3) {
-		g := acquire(t, d, request("k"))
-		release(t, d, g)
-		if want := uint64(ahead) + 1 + i; g.Fence != want {
-			t.Errorf("fence %d, want %d", g.Fence, want)
+	last := uint64(ahead)
+	for way, cycle := range all {
+		for range 3 {
+			if g := cycle(); g.Fence != last+1 {
+				t.Errorf("%s: fence %d, want %d", way, g.Fence, last+1)
+			}
+			last++
 		}
 	}
+	must(t, command("DEL", "mega:{pool}:state", "mega:{pool}:slots")(s)) // which are kept for a minute
 	if ttl, err := s.Do("PTTL", mark); err != nil || ttl != int64(-1) {
 		t.Errorf("the mark expires in %v ms, %v", ttl, err)
 	}

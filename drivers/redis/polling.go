@@ -196,7 +196,7 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 		mine := !decided.CompareAndSwap(false, true)
 		done <- obtained{g, err}
 		if mine && !errors.Is(err, errBusy) {
-			_, _ = p.run(whole, p.leaving(c.name, c.r.Token, true, no, nil))
+			_, _ = p.run(whole, p.leaving(c.name, c.r.Token, true, no))
 		}
 	})
 	select {

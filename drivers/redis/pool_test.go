@@ -203,6 +203,62 @@ func TestAPoolIsKeptForItsWithdrawnSlot(t *testing.T) {
 	}
 }
 
+// Each cycle keeps what is known of a pool, and no longer than for a minute.
+func TestAPoolThatIsUsedIsKept(t *testing.T) {
+	d := openShared(t)
+	for slot := range 2 {
+		key := fmt.Sprint(t.Name(), slot)
+		take := func(prefer int) driver.Grant {
+			r := seat(key, 2)
+			r.TTL, r.Pool = time.Minute, &driver.Pool{Prefer: prefer, Avoid: -1}
+			g := acquire(t, d, r)
+			g.Handback = &driver.Handback{Status: driver.SlotFree}
+			return g
+		}
+		for _, g := range []driver.Grant{take(-1), take(-1)} {
+			release(t, d, g)
+		}
+		left := func(suffix string) time.Duration {
+			ms, _ := do(t, "PTTL", "mega:{"+key+"}:"+suffix).(int64)
+			return time.Duration(ms) * time.Millisecond
+		}
+		const memory = driver.PoolMemory
+		for _, suffix := range []string{"state", "slots"} {
+			do(t, "PEXPIRE", "mega:{"+key+"}:"+suffix, 30_000)
+		}
+		g := take(slot)
+		if g.Slot != slot || g.Found.Left != nil {
+			t.Fatalf("got slot %d, %+v", g.Slot, g.Found)
+		}
+		if state, slots := left("state"), left("slots"); state <= memory || slots <= memory {
+			t.Errorf("while slot %d is held for a minute, its pool is kept for %v and %v", slot, state, slots)
+		}
+		release(t, d, g)
+		if state, slots := left("state"), left("slots"); state > memory || slots > memory || state <= memory/2 || slots <= memory/2 { // P10
+			t.Errorf("after the release of slot %d its idle pool is kept for %v and %v", slot, state, slots)
+		}
+	}
+}
+
+// A pool takes the short ways again when its last waiter has gone: they make a
+// third of the calls.
+func TestAPoolForgetsItsQueue(t *testing.T) {
+	d := openShared(t)
+	r := seat(t.Name(), 1)
+	r.Pool = &driver.Pool{Prefer: -1, Avoid: -1}
+	held := acquire(t, d, r)
+	r.Token = request(t.Name()).Token
+	next := queueUp(t, d, r)
+	held.Handback = &driver.Handback{Status: driver.SlotFree}
+	release(t, d, held)
+	g := next.granted(t, slack)
+	g.Handback = held.Handback
+	release(t, d, g)
+	if n := do(t, "EXISTS", "mega:{"+t.Name()+"}:due", "mega:{"+t.Name()+"}:order"); n != int64(0) {
+		t.Errorf("%v keys of the queue are left", n)
+	}
+}
+
 func TestSlotZeroOfAPoolIsBusyForRedislock(t *testing.T) {
 	d := openShared(t)
 	polling := open(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})

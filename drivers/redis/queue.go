@@ -274,7 +274,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes, untouched(c)))
+	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes, handback(untouched(c), 0)...))
 	if err != nil {
 		q.claims.add(c)
 		q.claims.abandon(c)
@@ -292,7 +292,7 @@ func (q *queue) withdrawClosed(c *claim) error {
 	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no, untouched(c)))
+	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no, handback(untouched(c), 0)...))
 	return driver.ErrClosed
 }
 
@@ -308,7 +308,7 @@ func (q *queue) refuse(holder, token string) {
 		return
 	}
 	q.refusals.Go(func() {
-		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no, nil))
+		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no))
 		<-q.refusing
 	})
 }

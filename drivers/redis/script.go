@@ -40,8 +40,12 @@ var (
 	leaseLua string
 	//go:embed acquire_plain.lua
 	acquirePlainLua string
+	//go:embed acquire_pool.lua
+	acquirePoolLua string
 	//go:embed release_plain.lua
 	releasePlainLua string
+	//go:embed release_pool.lua
+	releasePoolLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed release.lua
@@ -113,8 +117,8 @@ func newScripts(l *layout, moving bool) *scripts {
 	repair := slotsLua + settleLua
 	return &scripts{
 		counted: !l.cluster,
-		acquire: onLock("acquire", acquirePlainLua, repair, acquireLua),
-		release: onLock("release", releasePlainLua, repair, releaseLua),
+		acquire: onLock("acquire", acquirePlainLua+acquirePoolLua, repair, acquireLua),
+		release: onLock("release", releasePlainLua+releasePoolLua, repair, releaseLua),
 		beat:    onLock("beat", "", repair, beatLua),
 		confirm: onLock("confirm", "", repair, confirmLua),
 		renew:   newScript("renew", edited(head+renewLua), nil),

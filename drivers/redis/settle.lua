@@ -98,6 +98,8 @@ local function keep()
       size, top = nil, nil
     else
       hint()
+      -- Where no ticket and no bar is left, the short ways of a pool are open again.
+      if P and call('exists', Q) == 0 and call('zcount', D, '(0', far / 2) == 0 then call('del', D) end
       if known == far then
         for _, key in ipairs({L, D, S}) do call('persist', key) end
         return

@@ -65,4 +65,27 @@ var slotMutants = []mutant{
 		old: `if spend == '1' then`, new: `if spend == '2' then`},
 	{name: "loses the outcome of a run", noticed: "O4/Inspect shows the last run",
 		old: `us, outcome, r.by, life)`, new: `us, '-', r.by, life)`},
+	// The short ways of a pool.
+	{name: "takes a withdrawn slot for clean on the short way", noticed: "P8/a withdrawn slot is granted to nobody until it is healed",
+		old: ` and call('zscore', S, slot) == slot and`, new: ` and`},
+	{name: "grants a second slot for a repeated request", noticed: "P1/a repeated request holds one slot, also when the slot that it prefers is free",
+		old: `and ends and not kept[3] and`, new: `and ends and`},
+	{name: "grants a second slot beside slot 0 for a repeated request", noticed: "P1/a repeated request holds one slot, also when the slot that it prefers is free",
+		old: `zero ~= token and`, new: ``},
+	{name: "keeps the last holder on the short way", noticed: "P5/a slot that was handed back is clean and keeps its note",
+		old: `(at and sub(ARGV[6], at + 1, -2) or '')`, new: `''`},
+	{name: "loses the note on the short way of acquire", noticed: "P5/a slot that was handed back is clean and keeps its note",
+		old: `sub(kept[2], ends) -- note`, new: `'\n\n' -- note`},
+	{name: "keeps a held slot among the free ones on the short way", noticed: "P7/a process gets the clean slot that it had last, else the lowest",
+		old: `call('zadd', S, string.format('%.0f', ms + ttl), slot)`, new: `call('zadd', S, slot, slot .. '')`},
+	{name: "lets anybody hand back a slot on the short way", noticed: "P3/a holder that has lost its slot changes nothing in it",
+		old: `lasts = sub(record, 3, 2 + #token) == token and`, new: `lasts =`},
+	{name: "loses the note on the short way of release", noticed: "P5/a slot that was handed back is clean and keeps its note",
+		old: `.. sub(record, lasts, ends) .. ARGV[6] ..`, new: `.. sub(record, lasts, ends) ..`},
+	{name: "puts a clean slot among the dirty ones on the short way", noticed: "P5/a slot that was handed back is clean and keeps its note",
+		old: `call('zadd', S, slot, slot)
+`, new: `call('zadd', S, 10000 + slot, slot)
+`},
+	{name: "takes a number for clean that the pool no longer has", noticed: "P9/a number that comes back after a shrink is dirty",
+		old: `if top and top + 0 < size + 0 and ends`, new: `if ends`},
 }

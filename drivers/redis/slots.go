@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,20 +13,24 @@ import (
 
 var _ driver.PoolDriver = (*queue)(nil)
 
-// wants is the argument of acquire about slots. The number alone is a plain lock
-// or pool; the others keep a request from the short way.
+// wants is the argument of acquire about slots: the number alone for a plain lock
+// or pool.
 func wants(r driver.Request) any {
-	fixed := 0
+	if r.Pool == nil && !r.Fixed {
+		return r.Slots
+	}
+	b := strconv.AppendInt(make([]byte, 0, 32), int64(r.Slots), 10)
 	if r.Fixed {
-		fixed = 1
+		b = append(b, ";1"...)
+	} else {
+		b = append(b, ";0"...)
 	}
-	switch {
-	case r.Pool != nil:
-		return fmt.Sprintf("%d;%d;%d;%d;%d", r.Slots, fixed, millis(r.Pool.Quarantine), r.Pool.Prefer, r.Pool.Avoid)
-	case r.Fixed:
-		return fmt.Sprintf("%d;1", r.Slots)
+	if r.Pool != nil {
+		for _, n := range []int64{millis(r.Pool.Quarantine), int64(r.Pool.Prefer), int64(r.Pool.Avoid)} {
+			b = strconv.AppendInt(append(b, ';'), n, 10)
+		}
 	}
-	return r.Slots
+	return string(b)
 }
 
 // found reads the record of a slot, of which a grant has a copy.
@@ -35,11 +38,16 @@ func (c *claim) found(record string) *driver.Found {
 	if c.r.Pool == nil {
 		return nil
 	}
-	r := decodeSlot(record)
-	f := &driver.Found{Note: r.note, Strikes: r.strikes}
-	if r.why != "" {
-		f.Left = &driver.Leaving{By: r.by, At: r.at, Why: r.why}
+	lines := strings.Split(record, "\n")
+	f := &driver.Found{}
+	if len(lines) == recordLines && lines[lineWhy] == "" { // clean: nobody is to be named
+		f.Strikes, _ = strconv.Atoi(lines[lineStrikes])
+		decodePart(lines[lineNote], &f.Note)
+		return f
 	}
+	r := decodeSlot(record)
+	f.Note, f.Strikes = r.note, r.strikes
+	f.Left = &driver.Leaving{By: r.by, At: r.at, Why: r.why}
 	return f
 }
 
@@ -77,13 +85,18 @@ func decodeSlot(s string) slotRecord {
 	if ms, err := strconv.ParseInt(lines[lineAt], 10, 64); err == nil {
 		r.at = time.UnixMilli(ms)
 	}
-	// A part that cannot be read stays empty: nothing depends on it.
 	for line, into := range map[int]any{lineBy: &r.by, lineLast: &r.last, lineNote: &r.note, lineReason: &r.reason} {
-		if lines[line] != "" {
-			_ = json.Unmarshal([]byte(lines[line]), into)
-		}
+		decodePart(lines[line], into)
 	}
 	return r
+}
+
+// decodePart reads a part of a record. A part that cannot be read stays empty:
+// nothing depends on it.
+func decodePart(line string, into any) {
+	if line != "" {
+		_ = json.Unmarshal([]byte(line), into)
+	}
 }
 
 // slotStates reads number, state, rest and record of each slot.
@@ -113,10 +126,13 @@ func slotStates(a answer) []driver.SlotState {
 const asItWas driver.SlotStatus = "back"
 
 // handback returns the arguments of release about a slot: none if its holder
-// hands nothing back.
-func handback(h *driver.Handback) []any {
+// hands nothing back. The number of a clean slot is among them for the short way.
+func handback(h *driver.Handback, slot int) []any {
 	if h == nil {
 		return nil
+	}
+	if h.Status == driver.SlotFree {
+		return []any{string(h.Status), h.Strikes, oneLine(h.Note), "", "", "", "", strconv.Itoa(slot)}
 	}
 	why, at, by := "", "", ""
 	if h.Status == driver.SlotDirty {

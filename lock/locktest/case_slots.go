@@ -11,6 +11,7 @@ import (
 // slotCases are the cases of pools whose slots have states, at the driver.
 var slotCases = []testCase{
 	{rule: "P1", claim: "a slot has one holder at a time, whatever its state", run: oneHolderPerSlot},
+	{rule: "P1", claim: "a repeated request holds one slot, also when the slot that it prefers is free", also: []string{"L3"}, run: sameSlotAgain},
 	{rule: "P3", claim: "a holder that has lost its slot changes nothing in it", run: loserChangesNothing},
 	{rule: "P4", claim: "a slot that was not handed back is dirty and says whose it was", run: crashedSlotIsDirty},
 	{rule: "P4", claim: "a repeated request gets the same record of its slot", run: sameRecordAgain},
@@ -53,9 +54,10 @@ func loserChangesNothing(e *env) {
 	e.eachSlot(func(p *pool, slot int) {
 		old := p.take(dying(e.Units(1)))
 		next := p.take(waiting)
-		old.Handback = withdraw
-		e.Is(e.release(p, old), driver.ErrLost, "the release of a lost slot")
-		p.is(slot, driver.SlotHeld, "")
+		for _, old.Handback = range []*driver.Handback{clean, withdraw} {
+			e.Is(e.release(p, old), driver.ErrLost, "the release of a lost slot")
+			p.is(slot, driver.SlotHeld, "")
+		}
 		p.give(next, clean)
 		e.Is(e.release(p, old), driver.ErrLost, "the release of a lost slot")
 		p.finds(p.take(), slot, "")
@@ -72,6 +74,22 @@ func crashedSlotIsDirty(e *env) {
 	})
 }
 
+// sameSlotAgain repeats the request of a slot while the slot that it prefers is
+// free.
+func sameSlotAgain(e *env) {
+	for prefer := range 2 {
+		p := &pool{e, e.driver(), e.key([]string{"first", "second"}[prefer]), 2}
+		p.cleaned()
+		other := p.take(preferring(prefer))
+		r := p.seat(preferring(prefer))
+		first := e.grant(p, r)
+		p.give(other, clean)
+		again := e.grant(p, r)
+		e.Want(again.Slot == first.Slot && again.Fence == first.Fence && again.Slot != prefer, "got slot %d with fence %d, and then slot %d with %d", first.Slot, first.Fence, again.Slot, again.Fence)
+		p.is(prefer, driver.SlotFree, "")
+	}
+}
+
 func sameRecordAgain(e *env) {
 	e.eachSlot(func(p *pool, slot int) {
 		r := p.seat()
@@ -84,13 +102,19 @@ func sameRecordAgain(e *env) {
 
 func cleanHandback(e *env) {
 	e.eachSlot(func(p *pool, slot int) {
-		note := "a \"note\"\non the slot"
-		p.give(p.take(), &driver.Handback{Status: driver.SlotFree, Note: note, Strikes: 2})
-		p.is(slot, driver.SlotFree, "")
-		next := p.take()
-		p.finds(next, slot, "")
-		e.Want(next.Found.Note == note && next.Found.Strikes == 2, "the record is %+v", next.Found)
-		e.Want(p.state(slot).Note == note, "the slot is %+v", p.state(slot))
+		p.bothWays(func(way string) {
+			note := "a \"note\"\n" + way
+			p.give(p.take(labelled("keeper")), &driver.Handback{Status: driver.SlotFree, Note: note, Strikes: 2})
+			p.is(slot, driver.SlotFree, "")
+			e.Want(p.state(slot).LastHolder.Label == "keeper", "the slot is %+v", p.state(slot))
+			for range 2 { // of which the second one finds a slot that it has kept
+				next := p.take(preferring(slot), labelled("next"))
+				p.finds(next, slot, "")
+				e.Want(next.Found.Note == note && next.Found.Strikes == 2, "the record is %+v", next.Found)
+				e.Want(p.state(slot).Note == note && p.state(slot).LastHolder.Label == "next", "the slot is %+v", p.state(slot))
+				p.give(next, &driver.Handback{Status: driver.SlotFree, Note: note, Strikes: 2})
+			}
+		})
 	})
 }
 
@@ -174,13 +198,20 @@ func oneSlotForced(e *env) {
 }
 
 func preferredSlot(e *env) {
-	p := e.pool(4).cleaned()
-	p.finds(p.take(preferring(2)), 2, "")
-	p.finds(p.take(preferring(2)), 0, "") // slot 2 is held
-	g := p.take(preferring(3))
-	p.finds(g, 3, "")
-	p.give(g, nil)
-	p.finds(p.take(preferring(3)), 1, "") // slot 3 is dirty
+	p := e.pool(4)
+	p.bothWays(func(string) {
+		p.cleaned()
+		all := []driver.Grant{p.take(preferring(2)), p.take(preferring(2)), p.take(preferring(3))}
+		p.finds(all[0], 2, "")
+		p.finds(all[1], 0, "") // slot 2 is held
+		p.finds(all[2], 3, "")
+		p.give(all[2], nil)
+		all[2] = p.take(preferring(3))
+		p.finds(all[2], 1, "") // slot 3 is dirty
+		for _, g := range all {
+			p.give(g, clean)
+		}
+	})
 }
 
 func avoidedSlot(e *env) {
@@ -201,7 +232,7 @@ func withdrawnSlot(e *env) {
 		p.cleaned()
 		p.give(p.take(preferring(slot)), withdraw)
 		p.is(slot, driver.SlotWithdrawn, withdraw.Reason)
-		other := p.take()
+		other := p.take(preferring(slot))
 		e.Want(other.Slot != slot, "slot %d is withdrawn and was granted", slot)
 		p.busy()
 		next := p.member().wait()
@@ -317,15 +348,19 @@ func fixedSize(e *env) {
 }
 
 func numberComesBack(e *env) {
-	p := e.pool(3).cleaned()
+	p := e.pool(4).cleaned()
+	last := p.take(preferring(3))
 	p.size = 1
+	p.busy()
+	p.give(last, clean)
 	g := p.take()
 	p.finds(g, 0, "")
 	p.give(g, clean)
-	p.size = 3
+	p.size = 4
 	p.finds(p.take(), 0, "")
-	p.finds(p.take(), 1, driver.LeftShrunk)
-	p.finds(p.take(), 2, driver.LeftShrunk)
+	for slot := range 3 {
+		p.finds(p.take(), slot+1, driver.LeftShrunk)
+	}
 }
 
 func unknownSlots(e *env) {

@@ -1,0 +1,58 @@
+-- The short way of acquire to a slot with a state: the one that the process had
+-- last, if it is clean, there is no ticket and no bar, and no slot has expired. It
+-- does what the long way does then, and is written out for the reason that
+-- acquire_plain.lua has.
+do
+  local match, find, sub, token = string.match, string.find, string.sub, ARGV[1]
+  local slots, rest, slot = match(ARGV[4], '^(%d+);%d;(%d+);(%d+);%-1$')
+  if slots and ARGV[5] == '1' then
+    local call, H, ttl = redis.call, KEYS[1], ARGV[2]
+    local L, Q, D, S, M
+    if declared then L, Q, D, S, M = unpack(KEYS, 2, 6) else
+      L, Q, D, S, M = H .. sep .. 'state', H .. sep .. 'order', H .. sep .. 'due', H .. sep .. 'slots', mark
+    end
+    local kept = call('hmget', L, 'pool', 'r' .. slot, 'h' .. token, slot == '0' and 'h0' or 'r0')
+    local size, top, rested = match(kept[1] or '', '^3 (%d+) (%d+) (%d+)$')
+    local strikes, lasts = match(kept[2] or '', '^2\n\n(%d+)\n\n\n\n()') -- of a record that is clean
+    local ends = lasts and find(kept[2], '\n', lasts, true)
+    local zero = kept[4] and match(kept[4], '^2\n([^\n]+)') -- the token on slot 0, which expires by itself
+    local v = zero and call('get', H)
+    -- A repeated call is known by its token. With a top below the size no slot is
+    -- beyond it, so one of them is free.
+    if size == slots and rested == rest and top + 0 < slots + 0 and ends and not kept[3] and
+        (not zero or v and zero ~= token and sub(v, 1, #zero) == zero) and call('zscore', S, slot) == slot and
+        (slot == '0' and call('exists', H, Q, D) or call('exists', Q, D)) == 0 then
+      local t = call('time')
+      local first = t[1] * 1000000 + t[2]
+      local ms = math.floor(first / 1000)
+      if call('zcount', S, '10000000000', ms) == 0 then
+        local digits = string.format('%.0f', first)
+        local was = redis.pcall('set', M, digits, 'get')
+        local last = tonumber(was)
+        if type(was) == 'table' or last and last >= first and last < 9e15 then -- no string, or the clock has stepped back
+          if last then first = last + 1 end
+          digits = string.format('%.0f', first)
+          call('set', M, digits)
+        end
+        local value = token .. '{"v":2,"fence":' .. digits .. ',"span":1'
+        local _, at = find(ARGV[6], '"holder":', 1, true)
+        local after = sub(kept[2], ends) -- note and reason
+        local record = '2\n' .. token .. '\n' .. strikes .. '\n\n\n\n' .. (at and sub(ARGV[6], at + 1, -2) or '') .. after
+        if slot == '0' then
+          call('set', H, value .. ',"pooled":1' .. ARGV[6], 'px', ttl)
+          call('hset', L, 'r0', record)
+          call('zrem', S, 0)
+        else
+          call('hset', L, 's' .. slot, value .. ARGV[6], 'h' .. token, slot, 'r' .. slot, record)
+          call('zadd', S, string.format('%.0f', ms + ttl), slot)
+        end
+        local left, life = call('pttl', L), keeping + ttl
+        if left >= 0 and left < life then
+          call('pexpire', L, life)
+          call('pexpire', S, life)
+        end
+        return {1, first, slot + 0, 0, 1, '2\n\n' .. strikes .. '\n\n\n\n' .. after}
+      end
+    end
+  end
+end

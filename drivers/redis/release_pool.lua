@@ -1,0 +1,35 @@
+-- The short way of release for a slot that is handed back clean, where there is no
+-- ticket, no bar, and the slot has not expired. It does what the long way does
+-- then. The slot is the last argument.
+if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
+  local call, match, sub, H, token, slot = redis.call, string.match, string.sub, KEYS[1], ARGV[1], ARGV[11]
+  local L, Q, D, S
+  if declared then L, Q, D, S = unpack(KEYS, 2, 5) else
+    L, Q, D, S = H .. sep .. 'state', H .. sep .. 'order', H .. sep .. 'due', H .. sep .. 'slots'
+  end
+  local kept = call('hmget', L, 'pool', 'r' .. slot, slot == '0' and 'h0' or 'r0')
+  local size, top = match(kept[1] or '', '^3 (%d+) (%d+) ')
+  local record = kept[2] or ''
+  local lasts = sub(record, 3, 2 + #token) == token and match(record, '^\n%d+\n[^\n]*\n[^\n]*\n[^\n]*\n()', 3 + #token)
+  local ends = lasts and string.find(record, '\n', lasts, true)
+  if top and top + 0 < size + 0 and ends and call('exists', Q, D) == 0 then
+    -- Slot 0 expires by itself: its token says whether it has.
+    local zero = slot == '0' and token or match(kept[3] or '', '^2\n([^\n]+)')
+    local v = zero and call('get', H)
+    local ms = 0
+    if slot ~= '0' then
+      local t = call('time')
+      ms = math.floor((t[1] * 1000000 + t[2]) / 1000)
+    end
+    if (not zero or v and sub(v, 1, #zero) == zero) and (slot == '0' or call('zcount', S, '10000000000', ms) == 0) then
+      if slot == '0' then call('del', H) else call('hdel', L, 's' .. slot, 'h' .. token) end
+      call('hset', L, 'r' .. slot, '2\n\n' .. ARGV[5] .. '\n\n\n\n' .. sub(record, lasts, ends) .. ARGV[6] .. '\n')
+      call('zadd', S, slot, slot)
+      if (slot == '0' or not zero) and call('zcount', S, 0, '(20000') == top + 1 then -- every slot is free: idle. P10
+        call('pexpire', L, keeping)
+        call('pexpire', S, keeping)
+      end
+      return {1, 0}
+    end
+  end
+end
