@@ -26,14 +26,9 @@ do
       local first = t[1] * 1000000 + t[2]
       local ms = math.floor(first / 1000)
       if call('zcount', S, '10000000000', ms) == 0 then
+        local last = tonumber(redis.pcall('get', M))
+        if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        local was = redis.pcall('set', M, digits, 'get')
-        local last = tonumber(was)
-        if type(was) == 'table' or last and last >= first and last < 9e15 then -- no string, or the clock has stepped back
-          if last then first = last + 1 end
-          digits = string.format('%.0f', first)
-          call('set', M, digits)
-        end
         local value = token .. '{"v":2,"fence":' .. digits .. ',"span":1'
         local _, at = find(ARGV[6], '"holder":', 1, true)
         local after = sub(kept[2], ends) -- note and reason
@@ -46,6 +41,7 @@ do
           call('hset', L, 's' .. slot, value .. ARGV[6], 'h' .. token, slot, 'r' .. slot, record)
           call('zadd', S, string.format('%.0f', ms + ttl), slot)
         end
+        call('set', M, digits)
         local left, life = call('pttl', L), keeping + ttl
         if left >= 0 and left < life then
           call('pexpire', L, life)
