@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestRedisRunsWithTheSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica := conf
-	replica.Config = append(replica.Config[:len(replica.Config):len(replica.Config)], "replicaof "+host+" "+port)
+	replica.Config = append(slices.Clip(replica.Config), "replicaof "+host+" "+port)
 	redistest.Start(t, replica)
 	awaitReplica(t, master)
 	d, err := redis.OpenLock(t.Context(), redis.Config{URL: master.URL()})

@@ -30,7 +30,7 @@ func decode(t *testing.T) (k kinds) {
 		t.Fatal(err)
 	}
 	targets := map[string]any{"apps/v1 Deployment": &k.deployment, "v1 Service": &k.service, "policy/v1 PodDisruptionBudget": &k.budget}
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var head struct{ APIVersion, Kind string }
 		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
 			t.Fatal(err)
