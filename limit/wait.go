@@ -327,6 +327,7 @@ func (t *turn) sleep(ctx context.Context, d time.Duration) bool {
 // when the Limiter closes.
 func (t *turn) giveUp() {
 	l := t.limiter
+	l.refusals.clear(t.call.key) // of calls behind this ticket
 	if !t.unsure && !l.lines.alone(t.place) {
 		l.lines.leave(t.place)
 		return
