@@ -120,6 +120,10 @@ func (c *Ctx) Value(key any) any {
 		return c.work
 	case chi.RouteCtxKey:
 		return nil
+	case request.RouteKey{}:
+		if route := c.std().Value(chi.RouteCtxKey); route != nil {
+			return route
+		}
 	}
 	return c.std().Value(key)
 }

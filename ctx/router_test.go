@@ -171,3 +171,30 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 		}
 	}
 }
+
+// A middleware of net/http gives the handler what it has added to the Ctx.
+func TestHandlerContinuesTheCtxOfAMiddleware(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, ok := megactx.From(r.Context())
+			if !ok {
+				t.Error("a middleware has no Ctx")
+			}
+			c = c.WithContext(c)
+			c.Log = c.Log.With("user", "ann")
+			next.ServeHTTP(w, r.WithContext(c))
+		})
+	})
+	s.router.Get("/orders/{id}", func(c *megactx.Ctx) error {
+		c.Log.Info("seen")
+		again, _ := megactx.From(c.Request().Context())
+		return c.Text(http.StatusOK, c.Param("id")+" "+again.Param("id"))
+	})
+	if w := s.ask("GET", "/orders/7", "", "X-Request-Id: r-1"); w.Body.String() != "7 7" {
+		t.Errorf("got %s", w.Body)
+	}
+	if line := s.log.String(); !strings.Contains(line, `"msg":"seen","request":"r-1","user":"ann","route":"/orders/{id}"`) {
+		t.Errorf("the log has\n%s", line)
+	}
+}

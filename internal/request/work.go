@@ -53,6 +53,10 @@ func (a App) URL(path string) string {
 // Key is the key under which a context has its Work.
 type Key struct{}
 
+// RouteKey is the key under which a Ctx has the value of the router, which it hides
+// from handlers.
+type RouteKey struct{}
+
 // carrier is a context with a Work.
 type carrier struct {
 	context.Context

@@ -122,7 +122,21 @@ func (r *Router) Use(wrap func(megactx.Handler) megactx.Handler) {
 
 // UseStd wraps everything that this router serves with a net/http middleware.
 // It must come before the routes.
-func (r *Router) UseStd(wrap func(http.Handler) http.Handler) { r.mux.Use(wrap) }
+func (r *Router) UseStd(wrap func(http.Handler) http.Handler) {
+	r.mux.Use(func(next http.Handler) http.Handler { return wrap(routed(next)) })
+}
+
+// routed gives next the value of the chi.Router, also if a middleware has put a Ctx
+// on the request, which hides it.
+func routed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(chi.RouteCtxKey) == nil {
+			route := r.Context().Value(request.RouteKey{})
+			r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // add adds a route for the caller of its caller.
 func (r *Router) add(method, pattern string, h megactx.Handler) {
