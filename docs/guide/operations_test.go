@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(operatedEnv); name != "" { // its workers, too
 		mega.Main(programs()[name])
 	}
+	if os.Getenv(toolRole) != "" {
+		os.Exit(runTool())
+	}
 	// A child ignores a hangup that its parent ignores, as under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
