@@ -77,8 +77,9 @@ func layers() map[string][]string {
 		"internal/cli": {"internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
-		"cmd/mega-lock":  {"internal/shell"},
-		"internal/shell": {"lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/private"},
+		"cmd/mega-lock":            {"internal/shell"},
+		"internal/shell/shelltest": {},
+		"internal/shell":           {"lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/private"},
 
 		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
 

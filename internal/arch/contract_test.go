@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/internal/shell/shelltest"
 	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
@@ -35,6 +36,9 @@ func TestContractEqualsTheRulesOfTheSuites(t *testing.T) {
 		tested = append(tested, [2]string{r.ID, r.Sentence})
 	}
 	for _, r := range bustest.Rules() {
+		tested = append(tested, [2]string{r.ID, r.Sentence})
+	}
+	for _, r := range shelltest.Rules() {
 		tested = append(tested, [2]string{r.ID, r.Sentence})
 	}
 	for i := range max(len(documented), len(tested)) {

@@ -13,7 +13,7 @@ import (
 
 // ruleID matches the id of a rule of docs/contract.md. One in quotes is an
 // example.
-var ruleID = regexp.MustCompile(`(?:^|[^"\w])([AEGLOPSW][1-9]\d?)\b`)
+var ruleID = regexp.MustCompile(`(?:^|[^"\w])([AEGLOPSWX][1-9]\d?)\b`)
 
 // KeepsRules reports whether a file is code that keeps the rules of the
 // contract: the fronts, the drivers, boot and the packages below it, without their tests
@@ -21,8 +21,8 @@ var ruleID = regexp.MustCompile(`(?:^|[^"\w])([AEGLOPSW][1-9]\d?)\b`)
 func KeepsRules(file string) bool {
 	tree, _, _ := strings.Cut(file, "/")
 	switch {
-	case !slices.Contains([]string{"lock", "limit", "bus", "drivers", "boot"}, tree) && !strings.HasPrefix(file, "internal/selection/") && !strings.HasPrefix(file, "internal/windows/"),
-		strings.HasPrefix(file, "lock/locktest/"), strings.HasPrefix(file, "limit/limittest/"), strings.HasPrefix(file, "bus/bustest/"), strings.HasPrefix(file, "lock/guard/guardtest/"),
+	case !slices.Contains([]string{"lock", "limit", "bus", "drivers", "boot"}, tree) && !strings.HasPrefix(file, "internal/selection/") && !strings.HasPrefix(file, "internal/windows/") && !strings.HasPrefix(file, "internal/shell/"),
+		strings.HasPrefix(file, "lock/locktest/"), strings.HasPrefix(file, "limit/limittest/"), strings.HasPrefix(file, "bus/bustest/"), strings.HasPrefix(file, "lock/guard/guardtest/"), strings.HasPrefix(file, "internal/shell/shelltest/"),
 		strings.HasSuffix(file, "_test.go"):
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/internal/arch"
+	"github.com/megaframework/mega/internal/shell/shelltest"
 	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
@@ -45,6 +46,9 @@ func contractIDs() (ids []string) {
 		ids = append(ids, r.ID)
 	}
 	for _, r := range bustest.Rules() {
+		ids = append(ids, r.ID)
+	}
+	for _, r := range shelltest.Rules() {
 		ids = append(ids, r.ID)
 	}
 	return ids

@@ -183,6 +183,9 @@ func (f *front) await(what string) (report, error) {
 // leave waits until the holder has given back what it has.
 func (f *front) leave() {
 	_ = f.ear.Close()
+	if f.over {
+		return
+	}
 	bound := time.After(holderTime)
 	for {
 		select {

@@ -25,7 +25,8 @@ type holder struct {
 	order   order
 	words   chan word // closed when the front has ended
 	reports *json.Encoder
-	note    string // about the slot, for the caller
+	note    string      // about the slot, for the caller
+	backend *connection // nil until it is open
 
 	mu     sync.Mutex // guards the fields below
 	gone   bool       // the front has ended
@@ -55,7 +56,10 @@ func runHolder(p Process) error {
 	if err != nil {
 		last.Err = explain(&h.order.Backend, err)
 	}
-	h.say(last)
+	h.say(last) // first: the front does not wait for the end of the connection
+	if h.backend != nil {
+		h.backend.close()
+	}
 	return nil
 }
 
@@ -103,7 +107,7 @@ func (h *holder) hold(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	h.backend = c
 	if h.order.Init+h.order.Cleanup != "" {
 		return h.holdSlot(ctx, c)
 	}
