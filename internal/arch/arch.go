@@ -197,6 +197,24 @@ func KoanfUnderConfig(pkgs []Package) (broken []string) {
 	return confined(pkgs, koanf, "config", "only config may import koanf")
 }
 
+// SmallBinary reports what makes cmd/mega-lock large or slow to start: it is for
+// scripts, cron and containers.
+func SmallBinary(pkgs []Package) (broken []string) {
+	for _, p := range pkgs {
+		if path, _ := local(p.Path); path != "cmd/mega-lock" {
+			continue
+		}
+		for _, dep := range p.Deps {
+			for _, large := range []string{"net/http", fx, koanf, "go.opentelemetry.io/otel", "github.com/spf13/cobra", Module + "/boot"} {
+				if dep == large || strings.HasPrefix(dep, large+"/") {
+					broken = append(broken, fmt.Sprintf("%s depends on %s; it must stay small", p.Path, dep))
+				}
+			}
+		}
+	}
+	return broken
+}
+
 // confined reports imports of a module, or of a part of it, outside its home.
 func confined(pkgs []Package, module, home, why string) (broken []string) {
 	for _, p := range pkgs {

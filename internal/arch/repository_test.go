@@ -25,6 +25,7 @@ func TestRepositoryKeepsItsRules(t *testing.T) {
 		"StandardOnly":     arch.StandardOnly,
 		"FxUnderBoot":      arch.FxUnderBoot,
 		"KoanfUnderConfig": arch.KoanfUnderConfig,
+		"SmallBinary":      arch.SmallBinary,
 		"Documented":       arch.Documented,
 		"Named":            arch.Named,
 	} {
