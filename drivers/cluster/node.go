@@ -42,13 +42,14 @@ type Config struct {
 	Handle Handler
 }
 
-// Node is the connection of this process to the hub of its node. It provides a
-// lock driver and a bus driver. Its methods may be called concurrently.
+// Node is the connection of this process to the hub of its node. It provides
+// drivers of locks, messages and limits. Its methods may be called concurrently.
 type Node struct {
 	config Config
 	speaks protocol.Versions
 	lock   *Lock
 	bus    *Bus
+	limits *limits
 
 	presence *presence // the connection at Config.Socket; nil with Config.Conn
 	warnings []string  // the warnings of Lock.Info
@@ -109,7 +110,7 @@ func dial(ctx context.Context, c Config, speaks protocol.Versions) (*Node, error
 	}
 	n := &Node{config: c, speaks: speaks, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.lock, n.bus = newLock(n), newBus(n)
+	n.lock, n.bus, n.limits = newLock(n), newBus(n), newLimits(n)
 	if err := n.join(ctx); err != nil {
 		return nil, fmt.Errorf("connect to the hub: %w", errors.Join(err, n.Close(ctx)))
 	}
@@ -401,6 +402,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			// hub is reported before any request is sent to this one. Locks
 			// come last: their last frame marks the end of the report.
 			n.bus.connected(s)
+			n.limits.connected(s)
 			n.lock.connected(s)
 			if !s.shut {
 				n.open(s)
@@ -503,6 +505,7 @@ func (n *Node) ended(why error) {
 	n.mu.Unlock()
 	n.over.Do(func() {
 		n.lock.ended(why)
+		n.limits.copied.Close()
 		close(n.gone)
 	})
 }
@@ -521,8 +524,10 @@ func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 		s.calls.Result(d)
 	case t >= protocol.TypeLocks && t < protocol.TypeBus:
 		return n.lock.handle(t, d)
-	case t >= protocol.TypeBus && t < protocol.TypeEnd:
+	case t >= protocol.TypeBus && t < protocol.TypeLimits:
 		return n.bus.handle(s, t, d)
+	case t >= protocol.TypeLimits && t < protocol.TypeEnd:
+		return n.limits.handle(t, d)
 	}
 	return nil
 }

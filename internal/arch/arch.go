@@ -57,9 +57,9 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
-		"drivers/cluster":                   {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
-		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
-		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "drivers/internal/table"},
+		"drivers/cluster":                   {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
+		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
+		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/table"},
 		"drivers/internal/routes":           {},
 		"drivers/internal/table":            {"lock/driver"},
 
@@ -70,11 +70,11 @@ func layers() map[string][]string {
 		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
 
 		"config":     {"internal/mask", "internal/spelling"},
-		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
+		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
+		"internal/cli": {"internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
 		"cmd/mega-lock":            {"internal/shell"},
@@ -86,10 +86,10 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "lock/guard", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
-		"internal/selection": {"config", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
+		"internal/selection": {"config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
 
 		"docs/guide":        {},
-		"internal/admin":    {"lock", "bus", "internal/private"},
+		"internal/admin":    {"limit", "lock", "bus", "internal/private"},
 		"internal/arch":     {},
 		"internal/dev":      {"internal/group"},
 		"internal/console":  {"lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
@@ -99,17 +99,17 @@ func layers() map[string][]string {
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
 		"internal/input":    {"internal/request"},
 		"internal/listen":   {"config", "internal/failure", "internal/request", "internal/router"},
-		"internal/logging":  {"bus", "config", "internal/secrets", "internal/stack", "lock"},
+		"internal/logging":  {"bus", "config", "limit", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
 		"internal/secrets":  {"config", "internal/mask"},
 		"internal/spelling": {},
 		"internal/mask":     {},
-		"internal/metrics":  {"lock", "bus"},
+		"internal/metrics":  {"limit", "lock", "bus"},
 		"internal/ops":      {"config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
 		"internal/plain":    {},
-		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
+		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
-		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "lock"},
+		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},
 		"internal/router":   {"ctx", "internal/request"},
 		"internal/windows":  {"limit/driver"},
 		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},

@@ -84,11 +84,14 @@ func conserved(e *env) {
 }
 
 func deadTickets(e *env) {
-	key, rate := e.key("k"), e.per(50, 0.2)
+	key, rate := e.key("k"), e.per(50, 2)
 	live := e.process()
-	live.granted(key, 50, rate)
+	var all []*process
 	for range 10 {
-		dead := e.process()
+		all = append(all, e.process())
+	}
+	live.granted(key, 50, rate)
+	for _, dead := range all {
 		e.Want(dead.queue(key, 1, false, rate).Again > 0, "not queued")
 	}
 	start := time.Now()

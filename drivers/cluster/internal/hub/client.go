@@ -30,13 +30,14 @@ type Client struct {
 	bye      bool   // belongs to the reader
 
 	noEvents atomic.Bool // no event of the client follows
-	// knowsRuns reports that the client has been welcomed, and receives the
-	// records of runs.
-	knowsRuns atomic.Bool
-	frames    atomic.Uint64 // the number of received frames
+	// knowsRecords reports that the client has been welcomed, and receives the
+	// records of runs and limits.
+	knowsRecords atomic.Bool
+	frames       atomic.Uint64 // the number of received frames
 
-	locks clientLocks
-	bus   clientBus
+	locks  clientLocks
+	bus    clientBus
+	limits clientLimits
 
 	mu  sync.Mutex
 	pid int   // as reported by the process itself
@@ -107,6 +108,7 @@ func (c *Client) serve() {
 	c.err = err
 	c.mu.Unlock()
 	c.hub.bus.leave(c)
+	c.hub.limits.leave(c)
 	c.hub.locks.leave(c, protocol.HasEnded(err) && !c.bye)
 	c.batch.flush()
 	c.calls.Fail(fmt.Errorf("%v is gone: %w", c, err))
@@ -162,8 +164,10 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 		c.calls.Result(d)
 	case t >= protocol.TypeLocks && t < protocol.TypeBus:
 		return c.hub.locks.handle(c, t, d)
-	case t >= protocol.TypeBus && t < protocol.TypeEnd:
+	case t >= protocol.TypeBus && t < protocol.TypeLimits:
 		return c.hub.bus.handle(c, t, d)
+	case t == protocol.LimitRecord:
+		return c.hub.limits.restore(d)
 	}
 	return nil
 }
@@ -199,6 +203,7 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	c.line.Limit(afterHello)
 	c.hub.welcome(c)
 	c.hub.locks.introduce(c)
+	c.hub.limits.introduce(c)
 	c.batch.flush()
 	close(c.welcomed)
 	return nil

@@ -42,6 +42,7 @@ type Hub struct {
 	config Config
 	locks  *hubLocks
 	bus    *hubBus
+	limits *hubLimits
 	speaks protocol.Versions
 	// confirm, if not nil, returns an error unless the subscription of that
 	// name has this nonce.
@@ -68,17 +69,21 @@ func New(c Config) *Hub {
 	c.Clients = cmp.Or(c.Clients, 1024)
 	h := &Hub{config: c, speaks: protocol.Known, clients: make(map[*Client]struct{})}
 	h.backlog.Store(int64(c.Backlog))
-	h.locks, h.bus = newHubLocks(h), newHubBus(h)
+	h.locks, h.bus, h.limits = newHubLocks(h), newHubBus(h), newHubLimits(h)
 	return h
 }
 
-// handler returns the function that answers the calls of c, or nil.
+// handler returns the function that answers the calls of c.
 func (h *Hub) handler(c *Client) func(context.Context, string, []byte) ([]byte, error) {
-	handle := h.config.Handle
-	if handle == nil {
-		return nil
+	return func(ctx context.Context, name string, body []byte) ([]byte, error) {
+		if answer, err, ours := h.limits.serve(c, name, body); ours {
+			return answer, err
+		}
+		if h.config.Handle == nil {
+			return nil, protocol.ErrNoHandler
+		}
+		return h.config.Handle(ctx, c, name, body)
 	}
-	return func(ctx context.Context, name string, body []byte) ([]byte, error) { return handle(ctx, c, name, body) }
 }
 
 // Join makes the process at the other end of conn a client, called name in the
@@ -252,6 +257,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	defer h.limits.table.Close()
 	defer h.locks.close()
 	for _, c := range h.list() {
 		c.line.End(errHubClosed) // all of them first: a slow one must not delay the others

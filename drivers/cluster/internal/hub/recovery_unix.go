@@ -46,6 +46,7 @@ func Follow(c Config, lock *rendezvous.HubLock, left rendezvous.Record, again bo
 	}
 	s := &Successor{New(c), r}
 	s.shut = true // until open
+	s.limits.copied = true
 	s.locks.succeed(left.Fence)
 	s.locks.reported = func(c *Client) { r.reported(c.file) }
 	return s, nil

@@ -96,7 +96,7 @@ func (h *hubLocks) publish(r *table.Record) {
 	}
 	var b batch
 	for _, c := range h.hub.list() {
-		if c.knowsRuns.Load() {
+		if c.knowsRecords.Load() {
 			b.send(c, protocol.AddRecord(protocol.Begin(protocol.LockRan), r))
 		}
 	}
@@ -105,7 +105,7 @@ func (h *hubLocks) publish(r *table.Record) {
 
 // introduce sends all records to a new client.
 func (h *hubLocks) introduce(c *Client) {
-	c.knowsRuns.Store(true)
+	c.knowsRecords.Store(true)
 	for _, r := range h.table.Runs() {
 		c.send(protocol.AddRecord(protocol.Begin(protocol.LockRan), &r))
 	}

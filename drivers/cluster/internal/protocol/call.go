@@ -97,8 +97,8 @@ func (c *Calls) Result(d *Decoder) {
 	}
 }
 
-// errNoHandler is the error of a call if there is no Handler.
-var errNoHandler = errors.New("this process answers no calls")
+// ErrNoHandler is the error of a call if there is no Handler.
+var ErrNoHandler = errors.New("this process answers no calls")
 
 // Serve answers a call, on its own goroutine.
 func (c *Calls) Serve(d *Decoder) {
@@ -128,7 +128,7 @@ func (c *Calls) reply(number uint64, answer []byte, err error) error {
 // alone.
 func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
 	if c.handle == nil {
-		return nil, errNoHandler
+		return nil, ErrNoHandler
 	}
 	defer func() {
 		if r := recover(); r != nil {

@@ -47,3 +47,6 @@ func ReadClock() Clock {
 	}
 	return best
 }
+
+// NodeMicros returns NodeNanos in microseconds.
+func NodeMicros() int64 { return NodeNanos() / int64(time.Microsecond) }

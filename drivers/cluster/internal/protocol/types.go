@@ -35,7 +35,8 @@ const (
 	TypeLeaving Type = 0x08 // the hub shuts down in order: events wait for the next hub
 	TypeLast    Type = 0x09 // the client's answer to TypeLeaving: no event follows
 
-	TypeLocks Type = 0x20 // lock frames, up to 0x3f
-	TypeBus   Type = 0x40 // message frames, up to 0x5f
-	TypeEnd   Type = 0x60
+	TypeLocks  Type = 0x20 // lock frames, up to 0x3f
+	TypeBus    Type = 0x40 // message frames, up to 0x5f
+	TypeLimits Type = 0x60 // limit frames, up to 0x6f; a hub or client of an earlier build ignores them
+	TypeEnd    Type = 0x70
 )

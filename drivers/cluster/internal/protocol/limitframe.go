@@ -1,0 +1,113 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/internal/windows"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// Limits use calls by name: each operation of limit/driver is a call with JSON
+// in both directions. A hub of an earlier build answers them with an error.
+const (
+	LimitTake     = "limit:take"     // driver.Request -> driver.Answer
+	LimitWithdraw = "limit:withdraw" // driver.Request
+	LimitSettle   = "limit:settle"   // driver.Settlement
+	LimitPause    = "limit:pause"    // LimitOf
+	LimitReset    = "limit:reset"    // LimitOf
+	LimitInspect  = "limit:inspect"  // LimitOf -> driver.State
+	LimitList     = "limit:list"     // LimitOf, whose Key is the prefix -> []driver.State
+)
+
+// The frames about limits. Their body is JSON. At a socket, every client has a
+// copy of the grants, and reports it to the next hub.
+const (
+	LimitNews   = TypeLimits + iota // News: what the hub has decided, for the copies
+	LimitRecord                     // windows.Record: the state of a key, for a new client or a new hub
+)
+
+// LimitOf is the key that an operation is about, with its arguments.
+type LimitOf struct {
+	Key   string        `json:"key"`
+	Rates []driver.Rate `json:"rates,omitempty"`
+	Pause driver.Pause  `json:"pause,omitzero"`
+}
+
+// News is one decision about limits. Exactly one of its operations is set.
+type News struct {
+	Take     *driver.Request    `json:"take,omitempty"` // was granted at At
+	At       time.Time          `json:"at,omitzero"`
+	Withdraw *driver.Request    `json:"withdraw,omitempty"`
+	Settle   *driver.Settlement `json:"settle,omitempty"`
+	Pause    *LimitOf           `json:"pause,omitempty"`
+	Reset    *LimitOf           `json:"reset,omitempty"`
+}
+
+// Apply does to a copy of the table what the hub has done to its own.
+func (n *News) Apply(copied *windows.Table) error {
+	switch {
+	case n.Take != nil:
+		return copied.Learn(n.Take, n.At)
+	case n.Withdraw != nil:
+		return copied.Withdraw(n.Withdraw)
+	case n.Settle != nil:
+		return copied.Settle(n.Settle)
+	case n.Pause != nil:
+		return copied.Pause(n.Pause.Key, n.Pause.Pause)
+	case n.Reset != nil:
+		return copied.Reset(n.Reset.Key)
+	}
+	return nil
+}
+
+// AddJSON adds v as JSON, which must be the end of the frame.
+func AddJSON(f *Frame, v any) (*Frame, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return f.Rest(text), nil
+}
+
+// ReadJSON reads a value that AddJSON has written.
+func ReadJSON(d *Decoder, v any) error {
+	if err := json.Unmarshal(d.Rest(), v); err != nil {
+		return fmt.Errorf("decode a limit: %w", err)
+	}
+	return nil
+}
+
+// CheckRates refuses rates with which a table cannot count.
+func CheckRates(rates []driver.Rate) error {
+	if len(rates) > driver.MaxRates {
+		return fmt.Errorf("%d rates", len(rates))
+	}
+	for _, r := range rates {
+		if r.N < 1 || r.Per < time.Microsecond {
+			return fmt.Errorf("a rate of %d per %v", r.N, r.Per)
+		}
+	}
+	return nil
+}
+
+// CheckLimitRecord refuses a record with which a table cannot count.
+func CheckLimitRecord(r *windows.Record) error {
+	if len(r.Logs) > driver.MaxRates*4 {
+		return fmt.Errorf("%d logs", len(r.Logs))
+	}
+	for _, l := range r.Logs {
+		last := int64(0)
+		for _, m := range l.Grants {
+			if m.Units < 1 || m.At < last {
+				return fmt.Errorf("a grant of %d units at %d", m.Units, m.At)
+			}
+			last = m.At
+		}
+		if l.Per < 1 || l.N < 1 {
+			return fmt.Errorf("a log of %d per %d µs", l.N, l.Per)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/group"
+	"github.com/megaframework/mega/internal/windows"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// limits are the limits of a node: calls of the hub, and at a socket a copy of
+// the hub's table for the next hub.
+type limits struct {
+	node   *Node
+	copied *windows.Table
+	// offset is the time of day, in microseconds, at which the clock of the node
+	// read 0. It is for people: the clock itself does not step.
+	offset int64
+}
+
+func newLimits(n *Node) *limits {
+	return &limits{node: n, copied: windows.New(protocol.NodeMicros), offset: time.Now().UnixMicro() - protocol.NodeMicros()}
+}
+
+// Limits returns the limits of a namespace, which separates environments at one
+// hub. The empty namespace is a separate namespace, too. Its scope is Node. The
+// clock is the time since the start of the machine, so it never steps.
+//
+// The caller closes the driver before the node.
+func (n *Node) Limits(namespace string) driver.Driver {
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + endOfNamespace
+	}
+	return &limit{of: n.limits, prefix: prefix}
+}
+
+// handle handles a frame of the hub, on the reader's goroutine.
+func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
+	switch t {
+	case protocol.LimitNews:
+		var news protocol.News
+		if err := protocol.ReadJSON(d, &news); err != nil {
+			return err
+		}
+		_ = news.Apply(x.copied) // it fails when the node ends
+	case protocol.LimitRecord:
+		var r windows.Record
+		if err := protocol.ReadJSON(d, &r); err != nil {
+			return err
+		}
+		_ = x.copied.Restore(r) // likewise
+	}
+	return nil
+}
+
+// connected reports the copy to a new hub, before the locks mark the end of the
+// report.
+func (x *limits) connected(s *session) {
+	if x.node.presence == nil {
+		return
+	}
+	for _, r := range x.copied.Records() {
+		f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
+		if err != nil {
+			continue // it has numbers and texts, and came from JSON
+		}
+		_ = s.line.Queue(f, 0) // the node handles the end of a line
+		f.Free()
+	}
+}
+
+// call calls the hub until ctx ends. If the hub ends before its answer, the
+// call is repeated at the next hub; with once it fails, because its effect must
+// not be doubled.
+func (x *limits) call(ctx context.Context, name string, in, out any, once bool) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	for {
+		s, err := x.hub(ctx)
+		if err != nil {
+			return err
+		}
+		answer, err := s.calls.Call(ctx, name, body)
+		switch {
+		case err == nil && out == nil:
+			return nil
+		case err == nil:
+			return json.Unmarshal(answer, out)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if refused, ok := errors.AsType[*CallError](err); ok {
+			return fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, s.hub, refused.Text)
+		}
+		if once {
+			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		}
+		group.Sleep(ctx, time.Millisecond) // until the node has noticed; ctx is checked above
+	}
+}
+
+// hub returns a hub that knows the grants of the earlier one.
+func (x *limits) hub(ctx context.Context) (*session, error) {
+	for {
+		s, err := x.node.ready(ctx)
+		switch {
+		case errors.Is(err, errNodeClosed):
+			return nil, driver.ErrClosed
+		case err != nil && ctx.Err() == nil:
+			return nil, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		case err != nil:
+			return nil, err
+		}
+		select {
+		case <-s.opened:
+			return s, nil
+		case <-s.line.Ended():
+			group.Sleep(ctx, time.Millisecond) // until the node has noticed; ready checks ctx
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// limit is the driver of one namespace.
+type limit struct {
+	of     *limits
+	prefix string
+	closed atomic.Bool
+}
+
+var _ driver.Driver = (*limit)(nil)
+
+func (x *limit) call(ctx context.Context, name string, in, out any, once bool) error {
+	if x.closed.Load() {
+		return driver.ErrClosed
+	}
+	return x.of.call(ctx, name, in, out, once)
+}
+
+// Info implements [driver.Driver].
+func (x *limit) Info() driver.Info {
+	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(protocol.Known.Newest, 10)}
+}
+
+// Take implements [driver.Driver].
+func (x *limit) Take(ctx context.Context, r driver.Request) (a driver.Answer, err error) {
+	r.Key = x.prefix + r.Key
+	err = x.call(ctx, protocol.LimitTake, r, &a, false)
+	if a.Granted {
+		a.At = a.At.Add(time.Duration(x.of.offset) * time.Microsecond)
+	}
+	return a, err
+}
+
+// Withdraw implements [driver.Driver].
+func (x *limit) Withdraw(ctx context.Context, r driver.Request) error {
+	r.Key = x.prefix + r.Key
+	return x.call(ctx, protocol.LimitWithdraw, r, nil, false)
+}
+
+// Settle implements [driver.Driver].
+func (x *limit) Settle(ctx context.Context, s driver.Settlement) error {
+	s.Key, s.At = x.prefix+s.Key, s.At.Add(-time.Duration(x.of.offset)*time.Microsecond)
+	return x.call(ctx, protocol.LimitSettle, s, nil, true)
+}
+
+// Pause implements [driver.Driver].
+func (x *limit) Pause(ctx context.Context, key string, p driver.Pause) error {
+	return x.call(ctx, protocol.LimitPause, protocol.LimitOf{Key: x.prefix + key, Pause: p}, nil, false)
+}
+
+// Reset implements [driver.Driver].
+func (x *limit) Reset(ctx context.Context, key string) error {
+	return x.call(ctx, protocol.LimitReset, protocol.LimitOf{Key: x.prefix + key}, nil, false)
+}
+
+// Inspect implements [driver.Driver].
+func (x *limit) Inspect(ctx context.Context, key string, rates []driver.Rate) (s driver.State, err error) {
+	err = x.call(ctx, protocol.LimitInspect, protocol.LimitOf{Key: x.prefix + key, Rates: rates}, &s, false)
+	s.Key = key
+	return s, err
+}
+
+// List implements [driver.Driver].
+func (x *limit) List(ctx context.Context, prefix string) (states []driver.State, err error) {
+	err = x.call(ctx, protocol.LimitList, protocol.LimitOf{Key: x.prefix + prefix}, &states, false)
+	if x.prefix == "" {
+		return slices.DeleteFunc(states, func(s driver.State) bool { return strings.Contains(s.Key, endOfNamespace) }), err
+	}
+	for i := range states {
+		states[i].Key = strings.TrimPrefix(states[i].Key, x.prefix)
+	}
+	return states, err
+}
+
+// Close implements [driver.Driver].
+func (x *limit) Close(context.Context) error {
+	x.closed.Store(true)
+	return nil
+}

@@ -1,0 +1,164 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/limit/limittest"
+	"github.com/megaframework/mega/lock"
+)
+
+// limitsOf is the limits of a node that is closed with them.
+type limitsOf struct {
+	driver.Driver
+	node *Node
+}
+
+func (l limitsOf) Close(ctx context.Context) error {
+	return errors.Join(l.Driver.Close(ctx), l.node.Close(ctx))
+}
+
+func slotsOf(n *Node, err error) (*lock.Locker, error) {
+	if err != nil {
+		return nil, err
+	}
+	return lock.New(locksOf{n.Lock(), n}, lock.Config{})
+}
+
+func TestLimitsOfInheritedConnectionsKeepTheContract(t *testing.T) {
+	limittest.RunParallel(t, func(t *testing.T) limittest.Harness {
+		t.Helper()
+		connect := joining(newHub(t, HubConfig{}))
+		dial := func() (*Node, error) {
+			conn, err := connect()
+			if err != nil {
+				return nil, err
+			}
+			return Dial(context.Background(), Config{Conn: conn})
+		}
+		return limittest.Harness{
+			Unit: time.Second, // the margins of the cases are parts of it
+			Open: func() (driver.Driver, error) {
+				n, err := dial()
+				if err != nil {
+					return nil, err
+				}
+				return limitsOf{n.Limits(""), n}, nil
+			},
+			Locker: func() (*lock.Locker, error) { return slotsOf(dial()) },
+			Faults: limittest.Faults{Crash: func(d driver.Driver) error {
+				s, err := d.(limitsOf).node.session()
+				if err == nil {
+					s.line.Close()
+				}
+				return err
+			}},
+		}
+	})
+}
+
+func TestLimitsOfSocketsKeepTheContract(t *testing.T) {
+	limittest.RunParallel(t, func(t *testing.T) limittest.Harness {
+		t.Helper()
+		p := openPost(t)
+		dial := func() (*Node, error) { return Dial(context.Background(), Config{Socket: p.socket}) }
+		accept := "github.com/megaframework/mega/drivers/cluster.(*post).accept"
+		return limittest.Harness{
+			Unit: time.Second, // the margins of the cases are parts of it
+			Open: func() (driver.Driver, error) {
+				n, err := dial()
+				if err != nil {
+					return nil, err
+				}
+				return limitsOf{n.Limits("shop"), n}, nil
+			},
+			Locker: func() (*lock.Locker, error) { return slotsOf(dial()) }, Background: []string{accept},
+			Faults: limittest.Faults{
+				Restart: func() error { return errors.Join(p.kill(), p.restart()) },
+				Crash:   func(d driver.Driver) error { return p.crash(locksOf{node: d.(limitsOf).node}) },
+			},
+		}
+	})
+}
+
+// What one process was granted counts at the next hub, also after the process
+// and the hub have ended: every other process has a copy.
+func TestGrantsOfTheDeadCountAtTheNextHub(t *testing.T) {
+	p := openPost(t)
+	open := func(namespace string) limitsOf {
+		n, err := Dial(t.Context(), Config{Socket: p.socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		return limitsOf{n.Limits(namespace), n}
+	}
+	a, b := open(""), open("")
+	r := driver.Request{Key: "partner", Rates: []driver.Rate{{N: 3, Per: time.Hour}}, Cost: 2}
+	got, err := a.Take(t.Context(), r)
+	if err != nil || !got.Granted {
+		t.Fatalf("the first: %+v, %v", got, err)
+	}
+	if age := time.Since(got.At); age < -time.Second || age > time.Minute {
+		t.Errorf("it was granted at %v, %v ago", got.At, age)
+	}
+	if err := b.Pause(t.Context(), "slow", driver.Pause{Left: time.Hour, Reason: "they asked for it"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.crash(locksOf{node: a.node}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.kill(), p.restart()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = b.Take(t.Context(), r); err != nil || got.Granted || got.Remaining != 1 {
+		t.Errorf("two more units at the next hub: %+v, %v", got, err)
+	}
+	r.Cost = 1
+	if got, err = b.Take(t.Context(), r); err != nil || !got.Granted {
+		t.Errorf("one more unit at the next hub: %+v, %v", got, err)
+	}
+	if s, err := b.Inspect(t.Context(), "slow", nil); err != nil || s.Paused == nil || s.Paused.Reason != "they asked for it" {
+		t.Errorf("the pause at the next hub: %+v, %v", s, err)
+	}
+	if got, err = open("other").Take(t.Context(), driver.Request{Key: "partner", Rates: r.Rates, Cost: 3}); err != nil || !got.Granted {
+		t.Errorf("in another namespace: %+v, %v", got, err)
+	}
+	if all, err := b.List(t.Context(), "p"); err != nil || len(all) != 1 {
+		t.Errorf("the list of the namespace: %+v, %v", all, err)
+	}
+}
+
+// An answer that was lost is asked for again at the next hub, which knows what
+// the ticket was granted.
+func TestTicketThatWasGrantedIsKnownToTheNextHub(t *testing.T) {
+	p := openPost(t)
+	n, err := Dial(t.Context(), Config{Socket: p.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close(context.Background()) }()
+	d := n.Limits("")
+	r := driver.Request{Key: "partner", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1, Ticket: "0123456789012345678901", Seq: 1, MaxWait: -1}
+	first, err := d.Take(t.Context(), r)
+	if err != nil || !first.Granted {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if err := errors.Join(p.kill(), p.restart()); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := d.Take(t.Context(), r); err != nil || !again.Granted || !again.At.Equal(first.At) {
+		t.Errorf("asked again: %+v, %v, want the grant of %v", again, err, first.At)
+	}
+	if err := d.Withdraw(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Inspect(t.Context(), "partner", nil); err != nil || len(s.Rates) > 0 && s.Rates[0].Used != 0 {
+		t.Errorf("after it was withdrawn: %+v, %v", s, err)
+	}
+}
