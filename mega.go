@@ -44,6 +44,8 @@ type (
 	Bus = megactx.Bus
 	// Lock is the view of locks on a Ctx.
 	Lock = megactx.Lock
+	// Limit is the view of limits on a Ctx.
+	Limit = megactx.Limit
 	// Handler responds to a request. An error that it returns becomes the
 	// response.
 	Handler = megactx.Handler
@@ -154,7 +156,7 @@ func Module(options ...Option) Option { return plan.Module(options...) }
 
 // Provide adds constructors. A constructor is a function that takes provided
 // values and returns one or more values, the last of which may be an error. The
-// framework provides *slog.Logger, *lock.Locker, *bus.Bus and
+// framework provides *slog.Logger, *lock.Locker, *limit.Limiter, *bus.Bus and
 // prometheus.Registerer (of github.com/prometheus/client_golang/prometheus),
 // inside an app also AppInfo. With a configured cache it provides Caches and
 // redis.UniversalClient (of github.com/redis/go-redis/v9). That client is the

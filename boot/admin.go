@@ -30,15 +30,17 @@ const adminTime = 2 * time.Second
 // operated returns the view of the process that the admin socket serves. It is
 // complete when all apps are built.
 func (b *booting) operated() admin.Process {
-	info, messages := b.locker.Info(), b.bus.Info()
+	info, messages, limits := b.locker.Info(), b.bus.Info(), b.limiter.Info()
 	routes := b.routes()
 	return admin.Process{
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Main: admin.MainPackage(), Env: b.plan.Config.Env, Apps: b.plan.Program.Running(),
 			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Meets: b.plan.Config.Cluster.Socket,
-			Bus: admin.DriverScope{Driver: messages.Name, Scope: messages.Scope.String()},
+			Bus:   admin.DriverScope{Driver: messages.Name, Scope: messages.Scope.String()},
+			Limit: admin.DriverScope{Driver: limits.Name, Scope: limits.Scope.String()},
 		},
 		Locks:    b.locker,
+		Limits:   b.limiter,
 		Bus:      b.bus,
 		Boot:     b.seen,
 		Config:   func() any { return b.settings() },

@@ -23,7 +23,7 @@
 //	process.go    what belongs to the process: its report, its environment
 //	planning.go   the first run: program, configuration, decisions
 //	stages.go     the second run: log, drivers, apps, listeners
-//	  backends.go   the drivers, with lock.Locker and bus.Bus on them
+//	  backends.go   the drivers, with lock.Locker, limit.Limiter and bus.Bus on them
 //	  providing.go  constructors, sections and caches (cache.go); fx.go
 //	  building.go   an app: pages, texts, routes
 //	  hooks.go      OnStart and the like; primary.go, elected.go

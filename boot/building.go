@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -54,7 +55,7 @@ func (a *building) texts(p *plan.Plan) (*locale.Texts, error) { return p.Texts(a
 
 func (a *building) info(p *plan.Plan, l *locale.Texts) megactx.AppInfo { return p.AppInfo(a.name, l) }
 
-func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*request.Host, error) {
+func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger, l *lock.Locker, limits *limit.Limiter, messages *bus.Bus, texts *locale.Texts) (*request.Host, error) {
 	var refresh func() (*request.Files, error)
 	if a.live {
 		refresh = p.Fresh(a.part) // first, so that it notices a change during the next line
@@ -68,7 +69,7 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 			return nil, err
 		}
 	}
-	host.Log, host.Locker, host.Bus, host.Served, host.Refresh = log, l, messages, a.served, refresh
+	host.Log, host.Locker, host.Limiter, host.Bus, host.Served, host.Refresh = log, l, limits, messages, a.served, refresh
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)
 	return host, nil

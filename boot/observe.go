@@ -103,14 +103,14 @@ func (b *booting) served(r request.Finished) {
 	b.metrics.Served(metrics.Request{App: r.App, Route: r.Route, Method: r.Method, Status: r.Status, Took: r.Took})
 }
 
-// degraded registers locks and messages whose scope is this process with the
-// probes.
+// degraded registers locks, messages and limits whose scope is this process with
+// the probes. Limits that follow the locks are not named again.
 func (b *booting) degraded(d plan.Decisions) {
 	for _, x := range []struct {
 		what   string
 		chosen plan.Decision
-	}{{"locks", d.Lock}, {"messages", d.Bus}} {
-		if x.chosen.Scope == driver.Process.String() {
+	}{{"locks", d.Lock}, {"messages", d.Bus}, {"limits", d.Limit}} {
+		if x.chosen.Scope == driver.Process.String() && !x.chosen.Follows() {
 			b.probes.Degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
 		}
 	}

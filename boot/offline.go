@@ -9,6 +9,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -67,6 +68,9 @@ func (r *Running) Bus() *bus.Bus { return r.b.bus }
 
 // Locks returns the Locker of the program.
 func (r *Running) Locks() *lock.Locker { return r.b.locker }
+
+// Limits returns the Limiter of the program.
+func (r *Running) Limits() *limit.Limiter { return r.b.limiter }
 
 func (b *booting) app(name string) (listen.App, bool) {
 	for _, a := range b.apps {

@@ -110,7 +110,7 @@ func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisio
 	if p.Offline == nil {
 		return selection.Decide(c, s)
 	}
-	d.Lock = p.Offline.lock()
+	d.Lock, d.Limit = p.Offline.lock(), byCaller("limit", "memory", "process")
 	if p.Offline.Bus != nil {
 		d.Bus = p.Offline.bus()
 		return d, nil

@@ -91,7 +91,7 @@ func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
 
 // warn logs the warnings of the report.
 func (p Process) warn(r *Report, log *slog.Logger) {
-	for _, d := range []plan.Decision{r.Lock, r.Bus} {
+	for _, d := range []plan.Decision{r.Lock, r.Bus, r.Limit} {
 		for _, warning := range d.Warnings {
 			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
 		}

@@ -44,6 +44,15 @@ func fullReport() plan.Report {
 			Warnings: []string{"messages end at this process: another process does not receive them"},
 			Wider:    []string{"nats.url: nats://localhost:4222  in mega.config.yaml"},
 		},
+		Limit: plan.Decision{
+			Component: "limit", Chosen: "redis", Scope: "fleet", Cache: "main", Server: "redis://***@cache:6379/0", As: "lock",
+			Why: "the locks use it", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL",
+			Candidates: []plan.Candidate{
+				{Name: "redis", Scope: "fleet", Outcome: plan.Chosen, Reason: "the locks use it", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL"},
+				{Name: "cluster", Scope: "node", Outcome: plan.Rejected, Reason: "the locks use redis", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "limit.driver: cluster"},
+				{Name: "memory", Scope: "process", Outcome: plan.Rejected, Reason: "the locks use redis", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "limit.driver: memory"},
+			},
+		},
 		Apps: []plan.Served{
 			{App: "web", URL: "http://127.0.0.1:8080", Host: "shop.example.org", Routes: 14, Locales: []string{"ko", "en"}},
 			{App: "admin", URL: "http://127.0.0.1:8080/admin", Routes: 1},

@@ -23,6 +23,7 @@ import (
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -43,6 +44,7 @@ type booting struct {
 	metrics  *metrics.Metrics
 	pages    *ops.Pages
 	locker   *lock.Locker
+	limiter  *limit.Limiter
 	bus      *bus.Bus
 	hosts    []*request.Host
 	apps     []listen.App
@@ -122,8 +124,8 @@ func (b *booting) stages() fx.Option {
 		b.injected(),
 		fx.Module("plan", fx.Supply(b.plan, b.plan.Config)),
 		fx.Module("open",
-			fx.Provide(b.openLog, b.registerer, b.openLock, b.newLocker, b.openBus, b.newBus),
-			fx.Invoke(b.openOps, func(*lock.Locker) {}, func(*bus.Bus) {}), // the probes come first
+			fx.Provide(b.openLog, b.registerer, b.openLock, b.newLocker, b.openLimit, b.newLimiter, b.openBus, b.newBus),
+			fx.Invoke(b.openOps, func(*lock.Locker) {}, func(*limit.Limiter) {}, func(*bus.Bus) {}), // the probes come first
 		),
 		b.sharedStage(),
 	}
@@ -174,8 +176,8 @@ func (b *booting) sharedStage() fx.Option {
 
 // sharedHost returns the host of hooks and subscriptions that do not belong to
 // an app.
-func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, messages *bus.Bus) *request.Host {
-	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Locker: l, Bus: messages}
+func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, limits *limit.Limiter, messages *bus.Bus) *request.Host {
+	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Locker: l, Limiter: limits, Bus: messages}
 	b.hosts = append(b.hosts, host)
 	return host
 }

@@ -203,6 +203,7 @@ func (s *supervisor) started(text json.RawMessage) {
 	s.mu.Lock()
 	s.report.Lock.CarriedOut(of.Lock)
 	s.report.Bus.CarriedOut(of.Bus)
+	s.report.Limit.CarriedOut(of.Limit)
 	s.report.Apps, s.report.Primary, s.report.Elected, s.report.Took = of.Apps, of.Primary, of.Elected, time.Since(s.began)
 	report := s.report
 	s.mu.Unlock()
@@ -301,5 +302,6 @@ func (s *supervisor) info() admin.Info {
 	return admin.Info{
 		Name: r.Program, PID: r.PID, Main: admin.MainPackage(), Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Meets: s.plan.Config.Cluster.Socket,
 		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.DriverScope{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
+		Limit: admin.DriverScope{Driver: r.Limit.Chosen, Scope: r.Limit.Scope},
 	}
 }

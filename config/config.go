@@ -71,6 +71,7 @@ type Config struct {
 	Env      string           `key:"env" file:"no" pattern:"^[a-z][a-z0-9_-]*$" like:"staging" doc:"dev, test, production or a name of your own; not in files, as it decides which of them are read"`
 	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"the name of the program; default the name of its executable"`
 	Lock     Lock             `key:"lock"`
+	Limit    Limit            `key:"limit"`
 	Bus      Bus              `key:"bus"`
 	NATS     NATS             `key:"nats"`
 	Cache    map[string]Cache `key:"cache"`

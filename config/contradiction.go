@@ -58,19 +58,23 @@ func (c *Config) hastyHangTimeout() Problems {
 	}}
 }
 
-func (c *Config) missingCache() Problems {
-	if _, ok := c.Cache[c.Lock.Cache]; ok || c.Lock.Cache == "" {
-		return nil
+// missingCache finds aliases of caches that are not configured.
+func (c *Config) missingCache() (p Problems) {
+	for _, of := range []struct{ key, alias string }{{"lock.cache", c.Lock.Cache}, {"limit.cache", c.Limit.Cache}} {
+		if _, ok := c.Cache[of.alias]; ok || of.alias == "" {
+			continue
+		}
+		p = append(p, Problem{
+			Code: "config.unknown_cache", Key: of.key, Origin: c.Origin(of.key),
+			Text: "unknown cache " + quote(of.alias), Hint: c.cacheHint(of.alias),
+		})
 	}
-	return Problems{{
-		Code: "config.unknown_cache", Key: "lock.cache", Origin: c.Origin("lock.cache"),
-		Text: "unknown cache " + quote(c.Lock.Cache), Hint: c.cacheHint(),
-	}}
+	return p
 }
 
-func (c *Config) cacheHint() string {
+func (c *Config) cacheHint(alias string) string {
 	if len(c.Cache) == 0 {
-		return "set " + EnvName("cache."+c.Lock.Cache+".url")
+		return "set " + EnvName("cache."+alias+".url")
 	}
 	return "configured: " + strings.Join(c.Caches(), ", ")
 }

@@ -8,7 +8,7 @@ type Lock struct {
 	TTL       time.Duration `key:"ttl" default:"10s" min:"100ms" max:"24h" doc:"how long others wait after a crash"`
 	Wait      time.Duration `key:"wait" default:"5s" min:"0s" doc:"how long a call waits for a busy lock"`
 	FIFO      bool          `key:"fifo" default:"false" doc:"strict order across processes"`
-	Namespace string        `key:"namespace" pattern:"^[A-Za-z0-9._-]{1,64}$" like:"staging" doc:"part of the names of all locks, to separate environments on one redis or cluster socket"`
+	Namespace string        `key:"namespace" pattern:"^[A-Za-z0-9._-]{1,64}$" like:"staging" doc:"part of the names of all locks and limits, to separate environments on one redis or cluster socket"`
 	Cache     string        `key:"cache" doc:"the alias of the cache for locks, if there are several"`
 	Require   string        `key:"require" enum:"process|node|fleet" doc:"the least scope of exclusion; the program does not start with a smaller one"`
 	Redis     LockRedis     `key:"redis"`
@@ -18,6 +18,14 @@ type Lock struct {
 type LockRedis struct {
 	Engine string `key:"engine" default:"queue" enum:"queue|redislock" doc:"the engine for locks in redis"`
 	Key    string `key:"key" default:"mega:{%s}" doc:"template of the names in redis; %s is the lock's key"`
+}
+
+// Limit configures the limits of the process. Their names contain
+// lock.namespace, too.
+type Limit struct {
+	Driver  string `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"the driver of limits; auto is the driver of locks"`
+	Cache   string `key:"cache" doc:"the alias of the cache for limits; default the cache of the locks"`
+	Require string `key:"require" enum:"process|node|fleet" doc:"the least scope of limits; the program does not start with a smaller one"`
 }
 
 // Bus configures the message bus of the process.

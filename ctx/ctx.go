@@ -11,7 +11,7 @@
 // The error of a handler becomes an answer: problem+json (RFC 9457), or a page
 // for a client that does not accept JSON, with a code for machines.
 //
-//	400  lock.invalid_key, lock.invalid_option, request.bad_body, bus.bad_subject, bus.bad_header
+//	400  lock.invalid_key, lock.invalid_option, limit.invalid_key, limit.invalid_option, request.bad_body, bus.bad_subject, bus.bad_header
 //	403  request.cross_origin
 //	404  request.not_found
 //	405  request.method_not_allowed
@@ -19,9 +19,10 @@
 //	413  request.too_large, bus.too_large
 //	415  request.unsupported_media_type
 //	422  request.invalid
-//	500  lock.deadlock, lock.unsupported, lock.pool_size, lock.no_lease, mega.not_configured, mega.unknown_view, internal
+//	429  limit.limited, limit.queue_full (with Retry-After)
+//	500  lock.deadlock, lock.unsupported, lock.pool_size, lock.no_lease, limit.unsupported, mega.not_configured, mega.unknown_view, internal
 //	502  bus.no_responders (with Retry-After), bus.refused, bus.decode, and the code of a responder's error
-//	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
+//	503  lock.unavailable, lock.closed, limit.unavailable, limit.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
 //	504  request.timeout, bus.timeout
 //
 // [Error] returns the application's own errors. An answer never names the
@@ -43,7 +44,8 @@
 //
 // The framework keeps a request, its answer and the state of its app in
 // internal/request, and the routes in internal/router. A Ctx is a standard context
-// with that request and four views: Lock (lock.go), Bus (bus.go), Log and App.
+// with that request and five views: Lock (lock.go), Limit (limit.go), Bus (bus.go),
+// Log and App.
 // [From] finds it on every descendant, and binds it to that descendant.
 package megactx
 
@@ -71,10 +73,11 @@ import (
 type Ctx struct {
 	context.Context // the request's; never reassigned
 
-	Lock Lock         // bound to this Ctx
-	Bus  Bus          // likewise
-	Log  *slog.Logger // with the app, the request's id, its trace and the route
-	App  AppInfo
+	Lock  Lock         // bound to this Ctx
+	Limit Limit        // likewise
+	Bus   Bus          // likewise
+	Log   *slog.Logger // with the app, the request's id, its trace and the route
+	App   AppInfo
 
 	work *request.Work // nil for the zero Ctx
 }
@@ -166,8 +169,8 @@ func From(ctx context.Context) (*Ctx, bool) {
 
 // newCtx returns the Ctx of an app whose work the framework has begun on std.
 func newCtx(std context.Context, h *request.Host) *Ctx {
-	c := &Ctx{Context: std, Log: h.Logger(), App: AppInfo(h.App), Lock: Lock{locker: h.Locker}, Bus: Bus{bus: h.Bus}}
-	c.Lock.ctx, c.Bus.ctx = c, c
+	c := &Ctx{Context: std, Log: h.Logger(), App: AppInfo(h.App), Lock: Lock{locker: h.Locker}, Limit: Limit{limiter: h.Limiter}, Bus: Bus{bus: h.Bus}}
+	c.Lock.ctx, c.Limit.ctx, c.Bus.ctx = c, c, c
 	if len(c.App.Locales) == 0 {
 		c.App.Locales = h.Files().Locales.Names()
 	}
@@ -187,7 +190,7 @@ func (c *Ctx) exchange() *request.Exchange {
 func (c *Ctx) WithContext(std context.Context) *Ctx {
 	bound := *c
 	bound.Context = std
-	bound.Lock.ctx, bound.Bus.ctx = &bound, &bound
+	bound.Lock.ctx, bound.Limit.ctx, bound.Bus.ctx = &bound, &bound, &bound
 	return &bound
 }
 

@@ -21,6 +21,7 @@ func TestZeroValuesAnswer(t *testing.T) {
 		"a Ctx":                {&megactx.Ctx{}, []string{"Err"}},
 		"a Ctx of a zero Host": {outside(t.Context(), &request.Host{}), []string{"Err", "Go"}},
 		"a Lock":               {megactx.Lock{}, nil},
+		"a Limit":              {megactx.Limit{}, nil},
 		"a Bus":                {megactx.Bus{}, nil},
 		"a Stream":             {&megactx.Stream{}, nil},
 	} {

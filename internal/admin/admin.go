@@ -7,6 +7,9 @@
 //	GET  /locks           ?prefix= &limit=: Listing
 //	GET  /lock            ?key=: lock.State
 //	GET  /stats           of locks: lock.Stats
+//	GET  /limits          ?prefix= &limit=: LimitListing
+//	GET  /limit           ?key=: limit.State
+//	GET  /limit/stats     limit.Stats
 //	GET  /boot            the report of the boot
 //	GET  /config          the configuration, secrets masked, with origins
 //	GET  /routes          of every app
@@ -16,6 +19,8 @@
 //	GET  /bus/tail        ?pattern=: Event, one on a line, until the client or the process ends
 //	POST /lock/release    {key, reason, slot} -> {released}; without slot, of every slot
 //	POST /lock/heal       {key, slot, reason}
+//	POST /limit/pause     {key, for, reason}; for is in nanoseconds
+//	POST /limit/reset     {key}
 //	POST /config/reload   -> {changes}
 //	POST /log             {app, level}
 //	POST /bus/pub         Message -> {bytes}
@@ -41,6 +46,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/private"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -57,6 +63,7 @@ type Info struct {
 	Driver string      `json:"driver"` // of locks
 	Scope  string      `json:"scope"`  // how far they reach: process, node, fleet
 	Bus    DriverScope `json:"bus"`
+	Limit  DriverScope `json:"limit"`
 	Since  time.Time   `json:"since"`
 	// Meets is the cluster socket: cluster.socket. It is empty if a
 	// supervisor's workers use the supervisor's own hub.
@@ -78,6 +85,7 @@ type DriverScope struct {
 type Process struct {
 	Info   Info
 	Locks  *lock.Locker
+	Limits *limit.Limiter
 	Bus    *bus.Bus
 	Boot   func() any // encodes as JSON; returns nil before the boot has a report
 	Config func() any // encodes as JSON, with secrets masked

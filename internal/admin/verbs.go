@@ -24,6 +24,8 @@ func verbs(ending context.Context, p Process) http.Handler {
 	v := doing{p}
 	mux.HandleFunc("POST /lock/release", v.release)
 	mux.HandleFunc("POST /lock/heal", v.heal)
+	mux.HandleFunc("POST /limit/pause", v.pauseLimit)
+	mux.HandleFunc("POST /limit/reset", v.resetLimit)
 	mux.HandleFunc("POST /config/reload", v.reload)
 	mux.HandleFunc("POST /log", v.level)
 	mux.HandleFunc("POST /bus/pub", v.publish)

@@ -71,6 +71,9 @@ func addViews(mux *http.ServeMux, p Process) {
 	mux.HandleFunc("GET /locks", v.locks)
 	mux.HandleFunc("GET /lock", v.lock)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newStatsView(p.Locks.Stats())) })
+	mux.HandleFunc("GET /limits", v.limits)
+	mux.HandleFunc("GET /limit", v.limit)
+	mux.HandleFunc("GET /limit/stats", v.limitStats)
 	mux.HandleFunc("GET /bus", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newMessages(p.Bus)) })
 	mux.HandleFunc("GET /bus/topics", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newTopics(p.Bus.Stats().Subs)) })
 	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes, "/errors": p.Errors} {

@@ -67,7 +67,7 @@ func Run(p Process, options ...plan.Option) int {
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
-		l.configVerb(), l.lockVerb(), l.busVerb(), l.workerVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+		l.configVerb(), l.lockVerb(), l.limitVerb(), l.busVerb(), l.workerVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	for _, h := range plan.Commands(options) {
 		if !slices.Contains(plan.Verbs(), h.Name) { // a wrong name stops every start

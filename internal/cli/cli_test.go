@@ -21,6 +21,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/limit"
 )
 
 // program, in the environment, makes the test's executable a program of that
@@ -70,6 +71,18 @@ var programs = map[string]mega.Option{
 			}
 			return map[string]int{"left": 3}, nil
 		})),
+	"caller": mega.App("main", mega.Run("call", func(c *megactx.Ctx) error {
+		partner := limit.Limit{Rates: []limit.Rate{limit.PerHour(2), limit.PerDay(100)}}
+		for c.Err() == nil {
+			p, err := c.Limit.Wait("partner:acme", partner)
+			if err != nil {
+				_, _ = fmt.Fprintln(os.Stderr, "refused:", err)
+				continue
+			}
+			_, _ = fmt.Fprintln(os.Stderr, "called at", p.At())
+		}
+		return nil
+	})),
 	"holder": mega.App("main", mega.Run("hold", func(c *megactx.Ctx) error {
 		return c.Lock.With("product:lamp", func(c *megactx.Ctx) error {
 			_, _ = io.WriteString(os.Stderr, "holding\n")

@@ -30,6 +30,7 @@ type source struct {
 	keeper  keeper
 	about   about
 	bus     admin.DriverScope
+	limit   admin.DriverScope
 	workers []admin.Worker // of a supervisor
 	meets   string         // the cluster socket; empty if it is its own hub
 	err     error          // why it does not answer
@@ -83,7 +84,7 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 	for _, f := range found {
 		s := source{
 			keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope},
-			bus: f.Info.Bus, workers: f.Info.Workers, meets: f.Info.Meets,
+			bus: f.Info.Bus, limit: f.Info.Limit, workers: f.Info.Workers, meets: f.Info.Meets,
 		}
 		if f.Err != nil {
 			s.err, s.about = f.Err, about{Socket: f.Path}

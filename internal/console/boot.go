@@ -21,7 +21,7 @@ func loadBoot(c *Console, ctx context.Context, _ url.Values) any {
 		b.Err = err.Error()
 		return b
 	}
-	b.Decisions = []plan.Decision{b.Report.Lock, b.Report.Bus}
+	b.Decisions = []plan.Decision{b.Report.Lock, b.Report.Bus, b.Report.Limit}
 	return b
 }
 

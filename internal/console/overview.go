@@ -39,7 +39,7 @@ func loadOverview(c *Console, ctx context.Context, _ url.Values) any {
 		o.Reasons = append(o.Reasons, check{name, o.Ready.Reasons[name]})
 	}
 	o.Warnings = append(o.Warnings, o.Ready.Degraded...)
-	for _, d := range []plan.Decision{o.Report.Lock, o.Report.Bus} {
+	for _, d := range []plan.Decision{o.Report.Lock, o.Report.Bus, o.Report.Limit} {
 		o.Warnings = append(o.Warnings, d.Warnings...)
 	}
 	slices.Sort(o.Warnings)

@@ -50,6 +50,9 @@ func Examine(ctx context.Context, environ []string, made *plan.Plan, err error) 
 	veil.Add(made.Config, made.Program.Sections())
 	report, err := Rehearse(made)
 	findings := []Finding{configured(report), separate(ctx, environ, made, decided(report.Lock)), decided(report.Bus)}
+	if !report.Limit.Follows() {
+		findings = append(findings, decided(report.Limit))
+	}
 	looks := append(places(made), machine(environ)...)
 	if err != nil {
 		findings = refuted(findings, failure.Of(err))

@@ -191,6 +191,15 @@ func drivers(made *plan.Plan) (looks []look) {
 			return f.after(opened.Close(ctx))
 		}})
 	}
+	if made.Limit.Chosen == "redis" && !made.Limit.Follows() {
+		looks = append(looks, look{"limits in redis", func(ctx context.Context) Finding {
+			opened, err := backends.OpenLimit(ctx, &c, made.Limit, quiet)
+			if err != nil {
+				return refusal("", failure.Of(err))
+			}
+			return fine("the driver opens").after(opened.Close(ctx))
+		}})
+	}
 	if made.Bus.Chosen == "nats" {
 		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
 			opened, err := backends.OpenBus(ctx, &c, made.Bus, c.Name, quiet)

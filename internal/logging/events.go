@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -110,4 +111,22 @@ func (l BusEvents) failed(e bus.HandlerFailed) {
 func (l BusEvents) write(level slog.Level, text string, id bus.SubID, attrs ...slog.Attr) {
 	attrs = append([]slog.Attr{slog.String("subscription", id.Name), slog.String("pattern", id.Pattern)}, attrs...)
 	l.Log.LogAttrs(context.Background(), level, text, attrs...)
+}
+
+// LimitEvents logs the events of limits that matter to an operator.
+type LimitEvents struct{ Log *slog.Logger }
+
+// Observe writes an event of a Limiter to the log.
+func (l LimitEvents) Observe(e limit.Event) {
+	ctx := context.Background()
+	switch e := e.(type) {
+	case limit.Paused:
+		l.Log.LogAttrs(ctx, slog.LevelWarn, "limit paused", slog.String("key", e.Key), slog.Duration("for", e.For), slog.String("reason", e.Reason))
+	case limit.WasReset:
+		l.Log.LogAttrs(ctx, slog.LevelWarn, "limit reset", slog.String("key", e.Key))
+	case limit.Unavailable:
+		l.Log.LogAttrs(ctx, slog.LevelError, "limit backend lost", failed(e.Err))
+	case limit.Available:
+		l.Log.LogAttrs(ctx, slog.LevelInfo, "limit backend returned", slog.Duration("after", e.After), slog.Uint64("allowed_without_backend", e.Degraded))
+	}
 }

@@ -14,24 +14,24 @@ const maxClasses = 200
 // otherClass is the class of further keys when there is no room left.
 const otherClass = "other"
 
-// classes finds the class of a key: the part before its first colon, or the key
-// itself. The lookup of a known class takes neither a mutex nor memory.
-type classes struct {
-	make  func(name string) *class
-	other func() *class // made at its first use
+// classes finds the metrics, a C, of the class of a key: the part before its
+// first colon, or the key itself. The lookup of a known class takes neither a mutex nor memory.
+type classes[C any] struct {
+	make  func(name string) *C
+	other func() *C // made at its first use
 
 	mu    sync.Mutex // for writers of known
-	known atomic.Pointer[map[string]*class]
+	known atomic.Pointer[map[string]*C]
 }
 
-func newClasses(create func(name string) *class) *classes {
-	c := &classes{make: create, other: sync.OnceValue(func() *class { return create(otherClass) })}
-	c.known.Store(&map[string]*class{})
+func newClasses[C any](create func(name string) *C) *classes[C] {
+	c := &classes[C]{make: create, other: sync.OnceValue(func() *C { return create(otherClass) })}
+	c.known.Store(&map[string]*C{})
 	return c
 }
 
 // of returns the class of key.
-func (c *classes) of(key string) *class {
+func (c *classes[C]) of(key string) *C {
 	part := classOf(key)
 	known := *c.known.Load()
 	if found, ok := known[part]; ok {
@@ -52,7 +52,7 @@ func classOf(key string) string {
 	return key
 }
 
-func (c *classes) add(part string) *class {
+func (c *classes[C]) add(part string) *C {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := *c.known.Load()

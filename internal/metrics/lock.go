@@ -51,7 +51,7 @@ func lockCatalogue() []Series {
 
 // locks counts the events of a Locker.
 type locks struct {
-	classes                                                                  *classes
+	classes                                                                  *classes[class]
 	refused, lost, forced, forgotten, notRenewed, unreleased, resized, stale *prometheus.CounterVec
 	runs, retries, withdrawn                                                 *prometheus.CounterVec
 	outages                                                                  prometheus.Counter

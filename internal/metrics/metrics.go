@@ -31,6 +31,7 @@ type Build struct {
 type Metrics struct {
 	registry *prometheus.Registry
 	locks    locks
+	limits   limits
 	requests *prometheus.HistogramVec
 	handlers *bySubscription[prometheus.Observer]
 	dropped  *bySubscription[prometheus.Counter]
@@ -41,7 +42,7 @@ type Metrics struct {
 func New(b Build) *Metrics {
 	r := prometheus.NewRegistry()
 	m := &Metrics{
-		registry: r, locks: newLocks(r), boot: gauge(r, bootSeconds),
+		registry: r, locks: newLocks(r), limits: newLimits(r), boot: gauge(r, bootSeconds),
 		requests: histogram(r, requestSeconds, requestBuckets),
 		handlers: newBySubscription(histogram(r, busSeconds, busBuckets).WithLabelValues),
 		dropped:  newBySubscription(counter(r, busDropped).WithLabelValues),
@@ -92,7 +93,7 @@ var (
 // Catalogue returns every series of this package, sorted by name. It does not
 // list the series of the Go runtime (go_…) and of the process (process_…).
 func Catalogue() []Series {
-	all := slices.Concat(lockCatalogue(), busCatalogue(), []Series{requestSeconds, requestsActive, bootSeconds, buildInfo})
+	all := slices.Concat(lockCatalogue(), limitCatalogue(), busCatalogue(), []Series{requestSeconds, requestsActive, bootSeconds, buildInfo})
 	slices.SortFunc(all, func(a, b Series) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -76,6 +77,14 @@ func all(m *metrics.Metrics) {
 	} {
 		m.Observe(e)
 	}
+	for _, e := range []limit.Event{
+		limit.Granted{Key: "partner:1", Cost: 1, Waited: time.Second, Degraded: true},
+		limit.Refused{Key: "partner:1", By: limit.PerSecond(5)},
+		limit.Paused{Key: "partner:1"},
+		limit.Unavailable{},
+	} {
+		m.ObserveLimit(e)
+	}
 	m.Served(metrics.Request{App: "web", Route: "/orders/{id}", Method: "GET", Status: 200, Took: time.Second})
 	m.App("web", func() int { return 7 })
 	m.Boot("lock", 2*time.Second)
@@ -120,6 +129,12 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	l := newLocker(t, m)
 	m.Locker(l)
 	useSlot(t, l, "sandbox", nil)
+	limits, err := limit.New(memory.NewLimit(), limit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = limits.Close(context.Background()) }()
+	m.Limiter(limits)
 	b := newBus(t, m.Timed)
 	m.Bus(b)
 	m.ObserveBus(bus.Dropped{SubID: bus.SubID{Name: "ledger"}, Count: 1})

@@ -10,7 +10,7 @@ import (
 
 // Verbs returns the verbs that every program has. A command has another name.
 func Verbs() []string {
-	return []string{"boot", "bus", "completion", "config", "doctor", "explain", "help", "lock", "routes", "serve", "version", "worker"}
+	return []string{"boot", "bus", "completion", "config", "doctor", "explain", "help", "limit", "lock", "routes", "serve", "version", "worker"}
 }
 
 // Commands returns the commands in options, without checking anything.

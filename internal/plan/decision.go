@@ -7,19 +7,22 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Decisions contains the selected lock driver and bus driver.
-type Decisions struct{ Lock, Bus Decision }
+// Decisions contains the selected drivers of locks, messages and limits.
+type Decisions struct{ Lock, Bus, Limit Decision }
 
-// Decision is the choice of a driver for locks or messages, with its reason. It
+// All returns the decisions, the most important first.
+func (d Decisions) All() []Decision { return []Decision{d.Lock, d.Bus, d.Limit} }
+
+// Decision is the choice of a driver for locks, messages or limits, with its reason. It
 // depends only on the configuration and the surroundings of the process: a
 // server that cannot be reached never changes it.
 type Decision struct {
-	Component  string      `json:"component"`           // "lock" or "bus"
+	Component  string      `json:"component"`           // "lock", "bus" or "limit"
 	Chosen     string      `json:"chosen"`              // "redis", "nats", "cluster", "memory"
 	Scope      string      `json:"scope"`               // the driver's scope: "process", "node", "fleet"
 	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
 	Server     string      `json:"server,omitempty"`    // its address, without the password
-	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
+	Namespace  string      `json:"namespace,omitempty"` // of the locks or limits; empty for none
 	Format     string      `json:"format,omitempty"`    // the version of the driver's data format
 	Why        string      `json:"why"`
 	Key        string      `json:"key,omitempty"`   // the key that decided
@@ -28,7 +31,13 @@ type Decision struct {
 	Lacks      []Lack      `json:"lacks,omitempty"` // rules of the contract that the driver does not keep
 	Warnings   []string    `json:"warnings,omitempty"`
 	Wider      []string    `json:"wider,omitempty"` // changes that lead to a wider scope, in this build
+	// As is "lock" if the decision is the one about locks, because nothing else
+	// is configured.
+	As string `json:"as,omitempty"`
 }
+
+// Follows reports whether the decision is the one about another component.
+func (d Decision) Follows() bool { return d.As != "" }
 
 // Candidate is a driver that was considered.
 type Candidate struct {
@@ -89,11 +98,14 @@ func (d Decision) Because() string {
 	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
 }
 
-// Subject returns what the decision is about, as a plural noun: "locks" or
-// "messages".
+// Subject returns what the decision is about, as a plural noun: "locks",
+// "messages" or "limits".
 func (d Decision) Subject() string {
-	if d.Component == "bus" {
+	switch d.Component {
+	case "bus":
 		return "messages"
+	case "limit":
+		return "limits"
 	}
 	return "locks"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -30,7 +31,7 @@ func ClientType() reflect.Type { return reflect.TypeFor[goredis.UniversalClient]
 // frameworkTypes returns the types of the values that every function may take.
 func frameworkTypes() []reflect.Type {
 	return []reflect.Type{
-		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), ClientType(), reflect.TypeFor[Caches](),
+		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*limit.Limiter](), reflect.TypeFor[*bus.Bus](), ClientType(), reflect.TypeFor[Caches](),
 		reflect.TypeFor[prometheus.Registerer](),
 	}
 }

@@ -30,6 +30,9 @@ func (r *Report) Text(p Paint, verbose bool) string {
 	section(&b, p, "config", r.configRows(verbose))
 	section(&b, p, "lock", r.Lock.rows(p, verbose))
 	section(&b, p, "bus", r.Bus.rows(p, verbose))
+	if verbose || !r.Limit.Follows() {
+		section(&b, p, "limit", r.Limit.rows(p, verbose))
+	}
 	section(&b, p, "apps", r.appRows())
 	if r.Workers > 0 {
 		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d workers and a supervisor", r.Workers)}}})
@@ -151,14 +154,13 @@ func (r *Report) appRows() (rows []row) {
 	return rows
 }
 
-// at returns the server of the locks or messages, and for locks outside the
-// process also their namespace and the version of their format (L24).
+// at returns the server, and for locks and limits outside the process also their namespace and the version of their format (L24).
 func (d Decision) at() string {
 	var parts []string
 	if d.Server != "" {
 		parts = append(parts, "at "+d.Server)
 	}
-	if d.Component == "lock" && d.Format != "" {
+	if d.Component != "bus" && d.Format != "" {
 		parts = append(parts, "namespace "+cmp.Or(d.Namespace, "none"), "format "+d.Format)
 	}
 	return strings.Join(parts, ", ")

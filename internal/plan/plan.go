@@ -18,6 +18,6 @@ type Plan struct {
 // Report returns a boot report with the contents of the plan.
 func (p *Plan) Report() Report {
 	r := newReport(p.Config)
-	r.Lock, r.Bus, r.LeftOut = p.Lock, p.Bus, p.Program.LeftOut()
+	r.Lock, r.Bus, r.Limit, r.LeftOut = p.Lock, p.Bus, p.Limit, p.Program.LeftOut()
 	return r
 }

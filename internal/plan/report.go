@@ -27,6 +27,7 @@ type Report struct {
 	Set     []Setting     `json:"set"`   // keys that do not have their default
 	Lock    Decision      `json:"lock"`
 	Bus     Decision      `json:"bus"`
+	Limit   Decision      `json:"limit"`
 	Apps    []Served      `json:"apps"`
 	Workers int           `json:"workers,omitempty"`  // number of workers; 0 without a supervisor
 	Primary []Primary     `json:"primary,omitempty"`  // OnPrimary functions, in their order

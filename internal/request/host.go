@@ -17,6 +17,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -26,6 +27,7 @@ type Host struct {
 	App     App
 	Log     *slog.Logger   // default: nowhere
 	Locker  *lock.Locker   // without one, locks return ErrNotConfigured
+	Limiter *limit.Limiter // likewise
 	Bus     *bus.Bus       // likewise
 	Views   *Views         // without them, HTML returns ErrNotConfigured
 	Public  *Public        // may be nil

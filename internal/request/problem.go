@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -62,6 +63,11 @@ type known struct {
 // to it. The texts, mega.problem.<code>, never name holders; the log does.
 func answers() []known {
 	return []known{
+		{limit.ErrLimited, http.StatusTooManyRequests, "limit.limited", true}, // with the error of a lock under Concurrent
+		{limit.ErrInvalid, http.StatusBadRequest, "limit.invalid", false},
+		{limit.ErrUnavailable, http.StatusServiceUnavailable, "limit.unavailable", true},
+		{limit.ErrClosed, http.StatusServiceUnavailable, "limit.closed", true},
+		{limit.ErrUnsupported, http.StatusInternalServerError, "limit.unsupported", false},
 		{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", true},
 		{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", false},
 		{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", true},
@@ -140,9 +146,13 @@ func newProblem(status int, code, text string) problem {
 	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: says.english(), says: says}
 }
 
-// retryAfter returns the time until a retry after err: for a busy lock, until
-// the first of its leases expires (L21).
+// retryAfter returns the time until a retry after err: for a limit, until it can
+// be granted (W6), and for a busy lock, until the first of its leases expires
+// (L21).
 func retryAfter(err error) time.Duration {
+	if limited, ok := errors.AsType[*limit.LimitedError](err); ok {
+		return max(limited.RetryAfter, retrySoon)
+	}
 	busy, ok := errors.AsType[*lock.NotAcquiredError](err)
 	if !ok || len(busy.Holders) == 0 {
 		return retrySoon
@@ -151,11 +161,12 @@ func retryAfter(err error) time.Duration {
 	return min(max(first.Left, retrySoon), retryLate)
 }
 
-// codeOf refines lock.invalid to a more specific code, and lock.not_acquired to
-// the code of a full queue.
+// codeOf refines lock.invalid and limit.invalid to a more specific code, and
+// lock.not_acquired and limit.limited to the code of a full queue.
 func codeOf(err error, code string) string {
 	var coded interface{ Code() string }
-	if (code == "lock.invalid" || code == "lock.not_acquired") && errors.As(err, &coded) {
+	refined := []string{"lock.invalid", "lock.not_acquired", "limit.invalid", "limit.limited"}
+	if slices.Contains(refined, code) && errors.As(err, &coded) {
 		return coded.Code()
 	}
 	return code

@@ -22,7 +22,7 @@ func socketPath(c *config.Config) string {
 // CheckSocket checks the socket's path as far as possible without opening the
 // socket.
 func CheckSocket(c *config.Config, d plan.Decisions) error {
-	for _, of := range []plan.Decision{d.Lock, d.Bus} {
+	for _, of := range d.All() {
 		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
 			continue
 		}

@@ -12,11 +12,12 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/plan"
+	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Backends opens the drivers that were selected for a process. Locks and
-// messages share one connection to the cluster of the node. The zero value is
+// Backends opens the drivers that were selected for a process. Locks, messages
+// and limits share one connection to the cluster of the node. The zero value is
 // ready to use. Its methods may not be called concurrently until all drivers
 // are open.
 type Backends struct {
@@ -59,9 +60,26 @@ func (b *Backends) OpenBus(ctx context.Context, c *config.Config, d plan.Decisio
 	return memory.NewBus(), nil
 }
 
-// JoinSocket connects to the cluster socket if locks or messages need it.
+// OpenLimit opens the selected driver of limits.
+func (b *Backends) OpenLimit(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
+	switch {
+	case !built("limit", d.Chosen):
+		return nil, limitMissing(c, d)
+	case d.Chosen == "redis":
+		return openLimitRedis(ctx, c, d, log)
+	case d.Chosen == "cluster":
+		node, err := b.join(ctx, c, d, log)
+		if err != nil {
+			return nil, err
+		}
+		return node.Limits(c.Lock.Namespace), nil
+	}
+	return memory.NewLimit(), nil
+}
+
+// JoinSocket connects to the cluster socket if locks, messages or limits need it.
 func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d plan.Decisions, log *slog.Logger) error {
-	for _, of := range []plan.Decision{d.Lock, d.Bus} {
+	for _, of := range d.All() {
 		if of.Chosen == "cluster" && c.Cluster.Socket != "" {
 			_, err := b.join(ctx, c, of, log)
 			return err
@@ -70,7 +88,7 @@ func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d plan.Deci
 	return nil
 }
 
-// join returns the connection that locks and messages of the cluster use.
+// join returns the connection that locks, messages and limits of the cluster use.
 func (b *Backends) join(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (*cluster.Node, error) {
 	switch {
 	case b.socket != nil:
@@ -120,7 +138,7 @@ func (b *Backends) Close(ctx context.Context) error {
 // depend on it: the boot fails if the chosen driver is not built in.
 func built(component, name string) bool {
 	switch component {
-	case "lock":
+	case "lock", "limit":
 		return name == "redis" || name == "memory" || name == "cluster" && clustered()
 	case "bus":
 		return name == "nats" || name == "memory" || name == "cluster" && clustered()
@@ -138,6 +156,8 @@ func missing(c *config.Config, d plan.Decisions) error {
 		return lockMissing(c, d.Lock)
 	case !built("bus", d.Bus.Chosen):
 		return busMissing(c, d.Bus)
+	case !built("limit", d.Limit.Chosen):
+		return limitMissing(c, d.Limit)
 	}
 	return nil
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 )
 
-// The place of locks and messages does not change while a supervisor runs: a
+// The place of locks, messages and limits does not change while a supervisor runs: a
 // worker with another place could hold locks that other workers hold, too.
 
 // Pinned records the selected drivers of a program and their addresses.
 type Pinned struct {
 	Lock pin `json:"lock"`
 	Bus  pin `json:"bus"`
+
+	Limit pin `json:"limit"`
 }
 
 // pin records one driver and the values of the keys that place it, without
@@ -39,6 +41,9 @@ func placing(d plan.Decision) []string {
 		}
 		return []string{"cluster.socket", "lock.namespace"}
 	case "redis":
+		if d.Component == "limit" {
+			return []string{"lock.namespace"}
+		}
 		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace"}
 	case "nats":
 		return []string{
@@ -51,7 +56,7 @@ func placing(d plan.Decision) []string {
 
 // Pins records the selected drivers and their addresses.
 func Pins(d plan.Decisions, c *config.Config) Pinned {
-	return Pinned{pinOf(d.Lock, c), pinOf(d.Bus, c)}
+	return Pinned{Lock: pinOf(d.Lock, c), Bus: pinOf(d.Bus, c), Limit: pinOf(d.Limit, c)}
 }
 
 func pinOf(d plan.Decision, c *config.Config) pin {
@@ -103,14 +108,20 @@ func (p pin) differs(d plan.Decision, c *config.Config) string {
 	return ""
 }
 
-// Stays returns an error if a worker with these decisions would keep its locks,
-// or receive its messages, elsewhere than the other workers of its supervisor.
+// Stays returns an error if a worker with these decisions would keep its locks
+// or limits, or receive its messages, elsewhere than the other workers of its
+// supervisor.
 func (of Pinned) Stays(d plan.Decisions, c *config.Config) error {
-	if key := of.Lock.differs(d.Lock, c); key != "" {
-		return placeChanged(c, d.Lock, of.Lock, key)
-	}
-	if key := of.Bus.differs(d.Bus, c); key != "" {
-		return placeChanged(c, d.Bus, of.Bus, key)
+	for _, x := range []struct {
+		is  plan.Decision
+		was pin
+	}{{d.Lock, of.Lock}, {d.Bus, of.Bus}, {d.Limit, of.Limit}} {
+		if x.was.Driver == "" {
+			continue // a supervisor of an earlier build does not know limits
+		}
+		if key := x.was.differs(x.is, c); key != "" {
+			return placeChanged(c, x.is, x.was, key)
+		}
 	}
 	return nil
 }

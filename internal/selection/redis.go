@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -33,6 +34,23 @@ func openRedis(ctx context.Context, c *config.Config, d plan.Decision, log *slog
 	opened, err := w.run(ctx)
 	if err != nil {
 		return nil, lockServer(c, d).failure(c, w.account(err), err)
+	}
+	return opened, nil
+}
+
+func openLimitRedis(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
+	w := waiting[limitdriver.Driver]{
+		open: func(ctx context.Context) (limitdriver.Driver, error) {
+			return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Namespace: c.Lock.Namespace})
+		},
+		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
+		permanent: func(err error) bool {
+			return errors.Is(err, limitdriver.ErrInvalid) || errors.Is(err, limitdriver.ErrUnsupported) || denied(err)
+		},
+	}
+	opened, err := w.run(ctx)
+	if err != nil {
+		return nil, limitServer(c, d).failure(c, w.account(err), err)
 	}
 	return opened, nil
 }

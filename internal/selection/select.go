@@ -24,12 +24,15 @@ type Surroundings struct {
 func Decide(c *config.Config, s Surroundings) (plan.Decisions, error) {
 	locks, lockErr := Lock(c, s)
 	messages, busErr := Bus(c, s)
-	d := plan.Decisions{Lock: locks, Bus: messages}
-	switch { // only the first error, because its remedy may also fix the second
+	limits, limitErr := Limit(c, s, locks)
+	d := plan.Decisions{Lock: locks, Bus: messages, Limit: limits}
+	switch { // only the first error, because its remedy may also fix the others
 	case lockErr != nil:
 		return d, lockErr
 	case busErr != nil:
 		return d, busErr
+	case limitErr != nil:
+		return d, limitErr
 	}
 	return d, missing(c, d)
 }

@@ -55,6 +55,55 @@ func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestDriverOfLimitsIsTheDriverOfLocksUnlessItIsConfigured(t *testing.T) {
+	for _, x := range []choice{
+		{"nothing is configured", nil, "memory", "", "cache.<alias>.url", "not set"},
+		{"a cache is configured", []string{cacheA}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
+		{"two caches, and one is meant for locks", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
+		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
+		{"memory is asked for locks beside a cache", []string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
+		{"redis is asked for", []string{cacheA, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "redis", "main", "limit.driver", "env MEGA_LIMIT_DRIVER"},
+		{"redis is asked for, in another cache than the locks", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=main", "MEGA_LIMIT_DRIVER=redis", "MEGA_LIMIT_CACHE=other"}, "redis", "other", "limit.driver", "env MEGA_LIMIT_DRIVER"},
+		{"memory is asked for beside a cache", []string{cacheA, "MEGA_LIMIT_DRIVER=memory"}, "memory", "", "limit.driver", "env MEGA_LIMIT_DRIVER"},
+		{"cluster is asked for beside a cache", []string{cacheA, socket, "MEGA_LIMIT_DRIVER=cluster"}, "cluster", "", "limit.driver", "env MEGA_LIMIT_DRIVER"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			d, err := selection.Decide(load(t, x.environ...), selection.Surroundings{})
+			x.is(t, d.Limit, err)
+			if d.Limit.Follows() {
+				if len(d.Limit.Warnings)+len(d.Limit.Wider) > 0 {
+					t.Errorf("what the locks warn of is repeated: %+v", d.Limit)
+				}
+				d.Limit.Warnings = d.Lock.Warnings
+			}
+			explained(t, d.Limit, "redis", "cluster", "memory")
+		})
+	}
+}
+
+func TestLimitsThatCannotBeAreRefused(t *testing.T) {
+	for _, x := range []struct {
+		environ    []string
+		code, says string
+	}{
+		{[]string{"MEGA_LIMIT_DRIVER=redis"}, "limit.no_cache", "MEGA_CACHE_MAIN_URL=redis://"},
+		{[]string{"MEGA_LIMIT_DRIVER=cluster"}, "limit.no_cluster", "MEGA_CLUSTER_SOCKET=auto"},
+		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.ambiguous_cache", "MEGA_LIMIT_CACHE=other"},
+		{[]string{"MEGA_LIMIT_REQUIRE=fleet"}, "limit.scope_too_small", "MEGA_CACHE_MAIN_URL=redis://"},
+		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_REQUIRE=fleet"}, "limit.scope_too_small", "MEGA_LIMIT_DRIVER=redis"},
+		{[]string{cacheA, "MEGA_LIMIT_DRIVER=memory", "MEGA_LIMIT_REQUIRE=fleet"}, "limit.scope_too_small", "unset MEGA_LIMIT_DRIVER"},
+	} {
+		d, err := selection.Decide(load(t, x.environ...), selection.Surroundings{})
+		f, ok := errors.AsType[*failure.Failure](err)
+		if !ok || f.Code != x.code || !strings.Contains(strings.Join(f.Actions, "\n"), x.says) {
+			t.Errorf("%q: got %v, want %s with %q", x.environ, err, x.code, x.says)
+		}
+		if len(d.Limit.Candidates) != 3 {
+			t.Errorf("%q: the decision is not complete: %+v", x.environ, d.Limit)
+		}
+	}
+}
+
 func TestDriverOfTheBusIsChosenByTheConfiguration(t *testing.T) {
 	for _, x := range []choice{
 		{"nothing is configured", nil, "memory", "", "nats.url", "not set"},

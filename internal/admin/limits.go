@@ -1,0 +1,187 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/limit"
+)
+
+// LimitListing is the limits in use whose keys begin with a prefix, sorted by
+// key.
+type LimitListing struct {
+	Limits    []limit.State `json:"limits"`
+	Total     int           `json:"total"`
+	Truncated bool          `json:"truncated"` // there are more limits than Limits contains
+}
+
+// limitStateView is a limit.State with its durations as text.
+type limitStateView struct {
+	limit.State
+	Rates   []rateView      `json:"rates"`
+	Waiters []limit.Waiter  `json:"waiters"`
+	Waiting int             `json:"waiting"`
+	Paused  *limitPauseView `json:"paused,omitempty"`
+}
+
+type rateView struct {
+	limit.RateState
+	PerText      string `json:"per_text"`
+	NextFreeText string `json:"next_free_text"`
+}
+
+type limitPauseView struct {
+	limit.Pause
+	LeftText string `json:"left_text"`
+}
+
+func newLimitStateView(s limit.State, shown int) limitStateView {
+	v := limitStateView{
+		State: s, Rates: []rateView{}, Waiting: len(s.Waiters),
+		Waiters: append([]limit.Waiter{}, s.Waiters[:min(len(s.Waiters), shown)]...),
+	}
+	for _, r := range s.Rates {
+		v.Rates = append(v.Rates, rateView{r, r.Per.String(), r.NextFree.Round(time.Millisecond).String()})
+	}
+	if s.Paused != nil {
+		v.Paused = &limitPauseView{*s.Paused, s.Paused.Left.Round(time.Millisecond).String()}
+	}
+	return v
+}
+
+// limitStatsView is limit.Stats with the bounds of its histogram.
+type limitStatsView struct {
+	limit.Stats
+	Wait histogramView `json:"wait"`
+}
+
+func (v views) limits(w http.ResponseWriter, r *http.Request) {
+	prefix := r.FormValue("prefix")
+	most, err := limitOf(r.FormValue("limit"))
+	if err == nil && len(prefix) > limit.MaxKey {
+		err = fmt.Errorf("the prefix has %d bytes, want at most %d", len(prefix), limit.MaxKey)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "request.invalid", err)
+		return
+	}
+	select {
+	case v.listings <- struct{}{}:
+		defer func() { <-v.listings }()
+	default:
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings are in progress, the maximum", maxListings))
+		return
+	}
+	states, err := v.process.Limits.List(r.Context(), prefix)
+	if err != nil {
+		failLimit(w, err)
+		return
+	}
+	out := struct {
+		Limits    []limitStateView `json:"limits"`
+		Total     int              `json:"total"`
+		Truncated bool             `json:"truncated"`
+	}{[]limitStateView{}, len(states), len(states) > most}
+	for _, s := range states[:min(len(states), most)] {
+		out.Limits = append(out.Limits, newLimitStateView(s, shownWaiters))
+	}
+	answer(w, http.StatusOK, out)
+}
+
+func (v views) limit(w http.ResponseWriter, r *http.Request) {
+	state, err := v.process.Limits.Inspect(r.Context(), r.FormValue("key"))
+	if err != nil {
+		failLimit(w, err)
+		return
+	}
+	answer(w, http.StatusOK, newLimitStateView(state, maxWaiters))
+}
+
+func (v views) limitStats(w http.ResponseWriter, _ *http.Request) {
+	s := v.process.Limits.Stats()
+	answer(w, http.StatusOK, limitStatsView{s, newHistogramView(s.Wait)})
+}
+
+// The parameters of the verbs of limits.
+type (
+	pauseRequest struct {
+		Key    string        `json:"key"`
+		For    time.Duration `json:"for"`
+		Reason string        `json:"reason"`
+	}
+	resetRequest struct {
+		Key string `json:"key"`
+	}
+)
+
+func (d doing) pauseLimit(w http.ResponseWriter, r *http.Request) {
+	var in pauseRequest
+	if !read(w, r, &in) {
+		return
+	}
+	if strings.TrimSpace(in.Reason) == "" {
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a pause needs a reason; the callers that are refused receive it"))
+		return
+	}
+	if err := d.process.Limits.Pause(r.Context(), in.Key, in.For, in.Reason); err != nil {
+		failLimit(w, err)
+		return
+	}
+	d.log(r, "admin: limit paused", slog.String("key", in.Key), slog.Duration("for", in.For), slog.String("reason", in.Reason))
+	answer(w, http.StatusOK, struct{}{})
+}
+
+func (d doing) resetLimit(w http.ResponseWriter, r *http.Request) {
+	var in resetRequest
+	if !read(w, r, &in) {
+		return
+	}
+	if err := d.process.Limits.Reset(r.Context(), in.Key); err != nil {
+		failLimit(w, err)
+		return
+	}
+	d.log(r, "admin: limit reset", slog.String("key", in.Key))
+	answer(w, http.StatusOK, struct{}{})
+}
+
+// failLimit answers with an error of the limits.
+func failLimit(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, limit.ErrInvalid):
+		status = http.StatusBadRequest
+	case errors.Is(err, limit.ErrUnsupported):
+		status = http.StatusNotImplemented
+	case errors.Is(err, limit.ErrUnavailable), errors.Is(err, limit.ErrClosed):
+		status = http.StatusServiceUnavailable
+	}
+	refuse(w, status, codeOf(err, "internal"), err)
+}
+
+// Limits returns the limits in use whose keys begin with prefix, at most most.
+func (c *Client) Limits(ctx context.Context, prefix string, most int) (l LimitListing, err error) {
+	q := url.Values{"prefix": {prefix}, "limit": {strconv.Itoa(most)}}
+	return l, c.Get(ctx, "/limits?"+q.Encode(), &l)
+}
+
+// Limit returns the state of key.
+func (c *Client) Limit(ctx context.Context, key string) (s limit.State, err error) {
+	return s, c.Get(ctx, "/limit?"+url.Values{"key": {key}}.Encode(), &s)
+}
+
+// PauseLimit refuses all calls for key for the time d.
+func (c *Client) PauseLimit(ctx context.Context, key string, d time.Duration, reason string) error {
+	return c.post(ctx, "/limit/pause", pauseRequest{key, d, reason}, nil)
+}
+
+// ResetLimit makes all units of key free and ends its pause.
+func (c *Client) ResetLimit(ctx context.Context, key string) error {
+	return c.post(ctx, "/limit/reset", resetRequest{key}, nil)
+}

@@ -1,0 +1,334 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/limit"
+)
+
+// limits are the verbs of limit. They call running processes.
+type limits struct {
+	shell  *Shell
+	find   func(context.Context) ([]source, error)
+	worker int
+}
+
+// limitKeeper answers questions about limits: a running process.
+type limitKeeper interface {
+	Limits(ctx context.Context, prefix string, most int) (admin.LimitListing, error)
+	Limit(ctx context.Context, key string) (limit.State, error)
+	PauseLimit(ctx context.Context, key string, d time.Duration, reason string) error
+	ResetLimit(ctx context.Context, key string) error
+}
+
+func (l *line) limitVerb() *cobra.Command {
+	m := &limits{shell: l.shell, find: l.limitProcesses}
+	c := group("limit", "show the use of limits, pause and reset them", m.ls(), m.show(), m.pause(), m.reset())
+	c.Long = "It calls the processes of this program that run on this machine as this user."
+	workerFlag(c, &m.worker)
+	return c
+}
+
+// limitProcesses returns this program's running processes, as limits need them.
+func (l *line) limitProcesses(ctx context.Context) ([]source, error) {
+	c, err := l.load()
+	if err != nil {
+		sources, err := l.unconfigured(ctx, err)
+		return counters(sources), err
+	}
+	sources, err := running(ctx, l.process.Environ, c.Name)
+	if err == nil && len(sources) == 0 {
+		d, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
+		err = l.nobody(c.Name, d)
+	}
+	return counters(sources), err
+}
+
+// counters replaces the driver and scope of the locks with those of the limits.
+func counters(sources []source) []source {
+	for i, s := range sources {
+		sources[i].about.Driver, sources[i].about.Scope = s.limit.Driver, s.limit.Scope
+	}
+	return sources
+}
+
+// askLimits calls do for every set of limits.
+func askLimits[T any](ctx context.Context, l *limits, do func(context.Context, limitKeeper) (T, error)) ([]source, []T, error) {
+	sources, err := l.find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources = sharing(among(sources, l.worker))
+	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (answer T, err error) {
+		process, ok := k.(limitKeeper)
+		if !ok {
+			return answer, errors.New("it has no limits")
+		}
+		return do(ctx, process)
+	})
+	return sources, answers, err
+}
+
+// listedLimits is an element of the document of limit ls --json.
+type listedLimits struct {
+	about
+	Error string `json:"error,omitempty"`
+	admin.LimitListing
+}
+
+func (l *limits) ls() *cobra.Command {
+	var most int
+	c := &cobra.Command{
+		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the limits in use whose keys begin with PREFIX",
+		Long: "It lists every limit of which units are in use, that has waiters, or that is paused.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"error\", \"limits\", \"total\",\n" +
+			"\"truncated\"}, one for each set of limits; a limit is {\"key\", \"rates\", \"waiters\", \"paused\"}.",
+		Args: arguments(0, "a prefix"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if most < 1 || most > maxLimit {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", most, maxLimit))
+			}
+			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitListing, error) {
+				return k.Limits(ctx, strings.Join(args, ""), most)
+			})
+			if sources == nil {
+				return err
+			}
+			all := make([]listedLimits, len(sources))
+			for i, s := range sources {
+				answers[i].Limits = append([]limit.State{}, answers[i].Limits...)
+				all[i] = listedLimits{s.about, s.failed(), answers[i]}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListedLimits(w, all) }), err)
+		},
+	}
+	c.Flags().IntVar(&most, "limit", 100, "list at most `N` limits of each process")
+	return c
+}
+
+// shownLimit is an element of the document of limit show --json.
+type shownLimit struct {
+	about
+	Error string `json:"error,omitempty"`
+	limit.State
+}
+
+func (l *limits) show() *cobra.Command {
+	return &cobra.Command{
+		Use: "show KEY", Short: "show the use of a limit by rate, and the waiters in order",
+		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"rates\", \"waiters\",\n" +
+			"\"paused\", \"error\"}, one for each set of limits.",
+		Args:              arguments(1, "the key of a limit"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (limit.State, error) { return k.Limit(ctx, args[0]) })
+			if sources == nil {
+				return err
+			}
+			all := make([]shownLimit, len(sources))
+			for i, s := range sources {
+				all[i] = shownLimit{s.about, s.failed(), answers[i]}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printShownLimits(w, all) }), err)
+		},
+	}
+}
+
+// changedLimit is an element of the documents of limit pause and reset --json.
+type changedLimit struct {
+	about
+	Error string `json:"error,omitempty"`
+}
+
+// change calls do for every set of limits, and reports what was done.
+func (l *limits) change(ctx context.Context, done string, do func(context.Context, limitKeeper) error) error {
+	sources, _, err := askLimits(ctx, l, func(ctx context.Context, k limitKeeper) (struct{}, error) { return struct{}{}, do(ctx, k) })
+	if sources == nil {
+		return err
+	}
+	all := make([]changedLimit, len(sources))
+	for i, s := range sources {
+		all[i] = changedLimit{s.about, s.failed()}
+	}
+	return errors.Join(l.shell.Print(all, func(w io.Writer) {
+		for _, a := range all {
+			if a.Error == "" {
+				fmt.Fprintf(w, "%s  (%s)\n", plain.Line(done), a.short())
+			}
+		}
+	}), err)
+}
+
+const documentOfChange = "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"error\"}, one for each set of\n" +
+	"limits."
+
+func (l *limits) pause() *cobra.Command {
+	var reason string
+	var length time.Duration
+	c := &cobra.Command{
+		Use: "pause KEY --for TIME --reason TEXT", Short: "refuse all calls for a limit for a time",
+		Long: "Calls that wait go on waiting until the pause ends. If the limit is paused already, the longer pause counts.\n" +
+			"limit reset ends a pause.\n\n" + documentOfChange,
+		Args:              arguments(1, "the key of a limit"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case length <= 0 || length > limit.MaxPause:
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--for %v is not valid; it must be more than 0s and at most %v.", length, limit.MaxPause), "give the time: --for 30s")
+			case strings.TrimSpace(reason) == "":
+				return usage(c, "cli.no_reason", "A pause needs a reason. The callers that are refused receive it.", `give the reason: --reason "TEXT"`)
+			}
+			return l.change(c.Context(), fmt.Sprintf("%s: paused for %v", args[0], length), func(ctx context.Context, k limitKeeper) error {
+				return k.PauseLimit(ctx, args[0], length, reason)
+			})
+		},
+	}
+	c.Flags().DurationVar(&length, "for", 0, "the length of the pause, a `TIME` such as 30s")
+	c.Flags().StringVar(&reason, "reason", "", "the reason, a `TEXT` for the callers that are refused and for the log")
+	return c
+}
+
+func (l *limits) reset() *cobra.Command {
+	return &cobra.Command{
+		Use: "reset KEY", Short: "make all units of a limit free, and end its pause",
+		Long: "What was granted before does not count any more: until the windows have passed, more than the rates may be\n" +
+			"used.\n\n" + documentOfChange,
+		Args:              arguments(1, "the key of a limit"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			return l.change(c.Context(), args[0]+": reset", func(ctx context.Context, k limitKeeper) error { return k.ResetLimit(ctx, args[0]) })
+		},
+	}
+}
+
+// completeKey completes the keys in use.
+func (l *limits) completeKey(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	_, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitListing, error) {
+		return k.Limits(ctx, prefix, 100)
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []string
+	for _, a := range answers {
+		for _, s := range a.Limits {
+			keys = append(keys, s.Key)
+		}
+	}
+	return completing(prefix, keys)
+}
+
+// printListedLimits writes the limits of each source as a table.
+func printListedLimits(w io.Writer, all []listedLimits) {
+	for i, l := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, l.about)
+		switch {
+		case l.Error != "":
+			continue // reported on standard error
+		case l.Total == 0:
+			fmt.Fprintln(w, "  no limit is in use")
+			continue
+		}
+		t := table{indent: "  "}
+		t.add("KEY", "RATE", "USED", "LEFT", "NEXT FREE", "WAITING", "PAUSED")
+		for _, s := range l.Limits {
+			addRates(&t, s)
+		}
+		t.print(w)
+		if l.Truncated {
+			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Limits), l.Total)
+		}
+	}
+}
+
+// addRates adds a row for each rate of a limit. A limit without rates has one
+// row, too.
+func addRates(t *table, s limit.State) {
+	if s.Skipped != "" {
+		t.add(s.Key, "unreadable: "+s.Skipped, "-", "-", "-", "-", "-")
+		return
+	}
+	paused := "-"
+	if s.Paused != nil {
+		paused = short(s.Paused.Left) + ": " + s.Paused.Reason
+	}
+	if len(s.Rates) == 0 {
+		t.add(s.Key, "-", "-", "-", "-", fmt.Sprint(len(s.Waiters)), paused)
+	}
+	for i, r := range s.Rates {
+		key, waits, pause := s.Key, fmt.Sprint(len(s.Waiters)), paused
+		if i > 0 {
+			key, waits, pause = "", "", ""
+		}
+		t.add(key, rateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), freeText(r.NextFree), waits, pause)
+	}
+}
+
+func rateText(r limit.Rate) string { return fmt.Sprintf("%d per %v", r.N, r.Per) }
+
+func freeText(d time.Duration) string {
+	if d <= 0 {
+		return "now"
+	}
+	return "in " + short(d)
+}
+
+// printShownLimits writes the rates and waiters of a limit, for each source.
+func printShownLimits(w io.Writer, all []shownLimit) {
+	for i, s := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, s.about)
+		if s.Error == "" {
+			printLimitState(w, s.State)
+		}
+	}
+}
+
+func printLimitState(w io.Writer, s limit.State) {
+	if s.Skipped != "" {
+		fmt.Fprintf(w, "  this is not a limit: %s\n", plain.Line(s.Skipped))
+		return
+	}
+	if p := s.Paused; p != nil {
+		fmt.Fprintln(w, "  "+plain.Line(fmt.Sprintf("paused for %s by %s: %s", short(p.Left), holderName(p.By), p.Reason)))
+	}
+	if len(s.Rates)+len(s.Waiters) == 0 {
+		fmt.Fprintln(w, "  no unit is in use and nobody waits")
+		return
+	}
+	t := table{indent: "  "}
+	t.add("RATE", "USED", "LEFT", "NEXT FREE")
+	for _, r := range s.Rates {
+		t.add(rateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), freeText(r.NextFree))
+	}
+	if len(s.Rates) > 0 {
+		t.print(w)
+	}
+	if len(s.Waiters) == 0 {
+		return
+	}
+	t = table{indent: "  "}
+	t.add("", "WHO", "AGE", "COST", "REQUEST")
+	for i, x := range s.Waiters {
+		t.add(fmt.Sprintf("waits %d", i+1), holderName(x.Holder), age(x.Holder), fmt.Sprint(x.Cost), x.Request)
+	}
+	t.print(w)
+}
