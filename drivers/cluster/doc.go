@@ -1,7 +1,8 @@
-// Package cluster shares locks and messages between the processes of one node.
+// Package cluster shares locks, messages and limits between the processes of one
+// node.
 //
-// One of them is the hub, which keeps the table of locks and routes the
-// messages. The others are its clients, each on one connection. If a process
+// One of them is the hub, which keeps the tables of locks and limits and routes
+// the messages. The others are its clients, each on one connection. If a process
 // ends, for whatever reason, its leases and its requests end within
 // milliseconds, because its connection ends with it.
 //
@@ -13,6 +14,7 @@
 //	node, err := cluster.Dial(ctx, cluster.Config{Socket: "/run/user/1000/mega/cluster.sock"})
 //	l, err := lock.New(node.Lock(), lock.Config{})
 //	b, err := bus.New(node.Bus(), bus.Config{})
+//	m, err := limit.New(node.Limits(""), limit.Config{Locker: l})
 //
 // # Connections
 //
@@ -37,7 +39,8 @@
 //	internal/rendezvous   the files at a socket, which show the hub and the living clients
 //
 // Of the client, node.go connects to the hub and finds the next one; lock.go and
-// claim.go are the locks, bus.go, outbox.go and inbox.go the messages.
+// claim.go are the locks, bus.go, outbox.go and inbox.go the messages; limit.go
+// is the limits.
 //
 // # Goroutines
 //
@@ -88,13 +91,21 @@
 //     lease yet.
 //  5. Each client sends hello, with the name and the nonce of its file, and
 //     reports: a gap of unknown size to its own subscriptions, its subscriptions
-//     to the hub, then its leases (LockHeld), its queued requests with the times
+//     to the hub, its copy of the limits (LimitRecord), then its leases (LockHeld), its queued requests with the times
 //     of their first request (LockAsk with number 0), and LockReported.
 //  6. When all living clients have reported, or after 500 ms, the hub sends
 //     TypeOpen: messages find their subscribers, and the outboxes send theirs.
 //  7. When all have reported, or when no unreported lease can be valid any more
 //     (L1), the hub opens the table: the heads of the queues get their leases.
 //     This takes milliseconds unless a client is stopped.
+//
+// # Limits
+//
+// A limit is a call of the hub by name, with JSON, which the hub decides at once:
+// a request that waits is asked again by its process. At a socket, the hub sends
+// every decision to all clients before it answers (LimitNews), and each client
+// keeps a copy of the windows. The next hub adds the copies up, so a grant counts
+// as long as any process of that time lives. The queue is asked for anew.
 //
 // # Messages
 //

@@ -1,4 +1,5 @@
-// Package selection selects the drivers of locks and messages, and opens them.
+// Package selection selects the drivers of locks, messages and limits, and opens
+// them.
 // It alone names the backends; package workers names the cluster driver too,
 // because the supervisor runs the hub.
 //
@@ -14,6 +15,9 @@
 //	messages   nats     fleet    nats.url is set
 //	           cluster  node     as for locks
 //	           memory   process  always
+//
+// Limits have the driver of the locks, at the same server, unless limit.driver
+// names another one.
 //
 // With lock.driver and bus.driver at auto, the first candidate that fits is
 // chosen. Wider is safer: locks that exclude too few processes fail silently,
@@ -32,6 +36,7 @@
 // permissions. There is no fallback to another driver.
 //
 //	select.go    the candidates, and the choice
+//	limit.go     the same for limits, with their failures
 //	refuse.go    the failures of a decision
 //	open.go      the drivers, and the connection to the cluster
 //	wait.go      the retries
