@@ -19,31 +19,39 @@ const maxPages = 40
 // their links, on every screen.
 func everyPage(t *testing.T, chromium context.Context, name, base string, known ...string) {
 	for _, s := range screens {
-		t.Run(s.String(), func(t *testing.T) {
-			b := open(t, chromium, s)
-			pages := slices.Clone(known)
-			seen := map[string]bool{} // by shape
-			for i := 0; i < len(pages) && len(seen) < maxPages; i++ {
-				u, err := url.Parse(pages[i])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if seen[shapeOf(u)] {
-					continue
-				}
-				seen[shapeOf(u)] = true
-				t.Run(pages[i], func(t *testing.T) {
-					b := b.in(t)
-					b.visit(base + pages[i])
-					pages = append(pages, b.links()...)
-					for _, fault := range b.faults(s) {
-						t.Error(fault)
-					}
-					b.picture(name + pages[i] + "-" + s.String())
-				})
-			}
+		t.Run(s.String(), func(t *testing.T) { open(t, chromium, s).everyPage(s, name, base, known...) })
+	}
+}
+
+// everyPage opens the pages of an address in a tab.
+func (b *tab) everyPage(s screen, name, base string, known ...string) {
+	pages := slices.Clone(known)
+	seen := map[string]bool{} // by shape
+	for i := 0; i < len(pages) && len(seen) < maxPages; i++ {
+		u, err := url.Parse(pages[i])
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if seen[shapeOf(u)] {
+			continue
+		}
+		seen[shapeOf(u)] = true
+		b.t.Run(pages[i], func(t *testing.T) {
+			b := b.in(t)
+			b.visit(base + pages[i])
+			pages = append(pages, b.links()...)
+			b.isSound(s, name+pages[i])
 		})
 	}
+}
+
+// isSound reports the faults of the page, and leaves a picture of it.
+func (b *tab) isSound(s screen, name string) {
+	b.t.Helper()
+	for _, fault := range b.faults(s) {
+		b.t.Error(fault)
+	}
+	b.picture(name + "-" + s.String())
 }
 
 // shapeOf is the path of a page with a digit for each number in it, and the names
@@ -60,13 +68,6 @@ func shapeOf(u *url.URL) string {
 		b.WriteString("?" + name)
 	}
 	return b.String()
-}
-
-func TestPagesOfCrud(t *testing.T) {
-	p := serve(t, "crud", []string{"main"})
-	send(t, p.addr["main"]+"/products", `{"name":"A lamp with a rather long name, as shops have them","price":49.5,"stock":3}`, http.StatusCreated)
-	send(t, p.addr["main"]+"/products/1/buy", `{"quantity":2}`, http.StatusOK)
-	everyPage(t, browser(t), "crud", p.addr["main"], "/")
 }
 
 func TestPagesOfMulti(t *testing.T) {

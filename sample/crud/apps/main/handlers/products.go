@@ -4,6 +4,7 @@ package handlers
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -78,7 +79,7 @@ func (h *Products) New(ctx *mega.Ctx) error {
 func (h *Products) Create(ctx *mega.Ctx) error {
 	var in ProductInput
 	if err := ctx.Bind(&in); err != nil {
-		if f, ok := refilled(ctx, err); ok {
+		if f, ok := refilled(ctx, &in, err); ok {
 			return ctx.HTML(http.StatusUnprocessableEntity, "new", f)
 		}
 		return err
@@ -118,7 +119,7 @@ func (h *Products) Update(ctx *mega.Ctx) error {
 	}
 	var in EditInput
 	if err := ctx.Bind(&in); err != nil {
-		return h.refuse(ctx, id, err)
+		return h.refuse(ctx, id, &in, err)
 	}
 	mine := store.Product{ID: id, Name: in.Name, Price: *in.Price, Stock: *in.Stock, Version: *in.Version}
 	p, err := h.shop.Replace(ctx, mine)
@@ -136,8 +137,8 @@ func (h *Products) Update(ctx *mega.Ctx) error {
 }
 
 // refuse shows the form of a product again with its errors.
-func (h *Products) refuse(ctx *mega.Ctx, id int64, err error) error {
-	f, ok := refilled(ctx, err)
+func (h *Products) refuse(ctx *mega.Ctx, id int64, in *EditInput, err error) error {
+	f, ok := refilled(ctx, in, err)
 	if !ok {
 		return err
 	}
@@ -269,10 +270,16 @@ func formOf(p store.Product) form {
 }
 
 // refilled returns the submitted form with its errors, if the answer is a page.
-func refilled(ctx *mega.Ctx, err error) (form, bool) {
-	var wrong mega.FieldErrors
+// Values of the wrong type keep Bind from its look at the others, which follows
+// here, so that a visitor sees all errors at once.
+func refilled(ctx *mega.Ctx, in interface{ Validate(*mega.Ctx) error }, err error) (form, bool) {
+	var wrong, more mega.FieldErrors
 	if ctx.WantsJSON() || !errors.As(err, &wrong) {
 		return form{}, false
+	}
+	if errors.As(in.Validate(ctx), &more) {
+		maps.Copy(more, wrong)
+		wrong = more
 	}
 	sent := ctx.Request().PostForm
 	return form{sent.Get("name"), sent.Get("price"), sent.Get("stock"), sent.Get("version"), wrong}, true
