@@ -63,3 +63,26 @@ func TestVerbsOfLimitsRefuseWhatTheyCannotDo(t *testing.T) {
 		}
 	}
 }
+
+// Both workers ask for the two units of an hour: together they get two.
+func TestWorkersShareTheirLimits(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.sharing(t, "caller")
+	readyWorkers(t, environ, "caller")
+	var all []struct {
+		Driver, Scope string
+		Rates         []struct{ Used, Remaining int }
+		Waiters       []struct{ Worker int }
+	}
+	for len(all) == 0 || len(all[0].Waiters) < 2 { // until both wait
+		status, stdout, stderr := verb(t, "caller", environ, "limit", "show", "partner:acme", "--json")
+		if err := json.Unmarshal([]byte(stdout), &all); status != failure.ExitOK || err != nil || len(all) != 1 {
+			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+		}
+	}
+	x := all[0]
+	if x.Driver != "cluster" || x.Scope != "node" || x.Rates[0].Used != 2 || x.Rates[0].Remaining != 0 || x.Waiters[0].Worker+x.Waiters[1].Worker != 3 {
+		t.Errorf("got %+v", x)
+	}
+	c.quits(t)
+}
