@@ -7,7 +7,7 @@
 -- A log has an entry for each time at which something was granted. Its score is the
 -- sum of all units granted until then, so that the units in a window are the
 -- difference of two scores. The entry before the first one in the window is kept:
--- its score is the base of that difference. A log without such an entry starts at 0.
+-- its score is the base of that difference. A log begins with an entry of 0 units.
 local call, format, match, ceil, floor, max, min =
   redis.call, string.format, string.match, math.ceil, math.floor, math.max, math.min
 local S, T, Q, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -91,6 +91,9 @@ for _, l in ipairs(logs) do
     end
   end
 end
+
+-- ends returns the time until a log is empty.
+local function ends(l) return l.total > l.base and max(l.newest + l.per - now, 0) or 0 end
 
 -- earliest returns when the last of units can be granted. It is exact for units up
 -- to N, and otherwise an estimate: the rest waits for further windows.

@@ -25,7 +25,10 @@ end
 -- add appends units to the log. The times of a log never decrease. It drops the
 -- entries that have left the window, but the last of them.
 local function add(l, units)
-  if not l.known then call('del', l.key) end
+  if not l.known then -- nothing is returned to a grant from before
+    call('del', l.key)
+    call('zadd', l.key, 0, int(now - 1))
+  end
   l.total = l.total + units
   l.newest = max(l.newest, l.coarse and ceil(now / l.tick) * l.tick or now)
   call('zadd', l.key, int(l.total), int(l.newest))
@@ -84,6 +87,7 @@ local function refund(l, units, at)
   if not time or time + l.per <= now then return end
   local before = rank > 0 and select(2, entry(l, rank - 1)) or 0
   units = min(units, sum - before)
+  if units == 0 then return end
   shift(l, rank, units)
   if sum - units == before then call('zremrangebyrank', l.key, rank, rank) end
   if l.last == at then

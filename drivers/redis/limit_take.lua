@@ -9,12 +9,12 @@ local cost, smooth, ticket, seq, patience =
 -- measure returns the rate that has the fewest units left, the units, and the time
 -- until its log is empty.
 local function measure()
-  local by, left, ends
+  local by, left, empty
   for i, l in ipairs(logs) do
     local rest = max(l.n - l.total + l.base, 0)
-    if not left or rest < left then by, left, ends = i - 1, rest, max(l.newest + l.per - now, 0) end
+    if not left or rest < left then by, left, empty = i - 1, rest, ends(l) end
   end
-  return by, left, ends
+  return by, left, empty
 end
 
 local function granted(at)
@@ -60,7 +60,7 @@ local function spaced(l, units)
   local last, had = l.last, l.units
   if not last then
     last, had = now, 0
-    if l.known and not l.ended then
+    if l.total > l.base then
       local _, before = entry(l, -2)
       last, had = l.newest, l.total - (before or 0)
     elseif units == 0 then
@@ -76,11 +76,11 @@ if call('exists', Q) == 1 then
   waiting, before = ahead()
 end
 
-local at, by, left, ends = now, measure()
+local at, by, left, empty = now, measure()
 for i, l in ipairs(logs) do
   local free = earliest(l, before + max(cost, 1))
   if smooth then free = max(free, spaced(l, before)) end
-  if free > at then at, by, ends = free, i - 1, max(l.newest + l.per - now, 0) end
+  if free > at then at, by, empty = free, i - 1, ends(l) end
 end
 local pause, why = paused()
 if now + pause > at then at, by = now + pause, -1 end -- W13
@@ -109,4 +109,4 @@ if ticket ~= '' and cost > 0 then
   end
 end
 if stepped and cost > 0 then save(0) end -- or the time of the key would stand still
-return {cost == 0 and waiting == 0 and wait == 0 and 1 or 0, 0, wait, again, by, left, ends, full, pause, why}
+return {cost == 0 and waiting == 0 and wait == 0 and 1 or 0, 0, wait, again, by, left, empty, full, pause, why}

@@ -175,6 +175,18 @@ func (w *ward) compare(table *windows.Table, rates []driver.Rate, smooth bool, r
 	}
 }
 
+// A log that begins anew returns nothing to a grant of the one before.
+func TestUnitsOfALogThatWasResetAreNotReturned(t *testing.T) {
+	t.Parallel()
+	w, all := newWard(t), rates(4, time.Second)
+	a := w.granted(w.take(4, all...))
+	must(t, w.Reset(t.Context(), w.key))
+	w.pass(time.Millisecond)
+	w.granted(w.take(4, all...))
+	must(t, w.Settle(t.Context(), driver.Settlement{Key: w.key, Rates: all, At: a.At, Cost: 4}))
+	w.refused(w.take(1, all...), time.Second)
+}
+
 func TestLimitIsClosedWithTheLastDriverOfItsConnections(t *testing.T) {
 	t.Parallel()
 	locks := open(t, redis.Config{URL: shared.URL(), Namespace: "shared"})
