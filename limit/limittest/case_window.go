@@ -43,12 +43,13 @@ func slidingWindow(e *env) {
 // and returns their grants and the duration.
 func crowd(e *env, key string, units float64, cost int, rates ...limit.Rate) (*ledger, time.Duration) {
 	const processes, callers = 3, 3
-	l, m, start := new(ledger), limitOf(rates...), time.Now()
-	end := start.Add(e.Units(units))
+	l, m := new(ledger), limitOf(rates...)
 	var all []*process
 	for range processes {
 		all = append(all, e.process())
 	}
+	start := time.Now()
+	end := start.Add(e.Units(units))
 	e.All(processes*callers, func(i int) {
 		p, random := all[i%processes], rand.New(rand.NewPCG(1, uint64(i)))
 		for time.Now().Before(end) {
