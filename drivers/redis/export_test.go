@@ -16,6 +16,10 @@ func ScriptNames() map[string]string {
 			names[one.sha.(string)] = one.name
 		}
 	}
+	l := newLimitScripts(nil)
+	for _, one := range []*script{l.take, l.withdraw, l.settle, l.pause, l.reset, l.inspect} {
+		names[one.sha.(string)] = one.name
+	}
 	return names
 }
 

@@ -71,7 +71,7 @@ func ShareLimit(ctx context.Context, d lock.Driver) (driver.Driver, error) {
 }
 
 func (o opening) openLimit(ctx context.Context) (*limits, error) {
-	seen := look{client: o.connection.client, template: o.template, losses: lossesOfLimits()}
+	seen := look{client: o.connection.client, losses: lossesOfLimits()}
 	if err := seen.at(ctx); err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ import (
 // look holds the findings about a server, before anything is locked there.
 type look struct {
 	client   goredis.UniversalClient
-	template template
 	losses   losses
-	layout   *layout // set by at
+	layout   *layout // of locks
+	strict   bool    // the server refuses keys that a call does not name
 	warnings []string
 	lacks    []driver.Lack
 }
@@ -43,7 +43,6 @@ func lossesOfLimits() losses {
 // at reads the server's description. A server that refuses INFO is used anyway.
 func (l *look) at(ctx context.Context) error {
 	_, cluster := l.client.(*goredis.ClusterClient)
-	l.layout = newLayout(l.template, cluster, false)
 	info, err := l.info(ctx)
 	if err != nil {
 		if goredis.IsPermissionError(err) || isUnknownCommand(err) {
@@ -52,7 +51,7 @@ func (l *look) at(ctx context.Context) error {
 		}
 		return explainConnect(err)
 	}
-	l.layout.strict = info["dragonfly_version"] != ""
+	l.strict = info["dragonfly_version"] != ""
 	switch {
 	case info["cluster_enabled"] == "1" && !cluster:
 		return invalid(errors.New("the server is part of a Redis Cluster: use the scheme redis-cluster:// (or a ClusterClient)"))

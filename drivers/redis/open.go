@@ -103,10 +103,12 @@ type opening struct {
 }
 
 func (o opening) open(ctx context.Context) (driver.Driver, error) {
-	l := look{client: o.connection.client, template: o.template, losses: lossesOfLocks()}
+	l := look{client: o.connection.client, losses: lossesOfLocks()}
 	if err := l.at(ctx); err != nil {
 		return nil, err
 	}
+	_, cluster := o.connection.client.(*goredis.ClusterClient)
+	l.layout = newLayout(o.template, cluster, l.strict)
 	l.layout.edit = o.config.edit
 	if o.connection.backend.repeats() {
 		l.warn("the client retries commands: each release leaves an entry for %v; set MaxRetries to -1, because the driver retries", barring)
