@@ -135,43 +135,6 @@ func TestForcedReleaseEndsTheCommand(t *testing.T) { // X2
 	}
 }
 
-// A stopped front delays others by its TTL while it waits, and not at all once
-// its command has ended.
-func TestStoppedFrontDelaysNobodyForLong(t *testing.T) { // X7
-	p := newPlace(t)
-	holds := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
-	pid := holds.runs()
-	stopped := p.start("exec k --wait 1h --ttl 2s --grace 100ms -- echo never")
-	l := p.locks()
-	p.waiters(l, 1)
-	for _, s := range []*script{stopped, holds} {
-		if err := s.Pause(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := redistest.Signal(pid, syscall.SIGINT); err != nil { // the command, whose front is stopped
-		t.Fatal(err)
-	}
-	lease, err := l.Acquire(t.Context(), "k", lock.Wait(longTime))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range []*script{stopped, holds} {
-		if err := s.Continue(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if out, status := stopped.rest(); status != ExitLost || strings.Contains(out, "never\n") {
-		t.Errorf("exit status %d: %s", status, out)
-	}
-	if out, status := holds.rest(); status != 130 {
-		t.Errorf("exit status %d: %s", status, out)
-	}
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Of many scripts that start at once, none is the hub, and all share one.
 func TestManyScriptsStartOneKeeper(t *testing.T) { // X7
 	p := newPlace(t)

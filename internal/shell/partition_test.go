@@ -4,59 +4,13 @@ package shell
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
-
-// A tenth of the scripts is killed, another tenth is stopped: never more than 3
-// commands run at once, all other commands run, and nothing is left.
-func TestNeverMoreCommandsThanSlots(t *testing.T) { // X4, X5, X7
-	p := newPlace(t)
-	n := scaled(60)
-	all := make([]*script, n)
-	for i := range all {
-		all[i] = p.start("exec k --slots 3 --wait 1h --ttl 5s --grace 1s -- "+os.Args[0]+" work", p.dir, fmt.Sprint(20+rand.N(40), "ms"))
-	}
-	struck := rand.Perm(n)
-	killed, stopped := struck[:n/10], struck[n/10:n/10*2]
-	for i := range killed {
-		time.Sleep(rand.N(100 * time.Millisecond)) // any moment will do
-		if err := all[killed[i]].Kill(); err != nil {
-			t.Error(err)
-		}
-		if err := all[stopped[i]].Pause(); err != nil && !all[stopped[i]].ended() {
-			t.Error(err)
-		}
-	}
-	for _, i := range struck[n/10*2:] {
-		if out, status := all[i].rest(); status != 0 {
-			t.Errorf("script %d: exit status %d: %s", i, status, out)
-		}
-	}
-	for _, i := range stopped {
-		_ = all[i].Continue() // it may have ended
-		if out, status := all[i].rest(); status != 0 && status != ExitLost {
-			t.Errorf("stopped script %d: exit status %d: %s", i, status, out)
-		}
-	}
-	p.whole()
-	p.unused(p.locks(), "k")
-}
-
-func (s *script) ended() bool {
-	select {
-	case <-s.Done():
-		return true
-	default:
-		return false
-	}
-}
 
 // The holder cannot reach the server any more: its command, which ignores
 // SIGTERM, is dead before the next one starts.
