@@ -19,13 +19,16 @@ type phase struct {
 	inner atomic.Pointer[inner] // made when something first waits
 }
 
-// end ends the phase.
-func (p *phase) end() {
+// end ends the phase, and reports whether it was the first call.
+func (p *phase) end() (first bool) {
+	if p.over.Swap(true) {
+		return false
+	}
 	// innerContext stores inner before it reads over, so one of the two ends it.
-	p.over.Store(true)
 	if in := p.inner.Load(); in != nil {
 		in.end(p.cause())
 	}
+	return true
 }
 
 // cause returns the cause of a phase that ended in time.

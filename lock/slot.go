@@ -24,12 +24,9 @@ type Slot struct {
 	cleanup phase         // the Cleanup after the work
 	back    driver.Handback
 
-	released atomic.Bool
-	seen     instant // the last look at the clock
-
-	mu      sync.Mutex // guards the fields below
-	note    string
-	strikes int // failed Inits in a row, as it will be handed back
+	seen    instant                // the last look at the clock
+	note    atomic.Pointer[string] // nil if it was not set
+	strikes atomic.Int64           // failed Inits in a row, as it will be handed back
 }
 
 // slotAndLease is the room for both: a slot costs no allocation more than a lease.
@@ -45,7 +42,9 @@ func newSlot(lease *Lease, c *call) *Slot {
 	if s.found == nil {
 		s.found = &driver.Found{}
 	}
-	s.note, s.strikes = s.found.Note, s.found.Strikes
+	if s.found.Strikes != 0 {
+		s.strikes.Store(int64(s.found.Strikes))
+	}
 	s.work.slot, s.cleanup.slot = s, s
 	return s
 }
@@ -64,9 +63,10 @@ func (s *Slot) Left() *Leaving { return s.found.Left }
 // Note returns the note of the slot: the last one that was set, by this holder
 // or an earlier one.
 func (s *Slot) Note() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.note
+	if note := s.note.Load(); note != nil {
+		return *note
+	}
+	return s.found.Note
 }
 
 // SetNote sets the note for the next holders of the slot, at most 256 bytes of
@@ -79,9 +79,7 @@ func (s *Slot) SetNote(note string) error {
 	case !utf8.ValidString(note):
 		return invalidOption("the note %q is not valid UTF-8", note)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.note = note
+	s.note.Store(&note)
 	return nil
 }
 
@@ -102,10 +100,9 @@ func (s *Slot) Release() error {
 // leave cleans the slot and hands it back, once. It returns the error of the
 // release and the error of the Cleanup.
 func (s *Slot) leave() (release, cleanup error) {
-	if s.released.Swap(true) {
+	if !s.work.end() { // the slot is handed back once
 		return nil, nil
 	}
-	s.work.end()
 	b := s.becomes(driver.SlotWithdrawn, unfinished)
 	defer func() { release = s.handBack(b) }()
 	b, cleanup = s.clean(&s.cleanup)
@@ -178,11 +175,9 @@ func truncate(s string, n int) string {
 // handBack releases the lease, with b in the same operation (P5). After a loss the
 // slot stays dirty, whatever b says.
 func (s *Slot) handBack(b *driver.Handback) error {
-	s.mu.Lock()
-	note, strikes := s.note, s.strikes
-	s.mu.Unlock()
+	strikes := int(s.strikes.Load())
 	if b != nil {
-		b.Note, b.Strikes = note, strikes
+		b.Note, b.Strikes = s.Note(), strikes
 		if b.Status == driver.SlotFree && strikes >= s.pool.strikes() { // P8
 			b.Status = driver.SlotWithdrawn
 			b.Reason = fmt.Sprintf("%d Inits in a row have failed", strikes)
@@ -210,7 +205,6 @@ func (s *Slot) prepare(ctx context.Context) (err error) {
 			loss, _ := s.leave() // P2: Cleanup also runs after a failed Init
 			err = joinLoss(s.Key(), err, loss)
 		default:
-			s.released.Store(true)
 			s.work.end()
 			err = joinLoss(s.Key(), err, s.handBack(b))
 		}
@@ -246,13 +240,11 @@ func (s *Slot) init() (err error) {
 		if !failed && s.found.Strikes == 0 {
 			return
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		switch {
 		case !failed:
-			s.strikes = 0
+			s.strikes.Store(0)
 		case s.work.Err() == nil:
-			s.strikes++
+			s.strikes.Add(1)
 		}
 	}()
 	if err := s.pool.Init(&s.work, s); err != nil {
