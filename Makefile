@@ -22,7 +22,7 @@ LONGEST = ./drivers/redis ./drivers/cluster ./lock/locktest ./bus/bustest ./inte
 
 # Everything else rests on these packages: the fronts with their suites, and the
 # engines that the drivers share.
-CORE = ./bus ./bus/bustest ./lock ./lock/locktest ./drivers/memory ./drivers/internal/...
+CORE = ./bus ./bus/bustest ./lock ./lock/locktest ./limit ./limit/limittest ./internal/windows ./drivers/memory ./drivers/internal/...
 
 # The tests in a browser are a module outside go.work: the browser's protocol takes
 # longer to compile than the framework.
