@@ -85,10 +85,10 @@ func TestCommandOfThePageHoldsItsLock(t *testing.T) {
 // The names of mega in the text of a page, such as lock.Wait, exist.
 func TestNamesOnThePagesExist(t *testing.T) {
 	exported := map[string]map[string]bool{}
-	for name, folder := range map[string]string{"mega": "../..", "lock": "../../lock", "bus": "../../bus", "guard": "../../lock/guard", "megatest": "../../megatest"} {
+	for name, folder := range map[string]string{"mega": "../..", "lock": "../../lock", "limit": "../../limit", "bus": "../../bus", "guard": "../../lock/guard", "megatest": "../../megatest"} {
 		exported[name] = names(t, folder)
 	}
-	qualified := regexp.MustCompile(`\b(mega|lock|bus|guard|megatest)\.([A-Z]\w*)`)
+	qualified := regexp.MustCompile(`\b(mega|lock|limit|bus|guard|megatest)\.([A-Z]\w*)`)
 	pages, err := filepath.Glob("*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("the pages: %q, %v", pages, err)

@@ -13,7 +13,7 @@ const guaranteesPage = "14-guarantees.md"
 var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	namedTest = regexp.MustCompile(`\bTest[A-Z]\w+`)
-	namedRule = regexp.MustCompile(`\b[AEGLOPS][1-9]\d?\b`)
+	namedRule = regexp.MustCompile(`\b[AEGLOPSW][1-9]\d?\b`)
 )
 
 // What the page refers to exists: the test that shows a guarantee, and the rule
