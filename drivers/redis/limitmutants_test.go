@@ -19,8 +19,8 @@ var limitMutants = []mutant{
 		old: `if rest < 0 then return end`, new: `if rest < -1 then return end`},
 	{name: "lets a log expire within its window", noticed: "W1/a window slides with its grants",
 		old: `local life = ceil((l.per + l.tick + 2 * refresh) / 1000)`, new: `local life = 50`},
-	{name: "rounds the times of grants down", noticed: "W2/a large rate is never exceeded",
-		old: `ceil(now / `, new: `floor(now / `},
+	{name: "records large rates too early", noticed: "W2/a large rate is never exceeded",
+		old: `ceil(now / `, new: `ceil((now - 1e5) / `},
 	{name: "consumes at a refusal", noticed: "W3/a refusal consumes nothing",
 		old: "local wait = at - now\n", new: "local wait = at - now\n" +
 			"if wait > 0 then call('zadd', logs[2].key, int(logs[2].total + cost), int(now)) end\n"},
