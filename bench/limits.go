@@ -6,9 +6,11 @@ import (
 	"sync"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/limittest"
 )
@@ -59,6 +61,50 @@ func memoryLimit(ctx context.Context, l *lab) ([]claim, error) {
 		allocs.absolute("allocations", "", tokenBucket, megaTwoRates, megaRefused),
 		worst.absolute("units in the worst 50 ms, of 20", "", tokenBucket).atMost(20),
 	}, limits.Close(ctx)
+}
+
+// gcra is the contestant of limits in redis.
+const gcra = "a GCRA script"
+
+// gcraScript is the least that a limiter in redis does: one number for each key.
+// It allows almost twice the rate in a window.
+const gcraScript = `local t = redis.call('time')
+local now = t[1] * 1000000 + t[2]
+local at = math.max(tonumber(redis.call('get', KEYS[1])) or now, now) + ARGV[1]
+if at - ARGV[2] > now then return {0, at - ARGV[2] - now} end
+redis.call('set', KEYS[1], string.format('%.0f', at), 'px', math.ceil((at - now) / 1000))
+return {1, 0}`
+
+// redisLimit asks for one unit that is allowed, beside a GCRA script.
+func redisLimit(ctx context.Context, l *lab) ([]claim, error) {
+	server, err := l.redis()
+	if err != nil {
+		return nil, err
+	}
+	d, err := redis.OpenLimit(ctx, redis.Config{URL: server.URL()})
+	if err != nil {
+		return nil, err
+	}
+	limits, err := limit.New(d, limit.Config{})
+	if err != nil {
+		return nil, err
+	}
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+	script := goredis.NewScript(gcraScript)
+	allow := func(key string, rates ...limit.Rate) func() error {
+		m := limit.Limit{Rates: rates}
+		return func() error { _, err := limits.Allow(ctx, key, m); return err }
+	}
+	second, minute := limit.PerSecond(1_000_000), limit.PerMinute(60_000_000)
+	times, err := alternately(l, map[string]func() error{
+		mega:         allow("one", second),
+		megaTwoRates: allow("two", second, minute),
+		gcra:         func() error { return script.Run(ctx, client, []string{"gcra"}, 1, 1_000_000).Err() },
+	}, mega, megaTwoRates, gcra)
+	return []claim{
+		times.ratio("Allow", "µs", gcra, gcra).atMost(1.5),
+		times.beside(megaTwoRates, gcra).ratio("Allow under two rates", "µs", gcra, gcra).atMost(1.7),
+	}, errors.Join(err, client.Close(), limits.Close(ctx))
 }
 
 // worstWindows asks for 20 units per 50 ms as fast as it can, and adds the

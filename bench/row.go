@@ -16,6 +16,7 @@ func allRows() []row {
 		{"memory-limit", "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", memoryLimit},
 		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
+		{"redis-limit", "Allow of one unit under one and two rates, beside a minimal GCRA script", redisLimit},
 		{"redis-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
 		{"redis-32-keys", "32 goroutines, each with its own key", redisManyKeys},
 		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},

@@ -123,7 +123,7 @@
 // the first one of the window, and by its score the one that has to leave the window
 // before more units fit. (The usual case, a grant without waiters, has a short way
 // in front, limit_plain.lua.) Above N = 128 the times are rounded up to Per/128, and a log
-// has at most 130 entries. The other scripts are withdraw, settle, pause, reset and
+// has at most 131 entries, the first of which may have 0 units. The other scripts are withdraw, settle, pause, reset and
 // inspect. take with a cost of 0 and inspect write nothing.
 //
 // The time of a key is the server's clock and a lead. After the clock has stepped
