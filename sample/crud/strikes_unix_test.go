@@ -66,6 +66,7 @@ func newest(p handlers.LocksPage, what string) store.Step {
 }
 
 func jobsAreShared(t *testing.T, s *shop) {
+	t.Helper()
 	const jobs = 24
 	if a, err := s.send("POST", "/bus/jobs", "{}", asJSON); err != nil || a.status != 202 {
 		t.Fatalf("publish the jobs: %d %s, %v", a.status, a.body, err)

@@ -92,6 +92,7 @@ type entry struct {
 // run has buyers come at the rate of the rush, or as fast as they are answered,
 // until ctx ends.
 func (r *rush) run(ctx context.Context, t *testing.T) time.Duration {
+	t.Helper()
 	var paths []string
 	for path := range r.stock {
 		paths = append(paths, path)
@@ -117,6 +118,7 @@ func (r *rush) run(ctx context.Context, t *testing.T) time.Duration {
 }
 
 func (r *rush) buy(t *testing.T, e entry) {
+	t.Helper()
 	a, err := r.shop.send("POST", e.path+"/buy", fmt.Sprintf(`{"quantity":%d}`, e.quantity), asJSON)
 	var bought struct{ Sale int64 }
 	switch {

@@ -90,7 +90,10 @@ func open(t *testing.T, browser context.Context, s screen) *tab {
 }
 
 // in is the tab within a part of its test.
-func (b *tab) in(t *testing.T) *tab { return &tab{t, b.ctx, b.problems} }
+func (b *tab) in(t *testing.T) *tab {
+	t.Helper()
+	return &tab{t, b.ctx, b.problems}
+}
 
 func (p *problems) read(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
 	for m, err := range messages {

@@ -18,6 +18,7 @@ const maxPages = 40
 // everyPage opens the pages of an address, from those that are named on along
 // their links, on every screen.
 func everyPage(t *testing.T, chromium context.Context, name, base string, known ...string) {
+	t.Helper()
 	for _, s := range screens {
 		t.Run(s.String(), func(t *testing.T) { open(t, chromium, s).everyPage(s, name, base, known...) })
 	}

@@ -47,7 +47,7 @@ func MariaDB(t *testing.T) (dsn string) {
 // serverDir returns a folder that the account of a server can use.
 func serverDir(t *testing.T, account string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", account)
+	dir, err := os.MkdirTemp("", account) //nolint:usetesting // its account may not enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func freePort(t *testing.T) string {
 	var l net.Listener
 	var err error
 	for range 100 {
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
+		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
 			break
 		}
 	}

@@ -25,6 +25,7 @@ type Sandboxes struct {
 }
 
 const (
+	// SandboxCount is the number of the sandboxes.
 	SandboxCount = 4
 	// sandboxRest is the time in which what a killed worker has started can end.
 	sandboxRest = 2 * time.Second

@@ -35,7 +35,7 @@ func (p Price) String() string {
 }
 
 // MarshalJSON writes a number: 9.50.
-func (p Price) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil } //nolint:unparam // it is a json.Marshaler
+func (p Price) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalJSON reads a number.
 func (p *Price) UnmarshalJSON(text []byte) error {

@@ -123,6 +123,7 @@ func lease(t *testing.T, id int64) context.Context {
 
 // A holder that has lost its lock without noticing it has the older fence.
 func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
+	t.Helper()
 	s := opened(t, url)
 	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
 	if err != nil {
@@ -154,6 +155,7 @@ func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
 
 // Signs that mean something in a pattern are text in a search.
 func searchFindsAPartOfAName(t *testing.T, url string) {
+	t.Helper()
 	s := opened(t, url)
 	for _, name := range []string{"Desk Lamp", "Über-Lampe", "책상 램프", "100% cotton", "a_b", `back\slash`, "chair"} {
 		if _, err := s.Create(t.Context(), Product{Name: name}); err != nil {
@@ -179,6 +181,7 @@ func searchFindsAPartOfAName(t *testing.T, url string) {
 }
 
 func eachChangeHasAVersion(t *testing.T, url string) {
+	t.Helper()
 	s := opened(t, url)
 	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
 	if err != nil || p.Version != 1 {
@@ -207,6 +210,7 @@ func eachChangeHasAVersion(t *testing.T, url string) {
 }
 
 func journalShowsTheNewestEvents(t *testing.T, url string) {
+	t.Helper()
 	s := opened(t, url)
 	j := NewJournal(s, slog.New(slog.DiscardHandler))
 	first, err := j.Begin(t.Context())
@@ -270,6 +274,7 @@ func TestDatabaseHasToBeAFile(t *testing.T) {
 // Processes that start on one new database at the same instant agree on who
 // creates it.
 func newDatabaseIsOpenedByManyAtOnce(t *testing.T, url string) {
+	t.Helper()
 	errs := make([]error, 6)
 	var all sync.WaitGroup
 	for i := range errs {

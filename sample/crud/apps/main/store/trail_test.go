@@ -10,6 +10,7 @@ import (
 // A holder looks at its lease, is paused, and writes when the next holder has
 // written.
 func lateWriteIsRefused(t *testing.T, url string) {
+	t.Helper()
 	trail := NewTrail(opened(t, url))
 	early, next := lease(t, 7), lease(t, 7)
 	if err := trail.WriteLate(early, Step{What: "early"}, func() {}); err != nil {
@@ -30,6 +31,7 @@ func lateWriteIsRefused(t *testing.T, url string) {
 }
 
 func trailIsBounded(t *testing.T, url string) {
+	t.Helper()
 	trail := NewTrail(opened(t, url))
 	for range shownSteps + 5 {
 		if err := trail.Add(t.Context(), Step{What: "acquired"}); err != nil {
