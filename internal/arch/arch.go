@@ -83,7 +83,7 @@ func layers() map[string][]string {
 
 		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
 
-		"sample/...": {"", "lock", "lock/guard", "bus", "sample/..."},
+		"sample/...": {"", "lock", "lock/guard", "limit", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
 		"internal/selection": {"config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},

@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The pages of locks and messages show the result of every button, in both
+// The pages of locks, messages and limits show the result of every button, in both
 // languages and on every screen.
 func TestPromisesOfCrudAreShown(t *testing.T) {
 	p := serve(t, "crud", []string{"main"}, "MEGA_CLUSTER_WORKERS=3")
@@ -23,6 +23,8 @@ func TestPromisesOfCrudAreShown(t *testing.T) {
 					b.settle(s, "crud-locks-results-"+language+"-"+s.String())
 					messagesOfCrud(b, p.addr["main"]+"/bus", language)
 					b.settle(s, "crud-bus-results-"+language+"-"+s.String())
+					windowsOfCrud(b, p.addr["main"]+"/windows")
+					b.settle(s, "crud-windows-results-"+language+"-"+s.String())
 				})
 			}
 		})
@@ -95,4 +97,14 @@ func messagesOfCrud(b *tab, url, language string) {
 	b.awaits(`document.querySelector("#answer .bad")?.textContent.includes("bus.no_responders")`)
 	b.press(`form[action="/bus/slow"] button`)
 	b.awaits(`document.querySelector("#gaps .gap") !== null`)
+}
+
+func windowsOfCrud(b *tab, url string) {
+	b.t.Helper()
+	b.visit(url)
+	b.awaits(`document.querySelector("[data-open]") !== null`)
+	b.press(`button[value=ask]`)
+	b.awaits(`document.querySelector("#outcome .notice") !== null`)
+	b.press(`button[value=wait]`)
+	b.awaits(`document.querySelectorAll("#outcome p").length === 2`) // with the times of the grants
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
-// demo is the page of locks and the page of messages. The shop works without it.
+// demo is the pages of locks, messages and limits. The shop works without it.
 var demo = mega.Module(
 	mega.Provide(store.NewTrail, services.NewLockDemo, services.NewMessages),
-	mega.Provide(handlers.NewLocks, handlers.NewMessages),
+	mega.Provide(handlers.NewLocks, handlers.NewMessages, handlers.NewWindows),
 	mega.Routes(demoRoutes),
 	mega.Subscribe(services.HoldOrders, (*services.LockDemo).OnOrder),
 	mega.Subscribe(services.Strikes, (*services.LockDemo).OnStrike),
@@ -21,7 +21,7 @@ var demo = mega.Module(
 	mega.Respond(services.EchoOf, (*services.Messages).AnswerEcho),
 )
 
-func demoRoutes(r mega.Router, l *handlers.Locks, m *handlers.Messages) {
+func demoRoutes(r mega.Router, l *handlers.Locks, m *handlers.Messages, w *handlers.Windows) {
 	r.Get("/locks", l.List)
 	r.Get("/locks/live", l.Live)
 	r.Post("/locks/race", l.Race)
@@ -38,4 +38,7 @@ func demoRoutes(r mega.Router, l *handlers.Locks, m *handlers.Messages) {
 	r.Post("/bus/jobs", m.Share)
 	r.Post("/bus/request", m.Request)
 	r.Post("/bus/slow", m.Slow)
+	r.Get("/windows", w.List)
+	r.Get("/windows/live", w.Live)
+	r.Post("/windows", w.Call)
 }

@@ -1,4 +1,4 @@
-// Keeps the pages of locks and messages current. The server writes all of a page:
+// Keeps the pages of locks, messages and limits current. The server writes all of a page:
 // after an event of the stream, the elements marked data-live are taken from the
 // page as it is now, and after a form marked data-stay, those of its section that
 // are marked data-outcome are taken from its answer. Without scripts, forms load the page anew.
@@ -105,6 +105,8 @@ on("note", note);
 on("left", ({ millis }) => {
   const meter = document.getElementById("left");
   if (meter) meter.value = millis;
+  const text = document.getElementById("left-text");
+  if (text) text.textContent = `${millis} ms`;
 });
 on("ready", ({ pid }) => {
   const state = document.getElementById("stream-state");
