@@ -24,6 +24,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -110,3 +111,7 @@ func (k *Kit) Ctx() *mega.Ctx {
 
 // Locks returns the Locker of the application, for code that takes one.
 func (k *Kit) Locks() *lock.Locker { return k.running.Locks() }
+
+// Limits returns the Limiter of the application, for code that takes one and to
+// pause, reset and inspect limits.
+func (k *Kit) Limits() *limit.Limiter { return k.running.Limits() }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/megatest"
 )
@@ -196,6 +197,22 @@ func TestLeaseThatIsStillHeldFailsTheTest(t *testing.T) {
 	fake.end()
 	if fake.failed == 0 || !strings.Contains(fake.said, "kept") {
 		t.Errorf("a lease was left behind, and the kit said %q", fake.said)
+	}
+}
+
+func TestLimitsOfTheKitAreThoseOfTheApplication(t *testing.T) {
+	k, once := kit(t), limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}}
+	if r, err := k.Ctx().Limit.Allow("partner", once); err != nil || !r.Allowed {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if s, err := k.Limits().Inspect(t.Context(), "partner"); err != nil || len(s.Rates) != 1 || s.Rates[0].Used != 1 {
+		t.Errorf("got %+v, %v, want one unit used", s, err)
+	}
+	if err := k.Limits().Reset(t.Context(), "partner"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := k.Ctx().Limit.Allow("partner", once); err != nil || !r.Allowed {
+		t.Errorf("after Reset: got %+v, %v", r, err)
 	}
 }
 

@@ -227,6 +227,16 @@ func TestLimitsOfAnotherFormatAreNotTouched(t *testing.T) {
 	}
 }
 
+func TestListLeavesOutLimitsWithTheMemoryOfATicketAlone(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	w.granted(w.ask(driver.Request{Rates: rates(1, time.Minute), Cost: 1, Ticket: "ticket", Seq: 1}))
+	must(t, w.Reset(t.Context(), w.key))
+	if all, err := w.List(t.Context(), w.key); err != nil || len(all) != 0 {
+		t.Errorf("got %+v, %v, want no limit after a reset", all, err)
+	}
+}
+
 // Every key expires, and a while after the last use nothing is left.
 func TestLimitLeavesNothing(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ func layers() map[string][]string {
 		"limit/limittest": {"limit", "limit/driver", "lock", "internal/suite"},
 		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/windows"},
 
-		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
+		"megatest": {"", "boot", "bus", "bus/driver", "limit", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
 		"drivers/cluster":                   {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
@@ -92,7 +92,7 @@ func layers() map[string][]string {
 		"internal/admin":    {"limit", "lock", "bus", "internal/private"},
 		"internal/arch":     {},
 		"internal/dev":      {"internal/group"},
-		"internal/console":  {"lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
+		"internal/console":  {"limit", "lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
 		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
 		"internal/group":    {},

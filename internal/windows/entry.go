@@ -297,8 +297,8 @@ func (e *entry) paused(now int64) driver.Pause {
 	return p
 }
 
-// state returns the state of the key for these rates, or for all that it has
-// (W14).
+// state returns the state of the key for these rates, or for those of which
+// units are used (W14).
 func (e *entry) state(rates []driver.Rate, now int64) driver.State {
 	s := driver.State{Key: e.key}
 	if rates == nil {
@@ -327,11 +327,13 @@ func (e *entry) state(rates []driver.Rate, now int64) driver.State {
 	return s
 }
 
-// rates returns the rates of the logs, by Per.
+// rates returns the rates of which units are used, by Per.
 func (e *entry) rates() []driver.Rate {
 	rates := make([]driver.Rate, 0, len(e.logs))
 	for i := range e.logs {
-		rates = append(rates, driver.Rate{N: int(e.logs[i].n), Per: micros(e.logs[i].per)})
+		if l := &e.logs[i]; l.used() > 0 {
+			rates = append(rates, driver.Rate{N: int(l.n), Per: micros(l.per)})
+		}
 	}
 	slices.SortFunc(rates, func(a, b driver.Rate) int { return int(a.Per - b.Per) })
 	return rates

@@ -83,9 +83,9 @@ func (s *shard) list(prefix string) (states []driver.State, err error) {
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
-		now := e.settle(s.now())
-		if e.due()+e.lead > now {
-			states = append(states, e.state(nil, now))
+		// A key may be kept for the memory of a ticket alone.
+		if state := e.state(nil, e.settle(s.now())); len(state.Rates)+len(state.Waiters) > 0 || state.Paused != nil {
+			states = append(states, state)
 		}
 	}
 	return states, nil

@@ -100,7 +100,8 @@ func (t *Table) change(key string, f func(e *entry, now int64)) error {
 	return err
 }
 
-// Inspect returns the state of key for these rates, or for all that it has.
+// Inspect returns the state of key for these rates, or for those of which units
+// are used.
 func (t *Table) Inspect(key string, rates []driver.Rate) (state driver.State, err error) {
 	err = t.change(key, func(e *entry, now int64) { state = e.state(rates, now) })
 	return state, err

@@ -15,6 +15,7 @@ var operatorCases = []testCase{
 	{rule: "W14", claim: "the state shows rates, waiters and pause", run: state},
 	{rule: "W14", claim: "looking changes nothing", run: looking},
 	{rule: "W14", claim: "List has the keys in use, by prefix", run: listed},
+	{rule: "W14", claim: "List leaves out keys of which nothing is used", run: unlisted},
 	{rule: "W15", claim: "arguments out of bounds never reach the driver", run: bounds},
 	{rule: "W15", claim: "odd keys do not collide", run: oddKeys},
 	{rule: "W15", claim: "one call decides about all rates", run: oneCall},
@@ -103,6 +104,21 @@ func listed(e *env) {
 	states, err = p.List(e.Ctx, e.key("c*"))
 	e.Must(err, "List")
 	e.Want(len(states) == 1, "a prefix is a pattern: %+v", states)
+}
+
+func unlisted(e *env) {
+	p, m := e.process(), limitOf(e.per(2, 30))
+	p.wait(e.key("reset"), m)
+	e.Must(p.Reset(e.Ctx, e.key("reset")), "Reset")
+	e.Must(p.wait(e.key("cancelled"), m).Cancel(e.Ctx), "Cancel")
+	states, err := p.List(e.Ctx, e.prefix)
+	e.Must(err, "List")
+	e.Want(len(states) == 0, "listed: %+v", states)
+	for _, name := range []string{"reset", "cancelled"} {
+		s, err := p.Inspect(e.Ctx, e.key(name))
+		e.Must(err, "Inspect")
+		e.Want(len(s.Rates) == 0, "Inspect of the key %s: %+v", name, s.Rates)
+	}
 }
 
 func bounds(e *env) {
