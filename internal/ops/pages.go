@@ -83,22 +83,25 @@ func (l *Pages) see(w http.ResponseWriter, r *http.Request) {
 }
 
 // Paths lists the pages.
-const Paths = `/livez          200 while the process runs
-/startupz       200 after the start
-/readyz         200 while the process is ready for traffic; ?verbose for each check
-/metrics        for Prometheus
-/console        the console, in env dev or with ops.console
-/ops/boot       report of the boot
-/ops/config     configuration, with the origin of each value
-/ops/locks      locks with their holders and waiters; ?prefix= and ?limit=
-/ops/lock       one lock; ?key=
-/ops/stats      counters of locks
-/ops/bus        counters of messages, and of each subscription
-/ops/bus/topics subscriptions and responders, by pattern
-/ops/errors     last warnings and errors of the log, and lost leases
-/ops/routes     routes of all apps
-/ops/process    name, process id and drivers
-/ops/build      version, revision and Go version
+const Paths = `/livez           200 while the process runs
+/startupz        200 after the start
+/readyz          200 while the process is ready for traffic; ?verbose for each check
+/metrics         for Prometheus
+/console         the console, in env dev or with ops.console
+/ops/boot        report of the boot
+/ops/config      configuration, with the origin of each value
+/ops/locks       locks with their holders and waiters; ?prefix= and ?limit=
+/ops/lock        one lock; ?key=
+/ops/stats       counters of locks
+/ops/limits      limits with their rates, waiters and pause; ?prefix= and ?limit=
+/ops/limit       one limit; ?key=
+/ops/limit/stats counters of limits
+/ops/bus         counters of messages, and of each subscription
+/ops/bus/topics  subscriptions and responders, by pattern
+/ops/errors      last warnings and errors of the log, and lost leases
+/ops/routes      routes of all apps
+/ops/process     name, process id and drivers
+/ops/build       version, revision and Go version
 `
 
 func index(w http.ResponseWriter, _ *http.Request) { WriteText(w, Paths) }

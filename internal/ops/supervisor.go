@@ -36,7 +36,7 @@ func (s *Supervisor) Seen() (all []admin.Worker) {
 
 // supervisorPaths lists the paths of a worker and the additional paths of a
 // supervisor.
-const supervisorPaths = Paths + `/ops/workers    workers with their states
+const supervisorPaths = Paths + `/ops/workers     workers with their states
 With ?worker=N worker N answers, otherwise a ready one; the header Mega-Worker names it.
 Without ?worker=N /ops/process and /ops/errors describe the supervisor.
 `
