@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/internal/console"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -25,14 +26,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // program is a program with locks and messages in memory, and its pages.
 type program struct {
-	locks *lock.Locker
-	bus   *bus.Bus
-	pages http.Handler
+	locks  *lock.Locker
+	limits *limit.Limiter
+	bus    *bus.Bus
+	pages  http.Handler
 }
 
 func newProgram(t *testing.T) program {
 	t.Helper()
 	locks, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := limit.New(memory.NewLimit(), limit.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +52,9 @@ func newProgram(t *testing.T) program {
 		if err := messages.Drain(ctx); err != nil {
 			t.Error(err)
 		}
+		if err := limits.Close(ctx); err != nil {
+			t.Error(err)
+		}
 		if err := locks.Close(ctx); err != nil {
 			t.Error(err)
 		}
@@ -57,8 +66,8 @@ func newProgram(t *testing.T) program {
 		},
 	}
 	views := admin.Views(admin.Process{
-		Info:  admin.Info{Name: "shop", PID: 4121, Env: "dev", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Now(), Bus: admin.DriverScope{Driver: "memory", Scope: "process"}},
-		Locks: locks, Bus: messages,
+		Info:  admin.Info{Name: "shop", PID: 4121, Env: "dev", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Now(), Bus: admin.DriverScope{Driver: "memory", Scope: "process"}, Limit: admin.DriverScope{Driver: "memory", Scope: "process"}},
+		Locks: locks, Limits: limits, Bus: messages,
 		Boot: func() any { return report },
 		Config: func() any {
 			return []plan.Setting{{Key: "lock.ttl", Value: "10s", Origin: "default"}, {Key: "nats.url", Value: "nats://***@<host>", Origin: "mega.config.yaml:3", Over: []string{"default"}}}
@@ -79,7 +88,7 @@ func newProgram(t *testing.T) program {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = io.WriteString(w, `{"status":"not ready","reasons":{"disk":"no space <left>"}}`)
 	})
-	return program{locks, messages, mux}
+	return program{locks, limits, messages, mux}
 }
 
 // open serves the console of a program, and ends it with the test.
@@ -171,6 +180,45 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	}
 }
 
+func TestLimitsHaveTheirRatesWaitersAndPause(t *testing.T) {
+	p := newProgram(t)
+	_, s := open(t, p)
+	if _, none := see(t, s.URL+"/console/limits"); !strings.Contains(none, "No limit is in use") {
+		t.Errorf("a program without limits has no message:\n%s", none)
+	}
+	rates := limit.Limit{Rates: []limit.Rate{limit.PerHour(1500), limit.PerDay(3000)}}
+	if _, err := p.limits.Allow(t.Context(), hostile, rates, limit.Cost(1500)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.limits.Pause(t.Context(), "partner", time.Hour, "<b>maintenance</b>"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = p.limits.Wait(ctx, hostile, rates)
+	}()
+	for queued := false; !queued; time.Sleep(time.Millisecond) {
+		state, err := p.limits.Inspect(t.Context(), hostile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued = len(state.Waiters) > 0
+	}
+	_, page := see(t, s.URL+"/console/limits")
+	contains(t, page, "x:&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;", "<ol class=\"waiters\">", "partner", "&lt;b&gt;maintenance&lt;/b&gt;", "by <span class=\"holder\">",
+		"1\u202f500 of 1\u202f500 per 1h", "1\u202f500 of 3\u202f000 per 1d", "0 left", "next free in", "a unit is free", "<meter", "memory, scope process")
+	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>maintenance") {
+		t.Errorf("a key or a reason is not escaped:\n%s", page)
+	}
+	if _, one := see(t, s.URL+"/console/limits?prefix=part"); !strings.Contains(one, "partner") || strings.Contains(one, "alert") {
+		t.Errorf("a prefix does not select keys:\n%s", one)
+	}
+	cancel()
+	<-waited
+}
+
 func TestMessagesHaveTheirPatternsAndLosses(t *testing.T) {
 	p := newProgram(t)
 	_, s := open(t, p)
@@ -226,7 +274,7 @@ func waits(t *testing.T, l *lock.Locker, key string) {
 
 func TestEveryResponseForbidsInlineScriptsStylesAndOtherSites(t *testing.T) {
 	_, s := open(t, newProgram(t))
-	for _, path := range []string{"", "/locks", "/lock?key=a", "/bus", "/errors", "/boot", "/config", "/style.css", "/console.js", "/nothing"} {
+	for _, path := range []string{"", "/locks", "/lock?key=a", "/limits", "/bus", "/errors", "/boot", "/config", "/style.css", "/console.js", "/nothing"} {
 		w, page := see(t, s.URL+"/console"+path)
 		policy := w.Header.Get("Content-Security-Policy")
 		contains(t, policy, "default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'")

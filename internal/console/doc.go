@@ -9,7 +9,7 @@
 //   - console.go: New, the paths, and the headers of each response
 //   - client.go: the calls of the pages
 //   - page.go: the pages, and their templates in web
-//   - overview.go, boot.go, locks.go, …: the content of each page
+//   - overview.go, boot.go, locks.go, limits.go, …: the content of each page
 //   - stream.go: changes of a page while it is open
 //   - history.go, plot.go: the last minutes, as plots
 //

@@ -32,6 +32,7 @@ func allPages() []page {
 	return []page{
 		{path: Root, file: "overview", title: "Overview", label: "Overview", live: true, load: loadOverview},
 		{path: Root + "/locks", file: "locks", title: "Locks", label: "Locks", live: true, load: loadLocks},
+		{path: Root + "/limits", file: "limits", title: "Limits", label: "Limits", live: true, load: loadLimits},
 		{path: Root + "/bus", file: "bus", title: "Messages", label: "Messages", live: true, load: loadBus},
 		{path: Root + "/workers", file: "workers", title: "Workers", label: "Workers", live: true, supervised: true, load: loadWorkers},
 		{path: Root + "/errors", file: "errors", title: "Errors and lost leases", label: "Errors", live: true, load: loadErrors},
