@@ -195,7 +195,7 @@ func TestUnknownFramesAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, unknown := range []protocol.Type{0x00, 0x1f, 0x3f, 0x5f, 0x60, 0xff} {
+	for _, unknown := range []protocol.Type{0x00, 0x1f, 0x3f, 0x5f, 0x6f, 0x70, 0xff} {
 		for _, line := range []*protocol.Line{s.line, hub.Line(p)} {
 			if err := line.Send(protocol.Begin(unknown).String("from the future")); err != nil {
 				t.Fatal(err)
