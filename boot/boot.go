@@ -23,15 +23,15 @@
 //	process.go    what belongs to the process: its report, its environment
 //	planning.go   the first run: program, configuration, decisions
 //	stages.go     the second run: log, drivers, apps, listeners
-//	  backends.go   the drivers, with lock.Locker, limit.Limiter and bus.Bus on them
-//	  providing.go  constructors, sections and caches (cache.go); fx.go
+//	  backends.go   the drivers, with lock.Locker and bus.Bus on them
+//	  limits.go     the same for limit.Limiter
+//	  providing.go  constructors, sections and caches; fx.go the options of fx
 //	  building.go   an app: pages, texts, routes
-//	  hooks.go      OnStart and the like; primary.go, elected.go
-//	  messages.go   subscriptions; declared.go restores them
+//	  hooks.go      OnStart and the like; primary.go OnPrimary, Lead and Every
+//	  messages.go   subscriptions, and what restores them
 //	  listening.go  addresses, and the last steps of a start
 //	  observe.go    metrics and probes; admin.go the admin socket
-//	lifecycle.go  hooks with names and budgets, and the phases of a shutdown
-//	shutdown.go   the end within shutdown.timeout
+//	lifecycle.go  hooks with names and budgets, and the shutdown in phases
 //	reload.go     the configuration is read again
 //	supervise.go  the supervisor of serve --workers; worker.go the other side
 package boot
