@@ -75,7 +75,10 @@ func waitersLeaveNothing(e *env) {
 	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
 	before := suite.Goroutines(0)
 	e.crowd(a, b, n)
-	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(before+4) <= before+4 })
+	// A client may keep a few connections more than for the smaller crowd, each
+	// with goroutines of its own. What a waiter leaves behind is there n times.
+	most := before + 4 + n/10
+	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(most) <= most })
 	b.free(e.key("k"))
 }
 
