@@ -65,6 +65,7 @@
 //	hub      Client.bus.mu → sharedRequest.mu
 //	         Client.bus.mu → Line.mu
 //	         Hub.mu → Line.mu
+//	         hubLimits.mu → Hub.mu, Line.mu, and the mutexes of the windows
 //
 // Every other mutex, such as Node.mu and the table's, is held alone: the table
 // reports its events after it has released its mutex. No mutex is held while a front is

@@ -18,6 +18,10 @@ type hubLimits struct {
 	// copied reports that every client has a copy of the table, because another
 	// process may become the hub: at a socket.
 	copied bool
+
+	// mu keeps the state that a new client is sent in order with the decisions:
+	// a decision that comes first is in the state, too.
+	mu sync.Mutex
 }
 
 // clientLimits are the tickets of a client, which end with it.
@@ -110,6 +114,7 @@ func (h *hubLimits) publish(news protocol.News) {
 		return
 	}
 	var b batch
+	h.mu.Lock()
 	for _, c := range h.hub.list() {
 		if !c.knowsRecords.Load() {
 			continue
@@ -118,6 +123,7 @@ func (h *hubLimits) publish(news protocol.News) {
 			b.send(c, f)
 		}
 	}
+	h.mu.Unlock()
 	b.flush()
 }
 
@@ -126,6 +132,8 @@ func (h *hubLimits) introduce(c *Client) {
 	if !h.copied {
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, r := range h.table.Records() {
 		if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // it has numbers and texts
 			c.send(f)
