@@ -71,3 +71,20 @@ func TestUnreachableRedisIsNamedWithItsAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitNeedsARateAndAKnownCommand(t *testing.T) {
+	for args, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"limit k -- true":                              {failure.ExitUsage, "--rate is missing"},
+		"limit k --rate 5 -- true":                     {failure.ExitUsage, "N/TIME, such as 5/800ms"},
+		"limit k --rate 0/1s -- true":                  {failure.ExitUsage, "N is 0, want 1 to 1000000000"},
+		"limit k --rate 1/1s -- no-such-command":       {127, "no-such-command does not exist"},
+		"limit k --rate 1/1s --url redis://:1 -- true": {failure.ExitUnavailable, "limit."},
+	} {
+		if status, _, stderr := mega(strings.Fields(args)...); status != want.status || !strings.Contains(stderr, want.says) {
+			t.Errorf("%s: exit status %d: %s", args, status, stderr)
+		}
+	}
+}

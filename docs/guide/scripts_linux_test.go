@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -145,5 +146,20 @@ func TestReportOfThePageRunsOnOneNode(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(other, "ran")); (err == nil) != ran {
 			t.Errorf("%s: another node ran the report beside this one: %v, want %v", script, err == nil, ran)
 		}
+	}
+}
+
+func TestCallsOfTheScriptWaitForTheirTurn(t *testing.T) {
+	s := newScripts(t)
+	s.program("call-partner", `[ "$1" = argument ] && echo called`)
+	call := block(t, "mega limit partner:acme")
+	start := time.Now()
+	for range 6 { // the sixth waits until the first is 800 ms old
+		if out, status := s.run(s.dir, call); status != 0 || out != "called\n" {
+			t.Errorf("exit status %d: %s", status, out)
+		}
+	}
+	if took := time.Since(start); took < 800*time.Millisecond {
+		t.Errorf("six calls took %v, want at least 800ms", took)
 	}
 }

@@ -33,8 +33,8 @@ type limitKeeper interface {
 
 func (l *line) limitVerb() *cobra.Command {
 	m := &limits{shell: l.shell, find: l.limitProcesses}
-	c := group("limit", "show the use of limits, pause and reset them", m.ls(), m.show(), m.pause(), m.reset())
-	c.Long = "It calls the processes of this program that run on this machine as this user."
+	c := group("limit", "run commands under limits, show the use of limits, pause and reset them", limited("exec", l.shell, l.process.Environ), m.ls(), m.show(), m.pause(), m.reset())
+	c.Long = "Except exec, it calls the processes of this program that run on this machine as this user."
 	workerFlag(c, &m.worker)
 	return c
 }

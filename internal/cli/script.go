@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/shell"
+	"github.com/megaframework/mega/internal/shell/permit"
 )
 
 // scripted returns the verbs of package shell, for scripts.
@@ -16,20 +17,33 @@ func (l *locks) scripted() (verbs []*cobra.Command) {
 		if v.Name == "release" || v.Name == "ls" { // cases of the verbs for operators
 			continue
 		}
-		c := &cobra.Command{
-			Use: strings.TrimSpace(v.Name + " " + v.Args), Short: v.Short, Long: v.Long, Hidden: v.Hidden,
-			Annotations:           map[string]string{statuses: v.Statuses},
-			DisableFlagsInUseLine: true,
-			RunE: func(c *cobra.Command, args []string) error {
-				return scriptError(c, v.Run(l.scriptProcess(c), args, c.ArgsLenAtDash()))
-			},
-		}
-		if v.Flags != nil {
-			v.Flags(c.Flags())
-		}
-		verbs = append(verbs, c)
+		verbs = append(verbs, script(v, l.scriptProcess))
 	}
 	return verbs
+}
+
+// script returns a verb for scripts, which process describes to it.
+func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Command {
+	c := &cobra.Command{
+		Use: strings.TrimSpace(v.Name + " " + v.Args), Short: v.Short, Long: v.Long, Hidden: v.Hidden,
+		Annotations:           map[string]string{statuses: v.Statuses},
+		DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			return scriptError(c, v.Run(process(c), args, c.ArgsLenAtDash()))
+		},
+	}
+	if v.Flags != nil {
+		v.Flags(c.Flags())
+	}
+	return c
+}
+
+// limited returns the verb that runs a command under a limit. The keeper that it
+// may start is a verb of lock.
+func limited(name string, s *Shell, environ []string) *cobra.Command {
+	return script(permit.Verb(name), func(*cobra.Command) shell.Process {
+		return shell.Process{Name: s.Name, Verbs: []string{"lock"}, Environ: environ, Stdout: s.Stdout, Stderr: s.Stderr, JSON: s.JSON}
+	})
 }
 
 // giveBack releases a lease from lock acquire.

@@ -37,7 +37,7 @@ func RunTool(p Process, t Tool) int {
 	versionFlag(s, root)
 	at := &target{tool: t, process: p}
 	defer at.close()
-	root.AddCommand(at.lockVerb(s), explainVerb(s), completionVerb(s), versionVerb(s))
+	root.AddCommand(at.lockVerb(s), limited("limit", s, p.Environ), explainVerb(s), completionVerb(s), versionVerb(s))
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "write JSON")
 	for _, verb := range t.Verbs {
 		root.AddCommand(verb(s))

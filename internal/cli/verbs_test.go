@@ -38,7 +38,7 @@ func TestHelpOfEveryVerb(t *testing.T) {
 	var all strings.Builder
 	for _, line := range []string{
 		"help", "help serve", "help boot", "help doctor", "help routes", "help config", "help config explain", "help config print",
-		"help config reload", "help lock", "help lock ls", "help lock release", "help limit", "help limit ls", "help limit pause", "help bus", "help bus tail", "help bus pub", "help bus req", "help worker", "help worker ls", "help worker restart", "help explain", "help completion", "help version",
+		"help config reload", "help lock", "help lock ls", "help lock release", "help limit", "help limit ls", "help limit exec", "help limit pause", "help bus", "help bus tail", "help bus pub", "help bus req", "help worker", "help worker ls", "help worker restart", "help explain", "help completion", "help version",
 	} {
 		status, stdout, stderr := shop(t, strings.Fields(line)...)
 		if status != failure.ExitOK || stderr != "" {

@@ -34,8 +34,8 @@ func (b *Backend) Flags(f *pflag.FlagSet) {
 	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the lock")
 }
 
-// resolve checks the flags and finds what they leave out.
-func (b *Backend) resolve(environ []string) error {
+// Resolve checks the flags and finds what they leave out.
+func (b *Backend) Resolve(environ []string) error {
 	wrong := func(text string, actions ...string) error { return usage("cli.wrong_flag", text, actions...) }
 	switch {
 	case b.URL != "" && b.URLEnv != "":
@@ -95,7 +95,7 @@ type connection struct {
 
 // open connects to the backend. pid is the process that holders see.
 func (b *Backend) open(ctx context.Context, p Process, pid int) (*connection, error) {
-	return b.connect(ctx, p, pid, func(ctx context.Context) error { return startHub(ctx, p, b.Socket) })
+	return b.connect(ctx, p, pid, b.recruit(p))
 }
 
 // connect is open with what a missing hub calls for.
@@ -109,6 +109,16 @@ func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(
 		return nil, errors.Join(err, d.Close(ctx), c.leave(ctx))
 	}
 	return c, nil
+}
+
+// Join connects to the hub at the socket, and starts the keeper process if there
+// is no hub: this process never becomes it (X7).
+func (b *Backend) Join(ctx context.Context, p Process) (*cluster.Node, error) {
+	return cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: b.recruit(p)})
+}
+
+func (b *Backend) recruit(p Process) func(context.Context) error {
+	return func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }
 }
 
 func (c *connection) dial(ctx context.Context, b *Backend, recruit func(context.Context) error) (driver.Driver, error) {

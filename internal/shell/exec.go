@@ -52,7 +52,7 @@ func (o *order) check(environ []string) error {
 	case len(o.Label) > lock.MaxLabel:
 		return wrong("--label has %d bytes; it may have %d.", len(o.Label), lock.MaxLabel)
 	}
-	return o.Backend.resolve(environ)
+	return o.Backend.Resolve(environ)
 }
 
 // options returns the options of the call to the lock.
@@ -114,7 +114,7 @@ func execVerb() Verb {
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
 		},
 		Run: func(p Process, args []string, dash int) error {
-			key, command, err := keyAndCommand(args, dash)
+			key, command, err := KeyAndCommand("exec", args, dash)
 			if err != nil {
 				return err
 			}

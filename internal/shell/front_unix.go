@@ -50,9 +50,9 @@ func runExec(p Process, o order, command []string) error {
 	// The command dies with the thread that has started it, see start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	path, err := exec.LookPath(command[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return cannotRun(command[0], err)
+	path, err := Find(command[0])
+	if err != nil {
+		return err
 	}
 	o.Front = os.Getpid()
 	if o.Label == "" {
@@ -77,15 +77,6 @@ func runExec(p Process, o order, command []string) error {
 		return err
 	}
 	return f.run(g)
-}
-
-// cannotRun returns the error for a command that cannot be started.
-func cannotRun(name string, err error) error {
-	e := &Error{Code: "cli.invalid_argument", Exit: ExitNotRunnable, Text: fmt.Sprintf("Cannot run %s: %v.", name, err)}
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		e.Exit, e.Text = ExitNotFound, fmt.Sprintf("The command %s does not exist.", name)
-	}
-	return e
 }
 
 // listen receives the signals that belong to the command (X3). A signal that is
@@ -226,7 +217,7 @@ func (f *front) run(g report) error {
 		Env: f.environ(g), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup(),
 	})
 	if err != nil {
-		return cannotRun(f.command[0], err)
+		return CannotRun(f.command[0], err)
 	}
 	f.group = child.Pid
 	_ = child.Release() // statuses waits for it, also for its stops

@@ -19,7 +19,7 @@ var ErrNoHub = errors.New("no process serves the locks at the socket")
 // Look calls do with the locks of the backend, as an onlooker: it starts no
 // keeper, and returns ErrNoHub if there is none.
 func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) error) error {
-	if err := b.resolve(p.Environ); err != nil {
+	if err := b.Resolve(p.Environ); err != nil {
 		return err
 	}
 	c, err := b.connect(ctx, p, 0, func(context.Context) error { return ErrNoHub })

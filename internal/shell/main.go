@@ -16,12 +16,16 @@ func Main(p Process, args []string) int {
 	}
 	for _, v := range Verbs() {
 		if v.Name == args[0] {
-			return show(p, v, execute(&p, v, args[1:]))
+			return Run(p, v, args[1:])
 		}
 	}
 	_, _ = fmt.Fprintf(p.Stderr, "%s: Unknown verb %q. (cli.unknown_verb)\n  • show the verbs: %[1]s help\n", p.Name, args[0])
 	return ExitUsage
 }
+
+// Run executes one verb with its flags and arguments, and returns the exit
+// status.
+func Run(p Process, v Verb, args []string) int { return show(p, v, execute(&p, v, args)) }
 
 func execute(p *Process, v Verb, args []string) error {
 	f := pflag.NewFlagSet(v.Name, pflag.ContinueOnError)

@@ -1,8 +1,11 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -83,17 +86,35 @@ func Verbs() []Verb {
 	return []Verb{execVerb(), acquireVerb(), releaseVerb(), renewVerb(), lsVerb(), holderVerb(), keeperVerb(), hubVerb()}
 }
 
-// keyAndCommand splits the arguments "KEY -- CMD ARG…".
-func keyAndCommand(args []string, dash int) (key string, command []string, err error) {
+// KeyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb.
+func KeyAndCommand(verb string, args []string, dash int) (key string, command []string, err error) {
 	switch {
 	case len(args) == 0 || dash == 0:
-		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name the lock: exec KEY -- CMD")
+		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+verb+" KEY -- CMD")
 	case dash < 0:
-		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, strings.TrimSpace("exec "+args[0]+" -- "+strings.Join(args[1:], " ")))
+		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, strings.TrimSpace(verb+" "+args[0]+" -- "+strings.Join(args[1:], " ")))
 	case dash > 1:
-		return "", nil, usage("cli.extra_argument", fmt.Sprintf("exec takes one KEY in front of \"--\"; %q is too much.", args[1]))
+		return "", nil, usage("cli.extra_argument", fmt.Sprintf("%s takes one KEY in front of \"--\"; %q is too much.", verb, args[1]))
 	case len(args) == 1:
-		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, "exec "+args[0]+" -- CMD")
+		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, verb+" "+args[0]+" -- CMD")
 	}
 	return args[0], args[1:], nil
+}
+
+// Find returns the path of a command.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", CannotRun(name, err)
+	}
+	return path, nil
+}
+
+// CannotRun returns the error for a command that cannot be started.
+func CannotRun(name string, err error) error {
+	e := &Error{Code: "cli.invalid_argument", Exit: ExitNotRunnable, Text: fmt.Sprintf("Cannot run %s: %v.", name, err)}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		e.Exit, e.Text = ExitNotFound, fmt.Sprintf("The command %s does not exist.", name)
+	}
+	return e
 }

@@ -1,0 +1,110 @@
+// Package permit is the verb that runs a command when a limit allows it. The
+// permit is spent with the grant, so nothing is held while the command runs: the
+// process becomes the command, and signals, the terminal and the exit status are
+// the command's without help.
+//
+// The verb is not in package shell, because package limit links net/http, and the
+// small binary of package shell does without it.
+package permit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/internal/shell"
+)
+
+// statuses describes the exit statuses in the help.
+const statuses = `  64  the command line is wrong
+  69  the backend is unavailable
+  75  not allowed until --wait had passed; nothing was consumed
+ 126  the command cannot be started
+ 127  the command does not exist
+   n  otherwise the exit status of the command
+`
+
+// order is a permit to wait for.
+type order struct {
+	shell.Backend
+	Key   string
+	Rates rates
+	Cost  int
+	Wait  time.Duration
+	Allow bool
+
+	given *pflag.FlagSet // the flags, after they were parsed
+}
+
+func (o *order) flags(f *pflag.FlagSet) {
+	f.Var(&o.Rates, "rate", "allow N units in every interval of the length TIME: `N/TIME`, such as 5/800ms; repeatable")
+	f.IntVar(&o.Cost, "cost", 1, "take `N` units")
+	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the permit")
+	f.BoolVar(&o.Allow, "allow", false, "do not wait")
+	f.StringVar(&o.URL, "url", "", "count in the Redis at `URL`, such as redis://localhost:6379/0")
+	f.StringVar(&o.URLEnv, "url-env", "", "count in the Redis at the URL in the variable `VAR`, for a URL with a password")
+	f.StringVar(&o.Socket, "socket", "", "count with the processes at the socket `PATH`; auto, the default, is this user's own")
+	f.StringVar(&o.Template, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
+	f.StringVar(&o.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the limit")
+	o.given = f
+}
+
+// Verb returns the verb with a name, with flags of its own: call it once per
+// command line.
+func Verb(name string) shell.Verb {
+	var o order
+	return shell.Verb{
+		Name: name, Args: "KEY --rate N/TIME -- CMD [ARG...]", Short: "run a command when a limit allows it",
+		Long: "It waits until the limit KEY allows the command, and then becomes CMD. In any interval of the length TIME,\n" +
+			"wherever it begins, at most N units are granted, to all who use KEY together. With several --rate, all of them\n" +
+			"must allow it. What is refused consumes nothing. All users of KEY should give the same rates.\n\n" +
+			"A unit is consumed when CMD begins, whatever becomes of it. To bound how many run at once: lock exec --slots.\n\n" +
+			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed.",
+		Statuses: statuses,
+		Flags:    o.flags,
+		Run: func(p shell.Process, args []string, dash int) error {
+			key, command, err := shell.KeyAndCommand(name, args, dash)
+			if err != nil {
+				return err
+			}
+			o.Key = key
+			if err := o.check(p.Environ); err != nil {
+				return err
+			}
+			path, err := shell.Find(command[0]) // before anything is consumed
+			if err != nil {
+				return err
+			}
+			if err := await(p, &o); err != nil {
+				return err
+			}
+			return become(path, command, p.Environ)
+		},
+	}
+}
+
+// check returns a usage error for values that cannot be.
+func (o *order) check(environ []string) error {
+	switch {
+	case len(o.Rates) == 0:
+		return &shell.Error{Code: "cli.missing_argument", Exit: shell.ExitUsage, Text: "--rate is missing.", Actions: []string{"five in every 800 ms: --rate 5/800ms"}}
+	case o.Cost < 1:
+		return wrong("--cost %d is not valid; it must be 1 or more.", o.Cost)
+	case o.Wait < 0:
+		return wrong("--wait %v is negative.", o.Wait)
+	case o.Allow && o.given.Changed("wait"):
+		return wrong("--allow and --wait exclude each other.")
+	}
+	if o.Allow {
+		o.Wait = 0
+	}
+	if err := o.rehearse(); err != nil {
+		return err
+	}
+	return o.Resolve(environ)
+}
+
+func wrong(format string, args ...any) error {
+	return &shell.Error{Code: "cli.wrong_flag", Exit: shell.ExitUsage, Text: fmt.Sprintf(format, args...)}
+}
