@@ -121,6 +121,7 @@ func layers() map[string][]string {
 		"internal/testkit/boxes":      {"lock", "internal/testkit/history", "internal/testkit/redis"},
 		"internal/testkit/database":   {"internal/testkit/redis"},
 		"internal/testkit/e2e":        {},
+		"internal/testkit/grants":     {},
 		"internal/testkit/history":    {"lock", "lock/driver"},
 		"internal/testkit/mutants":    {},
 		"internal/testkit/nats":       {"internal/testkit/redis"},
@@ -130,6 +131,7 @@ func layers() map[string][]string {
 		"internal/testkit/soak":       {"bus", "lock", "drivers/cluster", "internal/testkit/history"},
 		"internal/testkit/subprocess": {"internal/testkit/redis"},
 		"internal/testkit/ticks":      {},
+		"internal/testkit/wallclock":  {},
 	}
 }
 

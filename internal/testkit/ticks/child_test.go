@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/wallclock"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 		err = o.carryOut()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, os.Getenv(shiftEnv), err)
+		fmt.Fprintln(os.Stderr, os.Getenv(wallclock.Env), err)
 		os.Exit(1)
 	}
 }
@@ -120,7 +121,7 @@ type ownClock struct{ driver.Driver }
 
 func (d ownClock) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
 	r, err := d.Driver.(driver.Runner).BeginRun(ctx, g, every, spend)
-	shift, _ := time.ParseDuration(os.Getenv(shiftEnv))
+	shift, _ := time.ParseDuration(os.Getenv(wallclock.Env))
 	r.Tick, r.Left = driver.TickAt(time.Now().Add(shift), every)
 	return r, err
 }
@@ -134,7 +135,7 @@ func spawn(t *testing.T, bin string, o orders, shift time.Duration, runs chan<- 
 	text, err := json.Marshal(o)
 	must(t, err)
 	cmd := exec.Command(bin)
-	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text), shiftEnv+"="+shift.String(), "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text), wallclock.Env+"="+shift.String(), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	must(t, err)

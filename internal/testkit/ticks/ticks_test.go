@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/wallclock"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -25,8 +26,14 @@ const (
 	key       = "job"
 )
 
+// shifted are the packages between Every and the connection to a backend.
+var shifted = []string{
+	"lock", "lock/driver", "drivers/redis", "drivers/internal/table",
+	"drivers/cluster", "drivers/cluster/internal/hub", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous",
+}
+
 func TestNoTickRunsTwiceWhateverTheClocksOfTheProcesses(t *testing.T) {
-	bin := buildShifted(t)
+	bin := wallclock.Build(t, shifted...)
 	ticks := max(5, locktest.Scaled(150))
 	for name, backend := range map[string]func(*testing.T) (orders, driver.Driver){"redis": onRedis, "cluster": onCluster} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,8 @@
-//go:build linux || darwin
-
-package ticks
+// Package wallclock builds processes whose wall clocks are wrong. Only these
+// processes' own clocks differ: they are built from sources in which time.Now
+// returns a shifted time. The clock of the machine, and so the backend's, stays as
+// it is.
+package wallclock
 
 import (
 	"encoding/json"
@@ -12,8 +14,9 @@ import (
 	"testing"
 )
 
-// shiftEnv is the time by which the wall clock of a child is ahead.
-const shiftEnv = "MEGA_TEST_CLOCK"
+// Env is the environment variable with the time by which the wall clock of a
+// process is ahead, as a duration.
+const Env = "MEGA_TEST_CLOCK"
 
 // shiftedNow replaces time.Now in a package. It changes the wall clock only, as
 // a wrong clock does: a time.Time has the seconds of the wall clock from bit 30
@@ -26,7 +29,7 @@ import (
 	"unsafe"
 )
 
-var shift, _ = time.ParseDuration(os.Getenv("` + shiftEnv + `"))
+var shift, _ = time.ParseDuration(os.Getenv("` + Env + `"))
 
 func shiftedNow() time.Time {
 	t := time.Now()
@@ -35,15 +38,11 @@ func shiftedNow() time.Time {
 }
 `
 
-// shiftedPackages are the packages between Every and the connection to a backend.
-var shiftedPackages = []string{
-	"lock", "lock/driver", "drivers/redis", "drivers/internal/table",
-	"drivers/cluster", "drivers/cluster/internal/hub", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous",
-}
-
-// buildShifted builds the tests of this package over sources in which the wall
-// clock is shifted. The changed files replace the originals by go's -overlay.
-func buildShifted(t *testing.T) (bin string) {
+// Build builds the tests of the current package, three folders below the root,
+// over sources of packages in which the wall clock is shifted. The changed files
+// replace the originals by go's -overlay.
+func Build(t *testing.T, packages ...string) (bin string) {
+	t.Helper()
 	t.Helper()
 	dir := t.TempDir()
 	replaced := map[string]string{}
@@ -52,7 +51,7 @@ func buildShifted(t *testing.T) (bin string) {
 		must(t, os.WriteFile(file, []byte(source), 0o600))
 		replaced[original] = file
 	}
-	for _, p := range shiftedPackages {
+	for _, p := range packages {
 		files, err := filepath.Glob(filepath.Join("../../..", filepath.FromSlash(p), "*.go"))
 		must(t, err)
 		reads := false
@@ -83,4 +82,11 @@ func buildShifted(t *testing.T) (bin string) {
 		t.Fatalf("build with a shifted clock: %v\n%s", err, out)
 	}
 	return bin
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
