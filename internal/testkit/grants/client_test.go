@@ -3,6 +3,7 @@
 package grants
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -249,7 +250,8 @@ func (w *witness) Withdraw(ctx context.Context, r driver.Request) error {
 // process is a running client.
 type process struct {
 	*redistest.Process
-	stdin io.Closer // its end tells the client to finish
+	stdin  io.Closer // its end tells the client to finish
+	stderr *bytes.Buffer
 }
 
 // spawn starts a client that does not outlive the test.
@@ -259,13 +261,14 @@ func spawn(t *testing.T, bin string, o orders, shift time.Duration, files ...*os
 	must(t, err)
 	cmd := exec.Command(bin)
 	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text), wallclock.Env+"="+shift.String(), "GOMAXPROCS=1")
-	cmd.Stderr, cmd.ExtraFiles = os.Stderr, files
+	stderr := new(bytes.Buffer)
+	cmd.Stderr, cmd.ExtraFiles = stderr, files
 	stdin, err := cmd.StdinPipe()
 	must(t, err)
 	p, err := redistest.StartProcess(cmd)
 	must(t, err)
 	t.Cleanup(func() { _ = p.Kill() })
-	return process{p, stdin}
+	return process{p, stdin, stderr}
 }
 
 func journalOf(dir string, number int) string {

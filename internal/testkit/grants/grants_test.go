@@ -31,7 +31,7 @@ var shifted = []string{
 
 func TestNoIntervalExceedsARateWhateverHappens(t *testing.T) {
 	bin := wallclock.Build(t, shifted...)
-	n := max(suite.Scaled(50_000), 2_000)
+	n := records()
 	for name, backend := range map[string]func(*testing.T) *storm{"redis": onRedis, "cluster socket": onSocket, "cluster supervisor": onSupervisor} {
 		t.Run(name, func(t *testing.T) {
 			s := backend(t)
@@ -40,7 +40,9 @@ func TestNoIntervalExceedsARateWhateverHappens(t *testing.T) {
 			if err := judge(clients, s.sameClock); err != nil {
 				t.Error(err)
 			}
-			s.wantBalance(t, clients)
+			if s.conserves {
+				s.wantBalance(t, clients)
+			}
 			t.Logf("%d records of %d clients, of which %d were killed", written(t, s.dir), len(clients), kills)
 		})
 	}
@@ -58,6 +60,17 @@ func TestNoIntervalExceedsARateWhateverHappens(t *testing.T) {
 	})
 }
 
+// records returns the number of records of a run: 5 000 in make test and 1.4
+// million, of which a million are grants, in make soak.
+func records() int {
+	const inTest = 5_000
+	n := suite.Scaled(inTest)
+	if n > inTest {
+		return 14 * n
+	}
+	return max(n, 2_000)
+}
+
 // storm is a run of clients that are killed on a backend that is disturbed.
 type storm struct {
 	bin       string
@@ -65,6 +78,7 @@ type storm struct {
 	orders    orders
 	kills     int
 	sameClock bool                           // the times of all clients' grants are comparable
+	conserves bool                           // the backend knows each Settle, whatever happens
 	files     func(*testing.T) []*os.File    // that a client inherits, or nil
 	disturb   func(t *testing.T, killed int) // after each kill, or nil
 	look      func(*testing.T) driver.Driver // opens the backend, or nil
@@ -98,7 +112,9 @@ func (s *storm) run(t *testing.T, n int) [][]record {
 		must(t, p.stdin.Close())
 	}
 	for _, p := range alive {
-		must(t, p.Wait())
+		if err := p.Wait(); err != nil {
+			t.Fatalf("a client has failed: %v\n%s", err, p.stderr)
+		}
 	}
 	return readAll(t, s.dir)
 }
@@ -150,8 +166,6 @@ func (s *storm) wantBalance(t *testing.T, clients [][]record) {
 		least, most := balance(clients, key, s.kills)
 		if used := state.Rates[0].Used; used < least || used > most {
 			t.Errorf("%s: the backend has %d units, the clients have used %d to %d", keyOf(key), used, least, most)
-		} else {
-			t.Logf("%s: the backend has %d units, the clients have used %d to %d", keyOf(key), used, least, most)
 		}
 	}
 }
@@ -160,7 +174,7 @@ func (s *storm) wantBalance(t *testing.T, clients [][]record) {
 // set back.
 func onRedis(t *testing.T) *storm {
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF, Clock: redistest.CanStepClock()})
-	s := &storm{orders: orders{URL: server.URL()}, sameClock: true}
+	s := &storm{orders: orders{URL: server.URL()}, sameClock: true, conserves: true}
 	s.disturb = func(t *testing.T, killed int) {
 		switch {
 		case killed%3 == 1:
@@ -175,19 +189,13 @@ func onRedis(t *testing.T) *storm {
 }
 
 // onSocket returns a socket whose hub is one of the clients. The oldest client is
-// killed first, so that the hub is killed, too.
+// killed first, so that the hub is killed, too. The next hub may count units that
+// were returned to the killed one, so the balance is not checked.
 func onSocket(t *testing.T) *storm {
 	dir, err := os.MkdirTemp("", "grants") //nolint:usetesting // the path of a socket has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &storm{orders: orders{Socket: filepath.Join(dir, "s")}}
-	s.look = func(t *testing.T) driver.Driver {
-		d := closed(t, s.orders.open)
-		_, err := d.List(t.Context(), "") // it knows all from then on
-		must(t, err)
-		return d
-	}
-	return s
+	return &storm{orders: orders{Socket: filepath.Join(dir, "s")}}
 }
 
 // onSupervisor returns a hub in this process, to which the clients have inherited
@@ -202,8 +210,8 @@ func onSupervisor(t *testing.T) *storm {
 		return there
 	}
 	return &storm{
-		orders: orders{Pair: true},
-		files:  func(t *testing.T) []*os.File { return []*os.File{join(t)} },
+		orders: orders{Pair: true}, conserves: true,
+		files: func(t *testing.T) []*os.File { return []*os.File{join(t)} },
 		look: func(t *testing.T) driver.Driver {
 			there := join(t)
 			conn, err := net.FileConn(there)
