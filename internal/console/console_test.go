@@ -64,6 +64,8 @@ func newProgram(t *testing.T) program {
 		Lock: plan.Decision{Component: "lock", Chosen: "memory", Scope: "process", Why: "no server is configured", Origin: "default", Warnings: []string{"exclusion ends at this process"},
 			Candidates: []plan.Candidate{{Name: "redis", Scope: "fleet", Outcome: plan.Rejected, Reason: "no cache is configured", Needs: "cache.main.url"}, {Name: "memory", Scope: "process", Outcome: plan.Chosen}},
 		},
+		Bus:   plan.Decision{Component: "bus", Chosen: "nats", Scope: "fleet"},
+		Limit: plan.Decision{Component: "limit", Chosen: "redis", Scope: "fleet"},
 	}
 	views := admin.Views(admin.Process{
 		Info:  admin.Info{Name: "shop", PID: 4121, Env: "dev", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Now(), Bus: admin.DriverScope{Driver: "memory", Scope: "process"}, Limit: admin.DriverScope{Driver: "memory", Scope: "process"}},
@@ -239,7 +241,8 @@ func TestMessagesHaveTheirPatternsAndLosses(t *testing.T) {
 func TestBootShowsEachCandidateAndConfigurationEachOrigin(t *testing.T) {
 	_, s := open(t, newProgram(t))
 	_, boot := see(t, s.URL+"/console/boot")
-	contains(t, boot, "no cache is configured", "cache.main.url", "rejected", "chosen", "exclusion ends at this process")
+	contains(t, boot, "no cache is configured", "cache.main.url", "rejected", "chosen", "exclusion ends at this process",
+		"Locks: memory, scope process", "Messages: nats, scope fleet", "Limits: redis, scope fleet")
 	_, page := see(t, s.URL+"/console/config")
 	contains(t, page, "nats://***@&lt;host&gt;", "mega.config.yaml:3", "instead of default", "Set: 1", "Defaults: 1")
 }
