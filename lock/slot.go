@@ -172,8 +172,8 @@ func truncate(s string, n int) string {
 	return s[:n]
 }
 
-// handBack releases the lease, with b in the same operation (P5). After a loss the
-// slot stays dirty, whatever b says.
+// handBack releases the lease, with b in the same operation (P5). After a loss b
+// has no effect, and the slot stays dirty.
 func (s *Slot) handBack(b *driver.Handback) error {
 	strikes := int(s.strikes.Load())
 	if b != nil {

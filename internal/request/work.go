@@ -26,7 +26,7 @@ type Work struct {
 	params []param
 	locale string // "" until negotiated
 	outer  *Work  // the work that this one continues, or nil
-	attrs  []any  // what the log of a Ctx says of the work beside that of outer
+	attrs  []any  // of the log of the work; the log of outer does not have them
 }
 
 type param struct{ name, value string }

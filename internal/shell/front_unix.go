@@ -36,7 +36,7 @@ type front struct {
 	terminal *terminal // nil without one
 
 	group   int    // of the command
-	asked   bool   // the front was told to stop, and has told the group
+	asked   bool   // the front has received a request to stop, and has passed it on to the group
 	over    bool   // the lease is released, and the holder ends
 	stopped string // why the lease was lost; "" if it was not
 }
