@@ -58,22 +58,7 @@ func (c testCase) absent(h Harness, info driver.Info) string {
 // other tests.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	h, info := prepare(t, h)
-	h.suite(info).Run(t)
-}
-
-func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
-	t.Helper()
-	h, err := h.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var info driver.Info
-	suite.InTime(t, h.FakeTime, func(*testing.T) { info, err = h.info() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, info
+	kind().Run(t, h)
 }
 
 // Check runs the cases one after the other and returns their failures as an
@@ -81,15 +66,14 @@ func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
 // as "S5" or "S8/no handler starts after Stop", Check runs only the named cases;
 // a name without an applicable case is an error.
 func Check(ctx context.Context, h Harness, names ...string) error {
-	h, err := h.withDefaults()
-	if err != nil {
-		return err
+	return kind().Check(ctx, h, names...)
+}
+
+// kind connects the harness to package suite.
+func kind() suite.Kind[Harness, driver.Info] {
+	return suite.Kind[Harness, driver.Info]{
+		Defaults: Harness.withDefaults, FakeTime: func(h Harness) bool { return h.FakeTime }, Info: Harness.info, Suite: Harness.suite,
 	}
-	info, err := h.info()
-	if err != nil {
-		return err
-	}
-	return h.suite(info).Check(ctx, names...)
 }
 
 // suite returns the cases over h.

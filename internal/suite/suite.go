@@ -1,6 +1,6 @@
 // Package suite runs the cases that test whether a driver keeps a contract. It
-// is the machinery of packages locktest and bustest, which add the rules, the
-// cases and the harness of their kind of driver.
+// is the machinery of packages locktest, bustest and limittest, which add the
+// rules, the cases and the harness of their [Kind] of driver.
 package suite
 
 import (

@@ -57,8 +57,7 @@ func (c testCase) absent(h Harness, info driver.Info) string {
 // with other tests.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	h, info := prepare(t, h)
-	h.suite(info).Run(t)
+	kind().Run(t, h)
 }
 
 // RunParallel is [Run] for a driver on real time, where cases spend most of
@@ -67,28 +66,7 @@ func Run(t *testing.T, h Harness) {
 // with t.Cleanup. RunParallel must not run in parallel with other tests.
 func RunParallel(t *testing.T, start func(t *testing.T) Harness) {
 	t.Helper()
-	first, info := prepare(t, start(t))
-	first.suite(info).RunParallel(t, func(t *testing.T) suite.Suite {
-		h, err := start(t).withDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h.suite(info)
-	})
-}
-
-func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
-	t.Helper()
-	h, err := h.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var info driver.Info
-	suite.InTime(t, h.FakeTime, func(*testing.T) { info, err = h.info() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, info
+	kind().RunParallel(t, start)
 }
 
 // Check runs the cases one after the other and returns their failures as an
@@ -96,15 +74,14 @@ func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
 // such as "W5" or "W3/a refusal consumes nothing", Check runs only the named
 // cases; a name without an applicable case is an error.
 func Check(ctx context.Context, h Harness, names ...string) error {
-	h, err := h.withDefaults()
-	if err != nil {
-		return err
+	return kind().Check(ctx, h, names...)
+}
+
+// kind connects the harness to package suite.
+func kind() suite.Kind[Harness, driver.Info] {
+	return suite.Kind[Harness, driver.Info]{
+		Defaults: Harness.withDefaults, FakeTime: func(h Harness) bool { return h.FakeTime }, Info: Harness.info, Suite: Harness.suite,
 	}
-	info, err := h.info()
-	if err != nil {
-		return err
-	}
-	return h.suite(info).Check(ctx, names...)
 }
 
 // suite returns the cases over h.
