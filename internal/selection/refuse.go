@@ -13,24 +13,24 @@ import (
 // The failures of a decision: the configuration requests a driver that it does
 // not configure, or a scope that the driver does not have.
 
-func noCache(c *config.Config) error {
+func (k component) noCache(c *config.Config) error {
 	return &failure.Failure{
-		Code: "lock.no_cache", Exit: failure.ExitConfig,
-		Text:    "The driver redis is requested for locks, but no cache is configured.",
-		Facts:   []failure.Fact{failure.Setting(c, "lock.driver")},
-		Actions: failure.Actions("Configure a cache", enable(c, "redis"), "Use auto", failure.Unset(c, "lock.driver")),
+		Code: k.code.noCache, Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("The driver redis is requested for %s, but no cache is configured.", k.subject),
+		Facts:   []failure.Fact{failure.Setting(c, k.key("driver"))},
+		Actions: failure.Actions("Configure a cache", enable(c, "redis"), "Use auto", failure.Unset(c, k.key("driver"))),
 	}
 }
 
-func ambiguousCache(c *config.Config, caches []string) error {
+func (k component) ambiguousCache(c *config.Config, caches []string) error {
 	f := &failure.Failure{
-		Code: "lock.ambiguous_cache", Exit: failure.ExitConfig,
-		Text: fmt.Sprintf("Several caches are configured (%s), and lock.cache does not select one of them for the locks.", strings.Join(caches, ", ")),
+		Code: k.code.ambiguousCache, Exit: failure.ExitConfig,
+		Text: fmt.Sprintf("Several caches are configured (%s), and %s does not select one of them for the %s.", strings.Join(caches, ", "), k.key("cache"), k.subject),
 	}
 	var actions []string
 	for _, alias := range caches {
 		f.Facts = append(f.Facts, failure.Setting(c, urlKey(alias)))
-		actions = append(actions, "Choose "+alias, failure.Set(c, "lock.cache", alias))
+		actions = append(actions, "Choose "+alias, failure.Set(c, k.key("cache"), alias))
 	}
 	f.Actions = failure.Actions(actions[:min(len(actions), 2*failure.MaxActions)]...)
 	return f
@@ -106,8 +106,8 @@ func scopeOf(name string) driver.Scope {
 	return driver.Process
 }
 
-// lockMissing and busMissing return the failure for a driver that this build
-// lacks: on Windows, the cluster.
+// lockMissing, busMissing and limitMissing return the failure for a driver that
+// this build lacks: on Windows, the cluster.
 
 func lockMissing(c *config.Config, d plan.Decision) error {
 	return &failure.Failure{
@@ -124,6 +124,15 @@ func busMissing(c *config.Config, d plan.Decision) error {
 		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for messages.", d.Chosen),
 		Facts:   decidedBy(c, d),
 		Actions: failure.Actions("Share messages through NATS", enable(c, "nats"), "Keep them in this process", failure.Set(c, "bus.driver", "memory")),
+	}
+}
+
+func limitMissing(c *config.Config, d plan.Decision) error {
+	return &failure.Failure{
+		Code: "limit.driver_missing", Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for limits.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: failure.Actions("Share limits through Redis", enable(c, "redis"), "Keep them in this process", failure.Set(c, "limit.driver", "memory")),
 	}
 }
 

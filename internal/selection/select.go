@@ -47,10 +47,10 @@ func Lock(c *config.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "lock", requested: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
 		limit: "exclusion ends at %s: another %s does not see its locks",
-		code:  codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small"},
+		code:  codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small", noCache: "lock.no_cache", ambiguousCache: "lock.ambiguous_cache"},
 	}
 	k.candidates = []candidate{
-		{"redis", driver.Fleet, lockCache(c)},
+		{"redis", driver.Fleet, k.cacheOf(c, c.Lock.Cache)},
 		{"cluster", driver.Node, k.cluster(c, s)},
 		{"memory", driver.Process, fit{ok: true, reason: "neither a cache nor a cluster is configured", key: "cache.<alias>.url", origin: plan.NotSet}},
 	}
@@ -91,7 +91,11 @@ type component struct {
 	code       codes
 }
 
-type codes struct{ noCluster, tooSmall string }
+// codes are the codes of the failures of a decision.
+type codes struct {
+	noCluster, tooSmall     string
+	noCache, ambiguousCache string // empty for messages, which need none
+}
 
 // candidate is a driver with its fit to the configuration.
 type candidate struct {
@@ -241,26 +245,27 @@ func (k component) cluster(c *config.Config, s Surroundings) fit {
 	}
 }
 
-// lockCache selects the cache that keeps the locks.
-func lockCache(c *config.Config) fit {
-	caches, alias := c.Caches(), c.Lock.Cache // the loading of lock.cache has checked that this cache exists
+// cacheOf selects the cache of a component: the one with the alias, else the only
+// one.
+func (k component) cacheOf(c *config.Config, alias string) fit {
+	caches := c.Caches() // loading has checked that the cache of an alias exists
 	switch {
 	case len(caches) == 0:
 		return fit{
 			reason: "no cache is configured", key: "cache.<alias>.url", origin: plan.NotSet,
-			needs: "cache.<alias>.url", remedy: enable(c, "redis"), refused: noCache(c),
+			needs: "cache.<alias>.url", remedy: enable(c, "redis"), refused: k.noCache(c),
 		}
 	case alias == "" && len(caches) > 1:
 		// It fits, so that it is chosen and its error ends the boot. A choice
 		// by name or order could put the locks of two builds on two servers.
 		return fit{
-			ok: true, reason: "several caches are configured, and lock.cache is not set", key: "lock.cache", origin: c.Origin("lock.cache").String(),
-			remedy: failure.Set(c, "lock.cache", caches[0]), refused: ambiguousCache(c, caches),
+			ok: true, reason: "several caches are configured, and " + k.key("cache") + " is not set", key: k.key("cache"), origin: c.Origin(k.key("cache")).String(),
+			remedy: failure.Set(c, k.key("cache"), caches[0]), refused: k.ambiguousCache(c, caches),
 		}
 	}
 	reason := "a cache is configured"
 	if alias != "" {
-		reason = "lock.cache names a cache"
+		reason = k.key("cache") + " names a cache"
 	}
 	alias = cmp.Or(alias, caches[0])
 	key := urlKey(alias)
