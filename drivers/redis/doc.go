@@ -13,8 +13,7 @@
 // services use redislock. On one key both engines and plain redislock clients
 // exclude each other.
 //
-// [OpenLimit] returns a driver of limits with the same configuration, and
-// [ShareLimit] one on the connections of a lock driver.
+// [OpenLimit] returns a driver of limits with the same configuration.
 //
 // # Data
 //

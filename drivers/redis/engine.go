@@ -60,9 +60,6 @@ func (e *engine) Info() driver.Info {
 	return info
 }
 
-// opened returns the parts of which the engine was made, for [ShareLimit].
-func (e *engine) opened() opening { return e.opening }
-
 // begin counts a call in, unless the driver is closed.
 func (e *engine) begin() error {
 	e.claims.mu.Lock()
@@ -252,7 +249,7 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 			e.calls.Wait()
 			e.tidy()
 			shut()
-			e.opening.connection.leave()
+			e.opening.connection.close()
 		}()
 	}
 	select {

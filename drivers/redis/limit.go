@@ -42,32 +42,10 @@ func OpenLimit(ctx context.Context, c Config) (driver.Driver, error) {
 		if opened == nil {
 			return l, nil
 		}
-		o.connection.leave()
+		o.connection.close()
 		err = opened
 	}
 	return nil, fmt.Errorf("open redis limit%s: %w", where(c), limitError(err))
-}
-
-// ShareLimit returns a driver of limits on the connections of d, a driver that
-// [OpenLock] returned, and with its names and namespace. The connections end when
-// both drivers are closed.
-func ShareLimit(ctx context.Context, d lock.Driver) (driver.Driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	shared, ok := d.(interface{ opened() opening })
-	if !ok {
-		return nil, fmt.Errorf("open redis limit: %w: the lock driver %s is not a driver of this package", driver.ErrInvalid, d.Info().Name)
-	}
-	o := shared.opened()
-	if !o.connection.join() {
-		return nil, fmt.Errorf("open redis limit: %w", driver.ErrClosed)
-	}
-	l, err := o.openLimit(ctx)
-	if err != nil {
-		o.connection.leave()
-		return nil, fmt.Errorf("open redis limit: %w", limitError(err))
-	}
-	return l, nil
 }
 
 func (o opening) openLimit(ctx context.Context) (*limits, error) {
@@ -268,7 +246,7 @@ func (l *limits) Reset(ctx context.Context, key string) error {
 // otherwise, or with the connections.
 func (l *limits) Close(context.Context) error {
 	if l.closing.CompareAndSwap(false, true) {
-		l.connection.leave()
+		l.connection.close()
 	}
 	return nil
 }

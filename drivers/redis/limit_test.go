@@ -195,25 +195,14 @@ func TestUnitsOfALogThatWasResetAreNotReturned(t *testing.T) {
 	w.refused(w.take(1, all...), time.Second)
 }
 
-func TestLimitIsClosedWithTheLastDriverOfItsConnections(t *testing.T) {
+func TestClosedLimitRefusesCalls(t *testing.T) {
 	t.Parallel()
-	locks := open(t, redis.Config{URL: shared.URL(), Namespace: "shared"})
-	limits, err := redis.ShareLimit(t.Context(), locks)
+	limits, err := redis.OpenLimit(t.Context(), redis.Config{URL: shared.URL()})
 	must(t, err)
 	r := driver.Request{Key: token(), Rates: rates(9, time.Minute), Cost: 1}
 	_, err = limits.Take(t.Context(), r)
-	must(t, errors.Join(err, locks.Close(t.Context())))
-	if a, err := limits.Take(t.Context(), r); err != nil || a.Remaining != 7 {
-		t.Errorf("got %+v, %v, want the second of 9 units", a, err)
-	}
-	if all, err := limits.List(t.Context(), r.Key); err != nil || len(all) != 1 {
-		t.Errorf("got %+v, %v, want one limit", all, err)
-	}
-	must(t, limits.Close(t.Context()))
+	must(t, errors.Join(err, limits.Close(t.Context()), limits.Close(t.Context())))
 	if _, err := limits.Take(t.Context(), r); !errors.Is(err, driver.ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
-	if _, err := redis.ShareLimit(t.Context(), locks); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)
 	}
 }

@@ -44,7 +44,7 @@ func open(ctx context.Context, c Config) (driver.Driver, error) {
 	}
 	d, err := o.open(ctx)
 	if err != nil {
-		o.connection.leave()
+		o.connection.close()
 		return nil, err
 	}
 	return d, nil
@@ -69,7 +69,7 @@ func prepare(c Config) (opening, error) {
 	if err != nil {
 		return opening{}, errors.Join(err, closeOwned(c, client))
 	}
-	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil, users: 1}}, nil
+	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil}}, nil
 }
 
 func closeOwned(c Config, client goredis.UniversalClient) error {
