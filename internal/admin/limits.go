@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -63,42 +62,28 @@ type limitStatsView struct {
 }
 
 func (v views) limits(w http.ResponseWriter, r *http.Request) {
-	prefix := r.FormValue("prefix")
-	most, err := limitOf(r.FormValue("limit"))
-	if err == nil && len(prefix) > limit.MaxKey {
-		err = fmt.Errorf("the prefix has %d bytes, want at most %d", len(prefix), limit.MaxKey)
-	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "request.invalid", err)
-		return
-	}
-	select {
-	case v.listings <- struct{}{}:
-		defer func() { <-v.listings }()
-	default:
-		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings are in progress, the maximum", maxListings))
-		return
-	}
-	states, err := v.process.Limits.List(r.Context(), prefix)
-	if err != nil {
-		failLimit(w, err)
-		return
-	}
-	out := struct {
-		Limits    []limitStateView `json:"limits"`
-		Total     int              `json:"total"`
-		Truncated bool             `json:"truncated"`
-	}{[]limitStateView{}, len(states), len(states) > most}
-	for _, s := range states[:min(len(states), most)] {
-		out.Limits = append(out.Limits, newLimitStateView(s, shownWaiters))
-	}
-	answer(w, http.StatusOK, out)
+	v.listing(w, r, func(prefix string, most int) {
+		states, err := v.process.Limits.List(r.Context(), prefix)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		out := struct {
+			Limits    []limitStateView `json:"limits"`
+			Total     int              `json:"total"`
+			Truncated bool             `json:"truncated"`
+		}{[]limitStateView{}, len(states), len(states) > most}
+		for _, s := range states[:min(len(states), most)] {
+			out.Limits = append(out.Limits, newLimitStateView(s, shownWaiters))
+		}
+		answer(w, http.StatusOK, out)
+	})
 }
 
 func (v views) limit(w http.ResponseWriter, r *http.Request) {
 	state, err := v.process.Limits.Inspect(r.Context(), r.FormValue("key"))
 	if err != nil {
-		failLimit(w, err)
+		fail(w, err)
 		return
 	}
 	answer(w, http.StatusOK, newLimitStateView(state, maxWaiters))
@@ -131,7 +116,7 @@ func (d doing) pauseLimit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := d.process.Limits.Pause(r.Context(), in.Key, in.For, in.Reason); err != nil {
-		failLimit(w, err)
+		fail(w, err)
 		return
 	}
 	d.log(r, "admin: limit paused", slog.String("key", in.Key), slog.Duration("for", in.For), slog.String("reason", in.Reason))
@@ -144,25 +129,11 @@ func (d doing) resetLimit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := d.process.Limits.Reset(r.Context(), in.Key); err != nil {
-		failLimit(w, err)
+		fail(w, err)
 		return
 	}
 	d.log(r, "admin: limit reset", slog.String("key", in.Key))
 	answer(w, http.StatusOK, struct{}{})
-}
-
-// failLimit answers with an error of the limits.
-func failLimit(w http.ResponseWriter, err error) {
-	status := http.StatusInternalServerError
-	switch {
-	case errors.Is(err, limit.ErrInvalid):
-		status = http.StatusBadRequest
-	case errors.Is(err, limit.ErrUnsupported):
-		status = http.StatusNotImplemented
-	case errors.Is(err, limit.ErrUnavailable), errors.Is(err, limit.ErrClosed):
-		status = http.StatusServiceUnavailable
-	}
-	refuse(w, status, codeOf(err, "internal"), err)
 }
 
 // Limits returns the limits in use whose keys begin with prefix, at most most.

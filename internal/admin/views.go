@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -97,10 +99,12 @@ type views struct {
 	listings chan struct{} // has room for one more listing
 }
 
-func (v views) locks(w http.ResponseWriter, r *http.Request) {
+// listing calls list with the prefix of the request, and the maximum length of
+// the answer, unless too many listings are in progress or a value is not valid.
+func (v views) listing(w http.ResponseWriter, r *http.Request, list func(prefix string, most int)) {
 	prefix := r.FormValue("prefix")
-	limit, err := limitOf(r.FormValue("limit"))
-	if err == nil && len(prefix) > lock.MaxKey {
+	most, err := limitOf(r.FormValue("limit"))
+	if err == nil && len(prefix) > lock.MaxKey { // the keys of limits have the same bound
 		err = fmt.Errorf("the prefix has %d bytes, want at most %d", len(prefix), lock.MaxKey)
 	}
 	if err != nil {
@@ -111,15 +115,21 @@ func (v views) locks(w http.ResponseWriter, r *http.Request) {
 	case v.listings <- struct{}{}:
 		defer func() { <-v.listings }()
 	default:
-		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings of locks are in progress, the maximum", maxListings))
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings are in progress, the maximum", maxListings))
 		return
 	}
-	states, err := v.process.Locks.List(r.Context(), prefix)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	answer(w, http.StatusOK, newListingView(newListing(states, limit)))
+	list(prefix, most)
+}
+
+func (v views) locks(w http.ResponseWriter, r *http.Request) {
+	v.listing(w, r, func(prefix string, most int) {
+		states, err := v.process.Locks.List(r.Context(), prefix)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		answer(w, http.StatusOK, newListingView(newListing(states, most)))
+	})
 }
 
 func newListing(states []lock.State, limit int) Listing {
@@ -175,15 +185,18 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, refusal{code, err.Error()})
 }
 
-// fail answers with an error of the locks.
+// fail answers with an error of the locks or limits.
 func fail(w http.ResponseWriter, err error) {
+	is := func(targets ...error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
 	status := http.StatusInternalServerError
 	switch {
-	case errors.Is(err, lock.ErrInvalid):
+	case is(lock.ErrInvalid, limit.ErrInvalid):
 		status = http.StatusBadRequest
-	case errors.Is(err, lock.ErrUnsupported):
+	case is(lock.ErrUnsupported, limit.ErrUnsupported):
 		status = http.StatusNotImplemented
-	case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
+	case is(lock.ErrUnavailable, lock.ErrClosed, limit.ErrUnavailable, limit.ErrClosed):
 		status = http.StatusServiceUnavailable
 	}
 	refuse(w, status, codeOf(err, "internal"), err)
