@@ -90,9 +90,10 @@ type AppInfo struct {
 	// Prefix is the path below which the app is mounted, "/admin", or "". The
 	// server strips it from requests; [Ctx.URL] adds it.
 	Prefix string
-	// LockReason and BusReason are the reasons for the choice of the drivers, as
-	// the boot report states them; [Lock.Info] and [Bus.Info] describe the drivers.
-	LockReason, BusReason string
+	// LockReason, BusReason and LimitReason are the reasons for the choice of the
+	// drivers, as the boot report states them; [Lock.Info], [Bus.Info] and
+	// [Limit.Info] describe the drivers.
+	LockReason, BusReason, LimitReason string
 }
 
 // Handler answers a request. An error that it returns becomes the answer. A

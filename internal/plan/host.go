@@ -30,7 +30,7 @@ func (p *Plan) AppInfo(name string, texts *locale.Texts) megactx.AppInfo {
 	}
 	return megactx.AppInfo{
 		Name: name, Env: p.Config.Env, Locales: app.Locales, Prefix: app.Prefix,
-		LockReason: p.Lock.Because(), BusReason: p.Bus.Because(),
+		LockReason: p.Lock.Because(), BusReason: p.Bus.Because(), LimitReason: p.Limit.Because(),
 	}
 }
 

@@ -38,7 +38,7 @@ type App struct {
 	Locales []string // the first is the default
 	Prefix  string   // the path below which the app is mounted, "/admin", or ""
 
-	LockReason, BusReason string // why the drivers were chosen, as in the boot report
+	LockReason, BusReason, LimitReason string // why the drivers were chosen, as in the boot report
 }
 
 // URL returns the address of a path of the app. It returns any other text

@@ -30,6 +30,7 @@ type WindowsPage struct {
 
 	Driver   string         `json:"driver"`
 	Scope    string         `json:"scope"`
+	Reason   string         `json:"reason"` // of the choice of the driver
 	Warnings []string       `json:"warnings,omitempty"`
 	N        int            `json:"n"`
 	Per      int64          `json:"per"` // milliseconds
@@ -58,7 +59,7 @@ func (w *Windows) show(ctx *mega.Ctx, result *WindowsResult) error {
 	}
 	info, rate := ctx.Limit.Info(), state.Rates[0]
 	p := WindowsPage{
-		Title: ctx.T("windows.title"), Driver: info.Name, Scope: info.Scope.String(), Warnings: info.Warnings,
+		Title: ctx.T("windows.title"), Driver: info.Name, Scope: info.Scope.String(), Reason: ctx.App.LimitReason, Warnings: info.Warnings,
 		N: rate.N, Per: rate.Per.Milliseconds(), Used: rate.Used, NextFree: rate.NextFree.Milliseconds(), Waiting: len(state.Waiters),
 		Result: result,
 	}
