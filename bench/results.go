@@ -21,8 +21,11 @@ type results struct {
 	Go     string    `json:"go"`
 	System string    `json:"system"`
 	CPUs   int       `json:"cpus"`
-	Quick  bool      `json:"quick,omitempty"`
-	Claims []claim   `json:"claims"`
+	CPU    string    `json:"cpu,omitempty"`
+	// Versions are those of the servers and of the compared modules.
+	Versions []version `json:"versions,omitempty"`
+	Quick    bool      `json:"quick,omitempty"`
+	Claims   []claim   `json:"claims"`
 }
 
 func newResults(quick bool) *results {
@@ -31,7 +34,10 @@ func newResults(quick bool) *results {
 		Go:     runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH,
 		CPUs:   runtime.NumCPU(),
+		CPU:    processor(),
 		Quick:  quick,
+
+		Versions: versions(),
 	}
 }
 

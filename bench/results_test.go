@@ -80,3 +80,15 @@ func TestUnknownRowListsTheExistingRows(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestResultsNameTheMachine(t *testing.T) {
+	r := newResults(false)
+	if r.Go == "" || r.CPUs == 0 {
+		t.Errorf("got %+v", r)
+	}
+	for _, v := range r.Versions {
+		if v.Name == "" || v.Version == "" {
+			t.Errorf("a version without name or value: %+v", v)
+		}
+	}
+}

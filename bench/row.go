@@ -4,30 +4,44 @@ import "context"
 
 // row is one line of work: it measures mega and its peers side by side.
 type row struct {
-	name  string
-	about string
-	run   func(ctx context.Context, l *lab) ([]claim, error)
+	name    string
+	subject string
+	about   string
+	run     func(ctx context.Context, l *lab) ([]claim, error)
 }
+
+// The subjects, in the order of the report.
+const (
+	inMemory   = "memory"
+	onRedis    = "redis"
+	inCluster  = "cluster"
+	ofBus      = "bus"
+	onNATS     = "NATS"
+	ofLimits   = "limits"
+	ofShell    = "shell"
+	ofGrowth   = "growth"
+	ofPrograms = "programs"
+)
 
 func allRows() []row {
 	return []row{
-		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
-		{"memory-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", memoryPrimitives},
-		{"memory-limit", "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", memoryLimit},
-		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
-		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
-		{"redis-limit", "Allow of one unit under one and two rates, beside a minimal GCRA script", redisLimit},
-		{"redis-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
-		{"redis-32-keys", "32 goroutines, each with its own key", redisManyKeys},
-		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},
-		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
-		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
-		{"guard-sql", "a transaction on SQLite under guard.SQL, beside the same one without it", guardSQL},
-		{"nats-publish", "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
-		{"cluster-alone", "Acquire and Release of a free key, beside two echoes and flock", clusterAlone},
-		{"cluster-kill9", "from the death of a holder to the next one's lock, beside flock", clusterKill9},
-		{"cluster-publish", "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
-		{"nats-request", "a request and its answer, one after the other, beside nats.go", natsRequest},
+		{"memory-alone", inMemory, "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
+		{"memory-primitives", inMemory, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", memoryPrimitives},
+		{"memory-limit", ofLimits, "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", memoryLimit},
+		{"bus-memory", ofBus, "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
+		{"redis-alone", onRedis, "acquire and whole cycle of a free key, one after the other", redisAlone},
+		{"redis-limit", ofLimits, "Allow of one unit under one and two rates, beside a minimal GCRA script", redisLimit},
+		{"redis-primitives", onRedis, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
+		{"redis-32-keys", onRedis, "32 goroutines, each with its own key", redisManyKeys},
+		{"redis-handover", onRedis, "from Release here to Acquire there, in another process", redisHandover},
+		{"redis-contended", onRedis, "4 processes of 8 goroutines want one key", redisContended},
+		{"redis-idle", onRedis, "200 goroutines wait for a key that is not released", redisIdle},
+		{"guard-sql", inMemory, "a transaction on SQLite under guard.SQL, beside the same one without it", guardSQL},
+		{"nats-publish", onNATS, "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
+		{"cluster-alone", inCluster, "Acquire and Release of a free key, beside two echoes and flock", clusterAlone},
+		{"cluster-kill9", inCluster, "from the death of a holder to the next one's lock, beside flock", clusterKill9},
+		{"cluster-publish", ofBus, "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
+		{"nats-request", onNATS, "a request and its answer, one after the other, beside nats.go", natsRequest},
 	}
 }
 
@@ -50,6 +64,9 @@ type claim struct {
 	// claim without a bound is for information.
 	Bound   float64 `json:"bound,omitempty"`
 	AtLeast bool    `json:"at_least,omitempty"`
+	// Over names the count that Curves run over, such as "clients".
+	Over   string  `json:"over,omitempty"`
+	Curves []curve `json:"curves,omitempty"`
 
 	noise float64 // by which share runs differ; 0 for the usual one
 }
@@ -57,6 +74,17 @@ type claim struct {
 type figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
+}
+
+// curve shows how a figure grows: Y, in the unit of its claim, for each X.
+type curve struct {
+	Name   string  `json:"name"`
+	Points []point `json:"points"`
+}
+
+type point struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
 }
 
 func (c claim) missed() bool {
@@ -113,6 +141,12 @@ func (s samples) figures(name, unit string, others ...string) claim {
 
 func (c claim) judge(values []float64) claim {
 	c.Value, c.Low, c.High = median(values), quantile(values, 0.25), quantile(values, 0.75)
+	return c
+}
+
+// over adds the curves behind the claim, one for each contestant.
+func (c claim) over(count string, curves ...curve) claim {
+	c.Over, c.Curves = count, curves
 	return c
 }
 
