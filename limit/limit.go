@@ -14,9 +14,9 @@ import (
 const (
 	MaxKey    = lockdriver.MaxKey // bytes
 	MaxRates  = driver.MaxRates
-	MaxN      = 1_000_000_000
-	MinPer    = 10 * time.Millisecond
-	MaxPer    = 31 * 24 * time.Hour
+	MaxN      = driver.MaxN
+	MinPer    = driver.MinPer
+	MaxPer    = driver.MaxPer
 	MaxSlack  = time.Hour
 	MaxPause  = 31 * 24 * time.Hour
 	MaxReason = 512 // of a Pause, in bytes
@@ -95,21 +95,8 @@ func (o Outage) String() string {
 
 // check refuses a limit that is out of bounds (W15).
 func (m *Limit) check() error {
-	if len(m.Rates) < 1 || len(m.Rates) > MaxRates {
-		return invalidOption("the limit has %d rates, want 1 to %d", len(m.Rates), MaxRates)
-	}
-	for i, r := range m.Rates {
-		switch {
-		case r.N < 1 || r.N > MaxN:
-			return invalidOption("N is %d, want 1 to %d", r.N, MaxN)
-		case r.Per < MinPer || r.Per > MaxPer:
-			return invalidOption("Per is %v, want %v to %v", r.Per, MinPer, MaxPer)
-		}
-		for _, other := range m.Rates[:i] {
-			if micros(other.Per) == micros(r.Per) {
-				return invalidOption("two rates have the Per %v", r.Per)
-			}
-		}
+	if fault := driver.RatesFault(m.Rates); fault != "" {
+		return invalidOption("%s", fault)
 	}
 	switch {
 	case m.Slack < 0 || m.Slack > MaxSlack:

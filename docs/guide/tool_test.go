@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"github.com/megaframework/mega/internal/shell"
-	"github.com/megaframework/mega/internal/shell/permit"
 )
 
 // toolRole makes the test binary the program mega of the scripts in
@@ -15,7 +14,7 @@ const toolRole = "MEGA_GUIDE_TOOL"
 func runTool() int {
 	p := shell.Process{Name: "mega", Verbs: []string{"lock"}, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	if os.Args[1] == "limit" {
-		return shell.Run(p, permit.Verb("limit"), os.Args[2:])
+		return shell.Run(p, shell.LimitVerb("limit"), os.Args[2:])
 	}
 	return shell.Main(p, os.Args[2:])
 }

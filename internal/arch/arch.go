@@ -74,13 +74,12 @@ func layers() map[string][]string {
 		"ctx/locale": {"internal/embedded"},
 		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/shell", "internal/shell/permit", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
+		"internal/cli": {"internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
 		"cmd/mega-lock":            {"internal/shell"},
 		"internal/shell/shelltest": {},
-		"internal/shell/permit":    {"internal/shell", "limit", "limit/driver", "drivers/memory", "drivers/redis", "internal/mask"},
-		"internal/shell":           {"lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/private"},
+		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/private"},
 
 		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
 

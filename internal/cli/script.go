@@ -8,7 +8,6 @@ import (
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/shell"
-	"github.com/megaframework/mega/internal/shell/permit"
 )
 
 // scripted returns the verbs of package shell, for scripts.
@@ -41,7 +40,7 @@ func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Com
 // limited returns the verb that runs a command under a limit. The keeper that it
 // may start is a verb of lock.
 func limited(name string, s *Shell, environ []string) *cobra.Command {
-	return script(permit.Verb(name), func(*cobra.Command) shell.Process {
+	return script(shell.LimitVerb(name), func(*cobra.Command) shell.Process {
 		return shell.Process{Name: s.Name, Verbs: []string{"lock"}, Environ: environ, Stdout: s.Stdout, Stderr: s.Stderr, JSON: s.JSON}
 	})
 }

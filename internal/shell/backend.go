@@ -111,12 +111,13 @@ func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(
 	return c, nil
 }
 
-// Join connects to the hub at the socket, and starts the keeper process if there
-// is no hub: this process never becomes it (X7).
-func (b *Backend) Join(ctx context.Context, p Process) (*cluster.Node, error) {
-	return cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: b.recruit(p)})
+// join connects to the hub at the socket. recruit is called if there is none.
+func (b *Backend) join(ctx context.Context, recruit func(context.Context) error) (*cluster.Node, error) {
+	return cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: recruit})
 }
 
+// recruit returns the function that starts the keeper process: this process never
+// becomes the hub (X7).
 func (b *Backend) recruit(p Process) func(context.Context) error {
 	return func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }
 }
@@ -126,8 +127,7 @@ func (c *connection) dial(ctx context.Context, b *Backend, recruit func(context.
 		return redis.OpenLock(ctx, redis.Config{URL: b.URL, Engine: b.Engine, Key: b.Template, Namespace: b.Namespace})
 	}
 	var err error
-	c.node, err = cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: recruit})
-	if err != nil {
+	if c.node, err = b.join(ctx, recruit); err != nil {
 		return nil, err
 	}
 	return c.node.Locks(b.Namespace), nil

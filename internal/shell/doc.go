@@ -1,9 +1,10 @@
-// Package shell is locks for shell scripts: the verbs that run a command under a
-// lease. cmd/mega-lock is these verbs alone; cmd/mega and the binaries of
-// applications have them, too.
+// Package shell is locks and limits for shell scripts: the verbs that run a
+// command under a lease or a limit. cmd/mega-lock is these verbs alone; cmd/mega
+// and the binaries of applications have them, too.
 //
 //	mega lock exec deploy -- ./deploy.sh
 //	mega lock exec agents --slots 3 -- ./agent
+//	mega limit partner --rate 5/800ms -- ./call
 //
 // # Processes
 //
@@ -35,6 +36,6 @@
 //	done            ───►       releases the lease
 //	                ◄───       over
 //
-// No other package of the framework is linked than lock and its drivers, so that
-// the small binary stays small.
+// Of the framework only lock, the drivers and the boundary of limits are linked,
+// so that the small binary stays small.
 package shell

@@ -50,7 +50,7 @@ func runExec(p Process, o order, command []string) error {
 	// The command dies with the thread that has started it, see start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	path, err := Find(command[0])
+	path, err := find(command[0])
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (f *front) run(g report) error {
 		Env: f.environ(g), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup(),
 	})
 	if err != nil {
-		return CannotRun(f.command[0], err)
+		return cannotRun(f.command[0], err)
 	}
 	f.group = child.Pid
 	_ = child.Release() // statuses waits for it, also for its stops

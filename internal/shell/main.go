@@ -14,7 +14,7 @@ func Main(p Process, args []string) int {
 		help(p.Stdout, p.Name)
 		return ExitOK
 	}
-	for _, v := range Verbs() {
+	for _, v := range all() {
 		if v.Name == args[0] {
 			return Run(p, v, args[1:])
 		}
@@ -22,6 +22,9 @@ func Main(p Process, args []string) int {
 	_, _ = fmt.Fprintf(p.Stderr, "%s: Unknown verb %q. (cli.unknown_verb)\n  • show the verbs: %[1]s help\n", p.Name, args[0])
 	return ExitUsage
 }
+
+// all returns the verbs of a program that has no others.
+func all() []Verb { return append(Verbs(), LimitVerb("limit")) }
 
 // Run executes one verb with its flags and arguments, and returns the exit
 // status.
@@ -70,8 +73,8 @@ func show(p Process, v Verb, err error) int {
 }
 
 func help(w io.Writer, name string) {
-	_, _ = fmt.Fprintf(w, "usage: %s VERB [flags]\n\nLocks for scripts, without a server or with a Redis.\n\nverbs:\n", name)
-	for _, v := range Verbs() {
+	_, _ = fmt.Fprintf(w, "usage: %s VERB [flags]\n\nLocks and limits for scripts, without a server or with a Redis.\n\nverbs:\n", name)
+	for _, v := range all() {
 		if !v.Hidden {
 			_, _ = fmt.Fprintf(w, "  %-8s %s\n", v.Name, v.Short)
 		}

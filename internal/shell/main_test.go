@@ -31,8 +31,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(role) == "" {
 		os.Exit(m.Run())
 	}
-	if len(os.Args) > 2 && os.Args[1] == "work" {
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == "work":
 		os.Exit(work(os.Args[2:]))
+	case len(os.Args) == 2 && os.Args[1] == "now":
+		fmt.Println(time.Now().UnixNano())
+		os.Exit(0)
 	}
 	os.Exit(Main(Process{Name: "mega-lock", Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
 }

@@ -86,8 +86,8 @@ func Verbs() []Verb {
 	return []Verb{execVerb(), acquireVerb(), releaseVerb(), renewVerb(), lsVerb(), holderVerb(), keeperVerb(), hubVerb()}
 }
 
-// KeyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb.
-func KeyAndCommand(verb string, args []string, dash int) (key string, command []string, err error) {
+// keyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb.
+func keyAndCommand(verb string, args []string, dash int) (key string, command []string, err error) {
 	switch {
 	case len(args) == 0 || dash == 0:
 		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+verb+" KEY -- CMD")
@@ -101,17 +101,17 @@ func KeyAndCommand(verb string, args []string, dash int) (key string, command []
 	return args[0], args[1:], nil
 }
 
-// Find returns the path of a command.
-func Find(name string) (string, error) {
+// find returns the path of a command.
+func find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", CannotRun(name, err)
+		return "", cannotRun(name, err)
 	}
 	return path, nil
 }
 
-// CannotRun returns the error for a command that cannot be started.
-func CannotRun(name string, err error) error {
+// cannotRun returns the error for a command that cannot be started.
+func cannotRun(name string, err error) error {
 	e := &Error{Code: "cli.invalid_argument", Exit: ExitNotRunnable, Text: fmt.Sprintf("Cannot run %s: %v.", name, err)}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		e.Exit, e.Text = ExitNotFound, fmt.Sprintf("The command %s does not exist.", name)

@@ -1,11 +1,4 @@
-// Package permit is the verb that runs a command when a limit allows it. The
-// permit is spent with the grant, so nothing is held while the command runs: the
-// process becomes the command, and signals, the terminal and the exit status are
-// the command's without help.
-//
-// The verb is not in package shell, because package limit links net/http, and the
-// small binary of package shell does without it.
-package permit
+package shell
 
 import (
 	"fmt"
@@ -13,11 +6,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/megaframework/mega/internal/shell"
+	"github.com/megaframework/mega/limit/driver"
+	lockdriver "github.com/megaframework/mega/lock/driver"
 )
 
-// statuses describes the exit statuses in the help.
-const statuses = `  64  the command line is wrong
+// limitStatuses describes the exit statuses in the help.
+const limitStatuses = `  64  the command line is wrong
   69  the backend is unavailable
   75  not allowed until --wait had passed; nothing was consumed
  126  the command cannot be started
@@ -25,9 +19,9 @@ const statuses = `  64  the command line is wrong
    n  otherwise the exit status of the command
 `
 
-// order is a permit to wait for.
-type order struct {
-	shell.Backend
+// permitOrder is a permit to wait for.
+type permitOrder struct {
+	Backend
 	Key   string
 	Rates rates
 	Cost  int
@@ -37,7 +31,7 @@ type order struct {
 	given *pflag.FlagSet // the flags, after they were parsed
 }
 
-func (o *order) flags(f *pflag.FlagSet) {
+func (o *permitOrder) flags(f *pflag.FlagSet) {
 	f.Var(&o.Rates, "rate", "allow N units in every interval of the length TIME: `N/TIME`, such as 5/800ms; repeatable")
 	f.IntVar(&o.Cost, "cost", 1, "take `N` units")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the permit")
@@ -50,21 +44,23 @@ func (o *order) flags(f *pflag.FlagSet) {
 	o.given = f
 }
 
-// Verb returns the verb with a name, with flags of its own: call it once per
-// command line.
-func Verb(name string) shell.Verb {
-	var o order
-	return shell.Verb{
+// LimitVerb returns the verb that runs a command under a limit, with flags of
+// its own: call it once per command line. The permit is spent with the grant, so
+// nothing is held while the command runs: the process becomes the command, and
+// signals, the terminal and the exit status are the command's without help.
+func LimitVerb(name string) Verb {
+	var o permitOrder
+	return Verb{
 		Name: name, Args: "KEY --rate N/TIME -- CMD [ARG...]", Short: "run a command when a limit allows it",
 		Long: "It waits until the limit KEY allows the command, and then becomes CMD. In any interval of the length TIME,\n" +
 			"wherever it begins, at most N units are granted, to all who use KEY together. With several --rate, all of them\n" +
 			"must allow it. What is refused consumes nothing. All users of KEY should give the same rates.\n\n" +
 			"A unit is consumed when CMD begins, whatever becomes of it. To bound how many run at once: lock exec --slots.\n\n" +
 			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed.",
-		Statuses: statuses,
+		Statuses: limitStatuses,
 		Flags:    o.flags,
-		Run: func(p shell.Process, args []string, dash int) error {
-			key, command, err := shell.KeyAndCommand(name, args, dash)
+		Run: func(p Process, args []string, dash int) error {
+			key, command, err := keyAndCommand(name, args, dash)
 			if err != nil {
 				return err
 			}
@@ -72,7 +68,7 @@ func Verb(name string) shell.Verb {
 			if err := o.check(p.Environ); err != nil {
 				return err
 			}
-			path, err := shell.Find(command[0]) // before anything is consumed
+			path, err := find(command[0]) // before anything is consumed
 			if err != nil {
 				return err
 			}
@@ -85,10 +81,11 @@ func Verb(name string) shell.Verb {
 }
 
 // check returns a usage error for values that cannot be.
-func (o *order) check(environ []string) error {
+func (o *permitOrder) check(environ []string) error {
+	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {
 	case len(o.Rates) == 0:
-		return &shell.Error{Code: "cli.missing_argument", Exit: shell.ExitUsage, Text: "--rate is missing.", Actions: []string{"five in every 800 ms: --rate 5/800ms"}}
+		return usage("cli.missing_argument", "--rate is missing.", "five in every 800 ms: --rate 5/800ms")
 	case o.Cost < 1:
 		return wrong("--cost %d is not valid; it must be 1 or more.", o.Cost)
 	case o.Wait < 0:
@@ -99,12 +96,14 @@ func (o *order) check(environ []string) error {
 	if o.Allow {
 		o.Wait = 0
 	}
-	if err := o.rehearse(); err != nil {
-		return err
+	if fault := lockdriver.KeyFault(o.Key); fault != "" {
+		return usage("limit.invalid_key", "Not possible: "+fault+".")
+	}
+	if fault := driver.RatesFault(o.Rates); fault != "" {
+		return usage("limit.invalid_option", "Not possible: "+fault+".")
+	}
+	if most := o.Rates.smallest(); o.Cost > most {
+		return usage("limit.invalid_option", fmt.Sprintf("Not possible: Cost is %d, want 0 to %d, the smallest N.", o.Cost, most))
 	}
 	return o.Resolve(environ)
-}
-
-func wrong(format string, args ...any) error {
-	return &shell.Error{Code: "cli.wrong_flag", Exit: shell.ExitUsage, Text: fmt.Sprintf(format, args...)}
 }

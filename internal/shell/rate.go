@@ -1,4 +1,4 @@
-package permit
+package shell
 
 import (
 	"errors"
@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
 )
 
-// rates is the value of --rate. Package limit checks its bounds.
-type rates []limit.Rate
+// rates is the value of --rate.
+type rates []driver.Rate
 
-// Set adds a rate such as "5/800ms".
+// Set adds a rate such as "5/800ms". The time is rounded up to microseconds, as
+// package limit does.
 func (r *rates) Set(text string) error {
 	count, per, ok := strings.Cut(text, "/")
 	if !ok {
@@ -27,7 +28,7 @@ func (r *rates) Set(text string) error {
 	if err != nil {
 		return fmt.Errorf("%q is not a time such as 800ms, 1s, 1m or 24h", per)
 	}
-	*r = append(*r, limit.Rate{N: n, Per: d})
+	*r = append(*r, driver.Rate{N: n, Per: (d + time.Microsecond - 1).Truncate(time.Microsecond)})
 	return nil
 }
 
@@ -35,10 +36,21 @@ func (r *rates) Set(text string) error {
 func (r *rates) String() string {
 	var all []string
 	for _, rate := range *r {
-		all = append(all, fmt.Sprintf("%d/%v", rate.N, rate.Per))
+		all = append(all, rateText(rate))
 	}
 	return strings.Join(all, " ")
 }
 
+func rateText(r driver.Rate) string { return fmt.Sprintf("%d/%v", r.N, r.Per) }
+
 // Type returns the name of the value in the help.
 func (r *rates) Type() string { return "N/TIME" }
+
+// smallest returns the smallest N, the largest cost.
+func (r rates) smallest() int {
+	n := r[0].N
+	for _, rate := range r[1:] {
+		n = min(n, rate.N)
+	}
+	return n
+}

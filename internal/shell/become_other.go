@@ -1,13 +1,11 @@
 //go:build !unix
 
-package permit
+package shell
 
 import (
 	"errors"
 	"os"
 	"os/exec"
-
-	"github.com/megaframework/mega/internal/shell"
 )
 
 // become runs the command, because this system cannot replace a process, and
@@ -17,10 +15,10 @@ func become(path string, command, environ []string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environ
 	err := cmd.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
-		return shell.Status(ended.ExitCode())
+		return Status(ended.ExitCode())
 	}
 	if err != nil {
-		return shell.CannotRun(command[0], err)
+		return cannotRun(command[0], err)
 	}
 	return nil
 }

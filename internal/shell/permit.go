@@ -1,0 +1,224 @@
+package shell
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// await waits for the permit. A signal ends the wait, which then leaves no ticket.
+// Afterwards signals have the effect that they had before.
+func await(p Process, o *permitOrder) error {
+	signals := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(s) { // such as by nohup
+			signal.Notify(signals, s)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var got os.Signal
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case got = <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := o.take(ctx, p)
+	signal.Stop(signals)
+	cancel()
+	<-watched
+	if got == nil {
+		select {
+		case got = <-signals:
+		default:
+		}
+	}
+	switch {
+	case got != nil:
+		return Status(128 + int(got.(syscall.Signal)))
+	case err != nil:
+		return o.explain(err)
+	}
+	return nil
+}
+
+// take connects to the backend, waits for the permit, and leaves. A permit that
+// was granted after the end of ctx is given back.
+func (o *permitOrder) take(ctx context.Context, p Process) error {
+	d, leave, err := o.openLimits(ctx, o.recruit(p))
+	if err != nil {
+		return err
+	}
+	w := newPermit(o, d, p.Name)
+	err = w.wait(ctx)
+	if err == nil && ctx.Err() != nil {
+		err = w.cancel()
+	}
+	closing, done := context.WithTimeout(context.Background(), closeTime)
+	defer done()
+	_ = errors.Join(d.Close(closing), leave(closing)) // nothing is held: nothing depends on it
+	return err
+}
+
+// openLimits connects to the backend. leave ends what carries the driver.
+func (b *Backend) openLimits(ctx context.Context, recruit func(context.Context) error) (d driver.Driver, leave func(context.Context) error, err error) {
+	if b.URL != "" {
+		d, err = redis.OpenLimit(ctx, redis.Config{URL: b.URL, Key: b.Template, Namespace: b.Namespace})
+		return d, func(context.Context) error { return nil }, err
+	}
+	node, err := b.join(ctx, recruit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return node.Limits(b.Namespace), node.Close, nil
+}
+
+// permit is the wait of one command. It is Wait of package limit for one caller
+// that has no policy for outages: that package links net/http, which the small
+// binary does without.
+type permit struct {
+	driver   driver.Driver
+	request  driver.Request
+	began    time.Time
+	deadline time.Time
+	last     driver.Answer
+}
+
+func newPermit(o *permitOrder, d driver.Driver, app string) *permit {
+	var ticket [16]byte
+	_, _ = rand.Read(ticket[:]) // never fails
+	host, _ := os.Hostname()    // for display; an empty one is left out
+	now := time.Now()
+	return &permit{driver: d, began: now, deadline: now.Add(o.Wait), request: driver.Request{
+		Key: o.Key, Rates: o.Rates, Cost: o.Cost, Ticket: base64.RawURLEncoding.EncodeToString(ticket[:]), Seq: 1,
+		Waiter: driver.Holder{App: app, Host: host, PID: os.Getpid(), Since: now},
+	}}
+}
+
+// wait asks until the units are granted, or cannot be granted in time (W5, W6).
+func (w *permit) wait(ctx context.Context) error {
+	for {
+		err := w.ask(ctx)
+		switch {
+		case err != nil:
+			w.withdraw()
+			return err
+		case w.last.Granted:
+			return nil
+		case w.last.Again == 0: // the driver has withdrawn the request
+			return w.refused()
+		case w.request.MaxWait == 0 || !pause(ctx, min(w.last.Again, time.Until(w.deadline))): // once more at the deadline
+			w.withdraw()
+			return w.refused()
+		}
+	}
+}
+
+// askPause is the pause between requests that got no answer.
+const askPause = 50 * time.Millisecond
+
+// ask makes the request, and repeats it for at most a second while it gets no
+// answer: a request with the same Ticket and Seq is the same request (W9, W11).
+func (w *permit) ask(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	for first := error(nil); ; {
+		w.request.MaxWait = max(time.Until(w.deadline), 0)
+		a, err := w.driver.Take(bounded, w.request)
+		if err == nil {
+			w.last = a
+			return nil
+		}
+		if first == nil {
+			first = err // a later one may only say that the time is over
+		}
+		if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) || !pause(bounded, askPause) {
+			return first
+		}
+	}
+}
+
+// pause waits for d, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// withdraw takes the request out of the queue. If that fails, its ticket dies
+// (W7).
+func (w *permit) withdraw() {
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	_ = w.driver.Withdraw(ctx, w.request)
+}
+
+// cancel gives the units back.
+func (w *permit) cancel() error {
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	r := w.request
+	return w.driver.Settle(ctx, driver.Settlement{Key: r.Key, Rates: r.Rates, At: w.last.At, Cost: r.Cost})
+}
+
+// refused returns the error for a command that is not allowed in time.
+func (w *permit) refused() error {
+	e := &Error{Code: driver.ErrLimited.Code(), Exit: ExitNotAcquired}
+	why := []string{fmt.Sprintf("Not allowed: limit %q", w.request.Key)}
+	if waited := time.Since(w.began).Round(time.Millisecond); waited > 0 {
+		why = append(why, fmt.Sprintf("waited %v", waited))
+	}
+	if w.last.Full {
+		e.Code = "limit.queue_full"
+		why = append(why, "the queue is full")
+	}
+	if i := w.last.By; i >= 0 && i < len(w.request.Rates) {
+		r := w.request.Rates[i]
+		why = append(why, fmt.Sprintf("rate %d per %v", r.N, r.Per))
+	}
+	if b := w.last.Paused; b != nil {
+		why = append(why, fmt.Sprintf("paused by %v: %s", b.By, b.Reason))
+	}
+	if again := w.last.Wait.Round(time.Millisecond); again > 0 {
+		why = append(why, fmt.Sprintf("retry after %v", again))
+	}
+	e.Text = strings.Join(why, ", ") + "."
+	return e
+}
+
+// explain converts an error of the limit to the error of the verb.
+func (o *permitOrder) explain(err error) error {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return refused
+	}
+	e := &Error{Code: driver.ErrUnavailable.Code(), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the limits at %s: %v.", &o.Backend, err)}
+	if coded, ok := errors.AsType[interface {
+		error
+		Code() string
+	}](err); ok {
+		e.Code = coded.Code()
+	}
+	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) {
+		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible: %s.", strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	e.Text = mask.Text(e.Text)
+	return e
+}
