@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"strings"
 )
@@ -44,6 +45,12 @@ func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer
 	}
 }
 
+// The committed results, and the report on them.
+const (
+	resultsFile = "results.json"
+	reportFile  = "report.html"
+)
+
 // errMissed ends the program with a status for a missed target; the table shows
 // which.
 var errMissed = errors.New("a target was missed")
@@ -53,8 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	only := flags.String("row", "", "run only the rows whose name contains `text`")
 	quick := flags.Bool("quick", false, "a fifth of the work: a look, not a result")
-	output := flags.String("o", "", "write the results as JSON to `file` (default results.json for a whole run, else nowhere)")
-	before := flags.String("before", "results.json", "compare with the results in `file`")
+	output := flags.String("o", "", "write the results as JSON to `file` (default results.json and the report on it for a whole run, else nowhere)")
+	before := flags.String("before", resultsFile, "compare with the results in `file`")
+	report := flags.String("report", "", "write the report of the results in -before to `file`, and measure nothing")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to `file`, to explain a miss")
 	strict := flags.Bool("strict", false, "exit with status 1 if a target was missed")
 	if err := flags.Parse(args); err != nil {
@@ -69,6 +77,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if *report != "" {
+		return saveReport(*report, earlier)
+	}
+	partial := *only != "" || *quick
+	if partial && filepath.Clean(*output) == resultsFile {
+		return fmt.Errorf("%s has the results of whole runs; write those of a part to another file", resultsFile)
+	}
 	var found *results
 	err = profiled(*profile, func() (err error) {
 		found, err = measure(ctx, rows, *quick, stderr)
@@ -78,11 +93,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	found.print(stdout, earlier)
-	if *output == "" && *only == "" && !*quick {
-		*output = "results.json"
+	if *output == "" && !partial {
+		*output = resultsFile
 	}
 	if err := found.save(*output); err != nil {
 		return err
+	}
+	if *output == resultsFile {
+		if err := saveReport(reportFile, found); err != nil {
+			return err
+		}
 	}
 	if *strict && found.missed() > 0 {
 		return errMissed

@@ -23,6 +23,10 @@ const (
 	ofPrograms = "programs"
 )
 
+func subjects() []string {
+	return []string{inMemory, onRedis, inCluster, ofBus, onNATS, ofLimits, ofShell, ofGrowth, ofPrograms}
+}
+
 func allRows() []row {
 	return []row{
 		{"memory-alone", inMemory, "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
