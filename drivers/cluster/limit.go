@@ -44,6 +44,13 @@ func (n *Node) Limits(namespace string) driver.Driver {
 	return &limit{of: n.limits, prefix: prefix}
 }
 
+// LimitsInUse reports whether a grant at the socket counts, a pause lasts, or a
+// process waits for units. All of that ends with the last node.
+func (n *Node) LimitsInUse() bool {
+	used, err := n.limits.copied.List("")
+	return err == nil && len(used) > 0
+}
+
 // handle handles a frame of the hub, on the reader's goroutine.
 func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
 	switch t {

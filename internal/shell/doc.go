@@ -22,7 +22,7 @@
 //
 // Without a URL the locks are kept by the hub of this user's node. A script never
 // becomes the hub: the first one starts a keeper process, which exits when it
-// has had no client for ten seconds.
+// has had no client for ten seconds and no grant of a limit counts any more.
 //
 // # Conversation
 //

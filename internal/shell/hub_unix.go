@@ -16,7 +16,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 )
 
-// idleTime is how long the keeper process stays without a client (X7).
+// idleTime is how long the keeper process stays without a client, at least (X7).
 const idleTime = 10 * time.Second
 
 // startSuffix is the suffix of the file beside the socket whose flock the process
@@ -119,7 +119,7 @@ func runHub(socket string) error {
 		return Status(ExitUnavailable)
 	}
 	detach()
-	stay(ctx, node)
+	stay(ctx, node, idleTime, time.Second)
 	bounded, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	_ = node.Close(bounded) // its clients find the next hub, either way
@@ -135,9 +135,10 @@ func detach() {
 }
 
 // stay returns when the hub is another process, or has had no client besides
-// this process for idleTime.
-func stay(ctx context.Context, node *cluster.Node) {
-	tick := time.NewTicker(time.Second)
+// this process for the time idle, and no grant of a limit counts any more. It
+// looks again after each pause.
+func stay(ctx context.Context, node *cluster.Node, idle, pause time.Duration) {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for used := time.Now(); ; {
 		clients, here := node.Clients()
@@ -146,7 +147,7 @@ func stay(ctx context.Context, node *cluster.Node) {
 			return
 		case clients > 1:
 			used = time.Now()
-		case time.Since(used) >= idleTime:
+		case time.Since(used) >= idle && !node.LimitsInUse():
 			return
 		}
 		select {

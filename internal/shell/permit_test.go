@@ -160,3 +160,28 @@ func TestSignalWhileWaitingLeavesNoTicket(t *testing.T) {
 		t.Errorf("%d tickets are left: %v", len(s.Waiters), err)
 	}
 }
+
+// A process that ends with its last client would take the windows with it.
+func TestKeeperStaysWhileGrantsCount(t *testing.T) { // X7
+	const per = 400 * time.Millisecond
+	p := newPlace(t)
+	n, err := cluster.Dial(t.Context(), cluster.Config{Socket: p.socket()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := limit.New(n.Limits("here"), limit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if r, err := l.Allow(t.Context(), "k", limit.Limit{Rates: []limit.Rate{{N: 1, Per: per}}}); err != nil || !r.Allowed {
+		t.Fatalf("not allowed: %v", err)
+	}
+	stay(t.Context(), n, time.Millisecond, time.Millisecond)
+	if stayed := time.Since(start); stayed < per {
+		t.Errorf("the keeper has ended after %v, while a grant counts for %v", stayed, per)
+	}
+	if err := errors.Join(l.Close(context.Background()), n.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
+}

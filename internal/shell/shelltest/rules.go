@@ -18,7 +18,7 @@ var rules = []Rule{
 	{"X4", "A helper process in a session of its own holds the lease, renews it and enforces its end, also while mega itself is stopped: TERM to the group at deadline - grace, KILL at the deadline, so that the group is dead before anyone else can be granted. TERM, once sent, is final; the status is 70. A force ends the group at once, and others may be granted meanwhile. Processes that left the group are not covered. A ttl below 2 × grace + 1 s is a usage error."},
 	{"X5", "If mega is killed, the helper kills the group when its pipe from mega closes. If the helper is killed, mega kills the group. If both are, nothing is promised."},
 	{"X6", "acquire needs --for PID or --max D. A detached process keeps the lease until release, until the process --for has ended, until --max has passed, or until the lease is lost. It closes all inherited descriptors. The lease file is 0600 in the runtime folder."},
-	{"X7", "Without --url and --socket: the socket of this user. A script never becomes the hub: it starts one process per user, detached, which exits 10 s after its last client. A stopped mega delays nobody but waiters for its own key: by at most its TTL while its command has not begun, and no longer than its command runs."},
+	{"X7", "Without --url and --socket: the socket of this user. A script never becomes the hub: it starts one process per user, detached, which exits 10 s after its last client, and not while a grant of a limit counts. A stopped mega delays nobody but waiters for its own key: by at most its TTL while its command has not begun, and no longer than its command runs."},
 	{"X8", "Waiting is no polling. A signal that ends the wait leaves nothing in the queue."},
 	{"X9", "--init and --cleanup follow P1 to P8."},
 }
