@@ -46,7 +46,7 @@ func (b *booting) operated() admin.Process {
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
 		Errors:   func() any { return b.logs.Recent() },
-		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reloadAlone()) },
+		Reload:   func(context.Context) ([]config.Change, error) { return b.reloadAlone() },
 		SetLevel: b.logs.Set,
 		Log:      b.log,
 	}
@@ -59,13 +59,6 @@ func (b *booting) reloadAlone() ([]config.Change, error) {
 		return nil, errors.New("reload the configuration of a worker: only its supervisor can")
 	}
 	return b.reload(nil)
-}
-
-func changed(changes []config.Change, err error) (all []admin.Change, _ error) {
-	for _, c := range changes {
-		all = append(all, admin.Change{Key: c.Key, Old: c.Old, New: c.New, Origin: c.Origin.String(), Live: c.Live})
-	}
-	return all, err
 }
 
 // seen returns the boot report, or nil before there is a report.

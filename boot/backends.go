@@ -9,13 +9,13 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -32,7 +32,7 @@ func (b *booting) openLock(made *plan.Plan, log *slog.Logger) (driver.Driver, er
 // ended.
 const lockTime = 2 * time.Second
 
-func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
+func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
 	l, err := lock.New(d, lock.Config{
 		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
 		Observer: observers{logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
@@ -58,7 +58,7 @@ const pingTime = time.Second
 
 // dependOnLocks makes the probes report a lost lock backend: as degraded, or as
 // not ready if lock.require is set (L21). Locks in the process cannot be lost.
-func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
+func (b *booting) dependOnLocks(c *settings.Config, l *lock.Locker) {
 	if l.Info().Scope == driver.Process {
 		return
 	}

@@ -52,10 +52,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -340,7 +340,7 @@ func envOf(exe string) string {
 }
 
 // openLog creates the loggers. They are available from the first stage on.
-func (b *booting) openLog(c *config.Config) *slog.Logger {
+func (b *booting) openLog(c *settings.Config) *slog.Logger {
 	b.logs = logging.New(b.process.Stderr, c, b.process.worker(), &b.veil)
 	b.log = b.logs.Process()
 	b.life.log = b.log

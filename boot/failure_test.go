@@ -8,9 +8,9 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 func TestConstructorsThatNeedEachOtherAreNamed(t *testing.T) {
@@ -123,7 +123,7 @@ func texts(t *testing.T, document []byte) string {
 func TestFailureOfAConfigurationNamesItsProblemsAsAnError(t *testing.T) {
 	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
 	f := fail(t, p, mega.App("main"))
-	var problems config.Problems
+	var problems settings.Problems
 	if !errors.As(f, &problems) || len(problems) != 2 || !strings.Contains(f.Error(), "MEGA_LOK_WAIT") {
 		t.Errorf("got %v", f)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
@@ -97,7 +98,7 @@ func TestWhatPanicsAtTheEndDoesNotKeepTheRestFromEnding(t *testing.T) {
 func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		b := &booting{ctx: t.Context(), plan: &plan.Plan{Config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}}
+		b := &booting{ctx: t.Context(), plan: &plan.Plan{Config: &settings.Config{Config: config.Config{Boot: config.Boot{WaitFor: time.Minute}}}}}
 		program, err := plan.NewProgram([]Option{plan.Provide(func() *int { <-leave; return nil }), plan.App("main")}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/limit"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
@@ -28,7 +28,7 @@ func (b *booting) openLimit(made *plan.Plan, log *slog.Logger) (limitdriver.Driv
 
 // newLimiter takes the Locker for Concurrent, and because the locks must be
 // closed after the limits.
-func (b *booting) newLimiter(c *config.Config, d limitdriver.Driver, l *lock.Locker, log *slog.Logger) (*limit.Limiter, error) {
+func (b *booting) newLimiter(c *settings.Config, d limitdriver.Driver, l *lock.Locker, log *slog.Logger) (*limit.Limiter, error) {
 	limits, err := limit.New(d, limit.Config{
 		Locker: l, Observer: limitObserver{logging.LimitEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
 	})
@@ -46,7 +46,7 @@ func (b *booting) newLimiter(c *config.Config, d limitdriver.Driver, l *lock.Loc
 // dependOnLimits makes the probes report a lost backend of limits: as degraded,
 // or as not ready if limit.require is set. Limits in the process cannot be lost,
 // and what the probes report about the locks is enough for limits beside them.
-func (b *booting) dependOnLimits(c *config.Config, limits *limit.Limiter) {
+func (b *booting) dependOnLimits(c *settings.Config, limits *limit.Limiter) {
 	if limits.Info().Scope == driver.Process || b.report.Limit.Follows() && c.Limit.Require == "" {
 		return
 	}

@@ -7,18 +7,18 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/workers"
 )
 
 // listen opens all addresses before any app serves, so that a program serves
 // either all apps or none.
-func (b *booting) listen(c *config.Config, log *slog.Logger) error {
+func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		b.placed()
 		return nil
@@ -51,7 +51,7 @@ func (b *booting) answering() (all []listen.App) {
 
 // listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
-func (b *booting) listenAt(c *config.Config, a listen.Address, host *request.Host) error {
+func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.Host) error {
 	certificates, err := listen.LoadCertificates(c, a.Names()...)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (b *booting) serves() []step {
 }
 
 // listenFailure returns the Failure for an address that cannot be opened.
-func listenFailure(c *config.Config, key, addr string, err error) error {
+func listenFailure(c *settings.Config, key, addr string, err error) error {
 	f := listen.Failure(c, key, addr, err)
 	if taken, ok := errors.AsType[*workers.TakenError](err); ok {
 		taken.Explain(f, addr)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/console"
@@ -14,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -35,7 +35,7 @@ func observeSafely(o lock.Observer, e lock.Event) {
 }
 
 // counted starts the metrics of the process.
-func (b *booting) counted(c *config.Config) {
+func (b *booting) counted(c *settings.Config) {
 	build := ops.NewBuild(c.Name)
 	b.metrics = metrics.New(build.Metrics())
 	b.pages = ops.NewPages(b.probes, b.metrics, build, c.Env == "dev")
@@ -88,7 +88,7 @@ func contain(run func(context.Context) error) func(context.Context) error {
 }
 
 // registerer returns the registry for the program's own metrics.
-func (b *booting) registerer(*config.Config) prometheus.Registerer { return b.metrics.Registerer() }
+func (b *booting) registerer(*settings.Config) prometheus.Registerer { return b.metrics.Registerer() }
 
 // labeled adds the label "app" to the metrics of an app, so that two apps may
 // use the same module.

@@ -5,10 +5,10 @@ import (
 
 	"go.uber.org/fx"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -38,7 +38,7 @@ func (p Process) plan(options []Option, in workers.Inputs) (made *plan.Plan, err
 		fx.RecoverFromPanics(),
 		fx.Module("config", fx.Provide(
 			func() (*plan.Program, error) { return p.program(options) },
-			func(program *plan.Program) (*config.Config, *config.Files, error) { return p.load(program, in) },
+			func(program *plan.Program) (*settings.Config, *settings.Files, error) { return p.load(program, in) },
 		)),
 		fx.Module("select", fx.Provide(p.selects)),
 		fx.Populate(&made),
@@ -56,8 +56,8 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 }
 
 // source returns the source of the configuration.
-func (p Process) source(program *plan.Program) config.Source {
-	return config.Source{
+func (p Process) source(program *plan.Program) settings.Source {
+	return settings.Source{
 		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
 		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
 	}
@@ -66,24 +66,24 @@ func (p Process) source(program *plan.Program) config.Source {
 // load loads the configuration from the files that a supervisor has kept.
 // Without them it reads the files, and keeps a copy: a supervisor passes it to
 // its workers, so that all of them start by the same version.
-func (p Process) load(program *plan.Program, in workers.Inputs) (*config.Config, *config.Files, error) {
+func (p Process) load(program *plan.Program, in workers.Inputs) (*settings.Config, *settings.Files, error) {
 	s := p.source(program)
 	if s.Files = in.Start; s.Files == nil {
-		s.Files = new(config.Files)
+		s.Files = new(settings.Files)
 	}
 	read := s.Files
-	c, err := config.Load(s)
+	c, err := settings.Load(s)
 	read.Keep()
 	if err != nil || in.Live == nil {
 		return c, read, err
 	}
 	s.Files = in.Live // only live keys come from there
-	next, _, err := config.Reload(c, s)
+	next, _, err := settings.Reload(c, s)
 	return next, read, err
 }
 
 // selects completes the plan with the drivers of the process.
-func (p Process) selects(program *plan.Program, c *config.Config, files *config.Files) *plan.Plan {
+func (p Process) selects(program *plan.Program, c *settings.Config, files *settings.Files) *plan.Plan {
 	d, refused := p.decide(program, c)
 	return &plan.Plan{Program: program, Config: c, Files: files, Decisions: d, Refused: refused}
 }
@@ -105,7 +105,7 @@ func (p Process) traces() bool { return slices.Contains(p.Trace, plan.TraceFx) }
 
 // decide selects the drivers of a process. The returned decisions are complete
 // even if decide returns an error.
-func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisions, err error) {
+func (p Process) decide(program *plan.Program, c *settings.Config) (d plan.Decisions, err error) {
 	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
 	if p.Offline == nil {
 		return selection.Decide(c, s)
@@ -122,7 +122,7 @@ func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisio
 // supervisorMissing returns the failure for several workers without a
 // supervisor: the program was not started as a whole, or the system cannot
 // share listeners.
-func supervisorMissing(c *config.Config, cause error) error {
+func supervisorMissing(c *settings.Config, cause error) error {
 	return &Failure{
 		Code: "cluster.no_supervisor", Exit: failure.ExitConfig, Cause: cause,
 		Text:    "Several workers are configured, but this process has no supervisor for them.",

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -80,7 +80,7 @@ func (p Process) isWorker() bool {
 
 // report writes the report: as text if people read the log, otherwise as one
 // record. The warnings are separate records then, so that a search finds them.
-func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
+func (p Process) report(r *Report, c *settings.Config, log *slog.Logger) {
 	if logging.Readable(p.Stderr, c) {
 		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
 		return

@@ -11,10 +11,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // provided registers a part's constructors and sections with the injector. They
@@ -31,10 +31,10 @@ func (b *booting) provided(app string, p *plan.Part) (options []fx.Option) {
 }
 
 // section returns a constructor of a section's value for an app.
-func (b *booting) section(app string, s config.Section) any {
-	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.Type}, false)
+func (b *booting) section(app string, s settings.Section) any {
+	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*settings.Config]()}, []reflect.Type{s.Type}, false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
-		v, ok := in[0].Interface().(*config.Config).Section(app, s.Name)
+		v, ok := in[0].Interface().(*settings.Config).Section(app, s.Name)
 		if !ok { // every section of the program was given to Load
 			panic("no section " + s.Name)
 		}
@@ -144,7 +144,7 @@ func (c *caches) provide(shared *plan.Part) []fx.Option {
 	return options
 }
 
-func (c *caches) all(cfg *config.Config) (plan.Caches, error) {
+func (c *caches) all(cfg *settings.Config) (plan.Caches, error) {
 	all := plan.Caches{}
 	for _, alias := range cfg.Caches() {
 		client, err := c.client(cfg, alias)
@@ -158,7 +158,7 @@ func (c *caches) all(cfg *config.Config) (plan.Caches, error) {
 
 // main returns the client of the default cache, for functions that name no
 // alias.
-func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
+func (c *caches) main(cfg *settings.Config) (goredis.UniversalClient, error) {
 	alias, err := selection.DefaultCache(cfg, c.plan.Program.ClientTakers)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
 
 // client connects to a cache at the first call, and returns the same client
 // afterwards.
-func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClient, error) {
+func (c *caches) client(cfg *settings.Config, alias string) (goredis.UniversalClient, error) {
 	if client, ok := c.open[alias]; ok {
 		return client, nil
 	}

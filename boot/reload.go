@@ -6,6 +6,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // settings returns the configuration in force.
@@ -25,7 +26,7 @@ func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
 
 // reload reloads the configuration from a copy of files, or from the disk if
 // files is nil.
-func (b *booting) reload(files *config.Files) ([]config.Change, error) {
+func (b *booting) reload(files *settings.Files) ([]config.Change, error) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
 	changes, err := b.readAgain(files)
@@ -55,10 +56,10 @@ func newReloaded(changes []config.Change, err error) *plan.Reloaded {
 	return r
 }
 
-func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
+func (b *booting) readAgain(files *settings.Files) ([]config.Change, error) {
 	s := b.process.source(b.plan.Program)
 	s.Files = files
-	next, changes, err := config.Reload(b.inForce.Load(), s)
+	next, changes, err := settings.Reload(b.inForce.Load(), s)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +109,6 @@ func (b *booting) logChanges(changes []config.Change) {
 		if !c.Live {
 			text = "configuration changed; restart to apply it"
 		}
-		b.log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin.String()))
+		b.log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin))
 	}
 }

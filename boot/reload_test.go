@@ -225,16 +225,16 @@ func TestReportTellsOfTheLastReload(t *testing.T) {
 	}
 }
 
-// settings is a provider of configuration whose values a test changes.
-type settings struct {
+// service is a provider of configuration whose values a test changes.
+type service struct {
 	values atomic.Pointer[map[string]any]
 }
 
-func (s *settings) Read() (map[string]any, error) { return *s.values.Load(), nil }
-func (*settings) ReadBytes() ([]byte, error)      { return nil, errors.New("a map only") }
+func (s *service) Read() (map[string]any, error) { return *s.values.Load(), nil }
+func (*service) ReadBytes() ([]byte, error)      { return nil, errors.New("a map only") }
 
 func TestProviderIsReadAtTheStartAndAgainByReload(t *testing.T) {
-	var s settings
+	var s service
 	s.values.Store(&map[string]any{"log": map[string]any{"level": "warn"}})
 	p, _, stderr := configured(t, "log: {level: info}\n")
 	r := start(t, p, echoes(), mega.ConfigFrom("settings service", &s, nil))

@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // vault is a section with every type of secret.
@@ -48,15 +49,15 @@ func secretKeys(t reflect.Type, path string, found map[string]string) {
 		at := strings.TrimPrefix(path+"."+key, ".")
 		switch ft := f.Type; {
 		case ft == reflect.TypeFor[config.Secret]():
-			found[config.EnvName(at)] = password
+			found[settings.EnvName(at)] = password
 		case ft == reflect.TypeFor[string]() && path == "vault":
-			found[config.EnvName(at)] = "https://" + login + ":" + password + "@example.org/?door=" + queried
+			found[settings.EnvName(at)] = "https://" + login + ":" + password + "@example.org/?door=" + queried
 		case ft == reflect.TypeFor[config.URL]():
 			scheme, _, _ := strings.Cut(f.Tag.Get("schemes"), "|")
 			if scheme == "" {
 				scheme = "postgres"
 			}
-			found[config.EnvName(at)] = scheme + "://" + login + ":" + password + "@127.0.0.1:1?protocol=" + queried
+			found[settings.EnvName(at)] = scheme + "://" + login + ":" + password + "@127.0.0.1:1?protocol=" + queried
 		case ft.Kind() == reflect.Map:
 			secretKeys(ft.Elem(), at+".main", found)
 		case ft.Kind() == reflect.Struct:

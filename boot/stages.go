@@ -11,7 +11,6 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
@@ -22,6 +21,7 @@ import (
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/workers"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
@@ -57,8 +57,8 @@ type booting struct {
 
 	certificates []*listen.Certificates // of the servers; nil for one without TLS
 
-	reloading sync.Mutex                    // held while the configuration is read again
-	inForce   atomic.Pointer[config.Config] // config with the later live changes
+	reloading sync.Mutex                      // held while the configuration is read again
+	inForce   atomic.Pointer[settings.Config] // config with the later live changes
 
 	// The steps, until they are in order.
 	injections  []step         // hooks of the injector
@@ -176,7 +176,7 @@ func (b *booting) sharedStage() fx.Option {
 
 // sharedHost returns the host of hooks and subscriptions that do not belong to
 // an app.
-func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, limits *limit.Limiter, messages *bus.Bus) *request.Host {
+func (b *booting) sharedHost(c *settings.Config, log *slog.Logger, l *lock.Locker, limits *limit.Limiter, messages *bus.Bus) *request.Host {
 	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Locker: l, Limiter: limits, Bus: messages}
 	b.hosts = append(b.hosts, host)
 	return host

@@ -22,6 +22,7 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -183,10 +184,10 @@ func (s *supervisor) close() {
 }
 
 // load loads the configuration again, and applies it to this process.
-func (s *supervisor) load(old *config.Config, files *config.Files) (*config.Config, []config.Change, error) {
+func (s *supervisor) load(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error) {
 	source := s.process.source(s.plan.Program)
 	source.Files = files
-	next, changes, err := config.Reload(old, source)
+	next, changes, err := settings.Reload(old, source)
 	if err == nil {
 		s.veil.Add(next, s.plan.Program.Sections())
 		s.logs.Apply(next)
@@ -289,7 +290,7 @@ func (s *supervisor) operated() admin.Supervisor {
 		Info:     s.info,
 		Workers:  s.pages.Seen,
 		Restart:  s.workers.Restart,
-		Reload:   func(ctx context.Context) ([]admin.Change, error) { return changed(s.workers.Reload(ctx)) },
+		Reload:   s.workers.Reload,
 		SetLevel: s.logs.Set,
 		Log:      s.log,
 	}

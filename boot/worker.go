@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -25,7 +25,7 @@ import (
 func (b *booting) join() error {
 	line, err := workers.Join(b.ctx, b.process.Environ, workers.Handlers{
 		Started: func() bool { return b.reported.Load() != nil },
-		Reload:  func(files *config.Files) error { _, err := b.reload(files); return err },
+		Reload:  func(files *settings.Files) error { _, err := b.reload(files); return err },
 		Check:   func(ctx context.Context) any { _, is := b.probes.Ready(ctx, true); return is },
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func (b *booting) inputs() (in workers.Inputs, err error) {
 
 // stays returns an error if a worker would keep its locks, or receive its
 // messages, elsewhere than the other workers of its supervisor.
-func (b *booting) stays(d plan.Decisions, c *config.Config) error {
+func (b *booting) stays(d plan.Decisions, c *settings.Config) error {
 	if b.line == nil {
 		return nil
 	}

@@ -1,13 +1,15 @@
-// Package config reads the files, the environment and the command line of a
-// process into one checked Config. Each value records its origin.
+// Package config has the configuration of a process as structs, and the types of
+// its values. The tags of the structs are the schema: they define the keys, the
+// variable of each key (lock.redis.key is MEGA_LOCK_REDIS_KEY), the defaults, the
+// legal values and the documentation. The framework loads a Config at the start,
+// checks it against the schema, and keeps the origin of each value.
 //
-// One schema defines everything: the key tags of the structs in this package
-// and of an application's own sections. It defines the keys, the variable of
-// each key (lock.redis.key is MEGA_LOCK_REDIS_KEY), the defaults, the legal
-// values, and the output of [Config.Explain], [JSONSchema] and [Reference].
+// An application seldom imports this package: package mega has the types for its
+// sections. A test of a deployment reads the Config of [boot.Plan].
+//
 // Loading is strict and complete: an unknown key, a number without its unit, an
-// empty section and a malformed URL are errors. Each error names the line of
-// its file, and Load reports all of them at once.
+// empty section and a malformed URL are errors. Each error names the line of its
+// file, and the start reports all of them at once.
 //
 // # Layers
 //
@@ -24,9 +26,10 @@
 //
 // Sections merge key by key, lists replace each other.
 //
-// # Sections
+// # Sections of an application
 //
-// An application adds its own structs to the schema. Their fields have the tags
+// An application adds its own structs to the schema with mega.Config. Their
+// fields have the tags
 //
 //	key        the last part of the key, a lower-case word with underscores
 //	default    the value if nothing sets it
@@ -42,31 +45,20 @@
 // [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
 // struct of such fields.
 //
-// # How it works
+// # Files
 //
-// [Load] goes from the schema to one Config in five steps:
+//	config.go     Config and Change
+//	keys.go       the sections of Config, with the tags
+//	value.go      Size, Addr, URL and Secret
+//	provider.go   the interfaces of mega.ConfigFrom
 //
-//	schema      the keys of Config and of the sections            schema.go, section.go
-//	find        the files of the env, upwards from Source.Dir     find.go, read.go
-//	read        each layer: text to values, with line numbers     yaml.go, toml.go, json.go, dotenv.go,
-//	                                                              environ.go, provider.go, set.go; walk.go
-//	merge       the layers, weakest first, by koanf               layer.go
-//	assemble    default addresses, values to structs, and         address.go, decode.go,
-//	            contradictions between keys                       contradiction.go
+// Package internal/settings loads a Config.
 //
-// A step collects its problems and continues, so that Load returns all of them.
-// The rest describes the result: [Config.Explain] (explain.go), [JSONSchema]
-// (jsonschema.go), [Reference] (reference.go), and [Reload] compares a new
-// Config with the running one (reload.go).
+// [boot.Plan]: https://pkg.go.dev/github.com/megaframework/mega/boot#Plan
 package config
 
-import (
-	"reflect"
-	"slices"
-	"strings"
-)
-
-// Config is the configuration of a process. It is immutable once loaded.
+// Config is the configuration of a process. A field without a value has its
+// default.
 type Config struct {
 	Env      string           `key:"env" file:"no" pattern:"^[a-z][a-z0-9_-]*$" like:"staging" doc:"dev, test, production or a name of your own; not in files, as it decides which of them are read"`
 	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"the name of the program; default the name of its executable"`
@@ -81,81 +73,13 @@ type Config struct {
 	Boot     Boot             `key:"boot"`
 	Shutdown Shutdown         `key:"shutdown"`
 	Log      Log              `key:"log"`
-
-	schema   *schema
-	only     []string // the apps that this process runs; empty for all
-	values   map[string]Value
-	defaults map[string]string // the values of keys that nothing sets
-	files    []File
-	sections map[sectionID]reflect.Value
 }
 
-// Section is a part of the schema that an application adds: the struct Type,
-// with key tags, under Name. A section that an app declares can be set for all
-// apps that declare it, at database.url, and for one app alone, at
-// apps.web.database.url, which then takes precedence in that app.
-type Section struct {
-	App  string // the app that declares it; empty for a shared section
-	Name string
-	Type reflect.Type
-	Site string // file:line of its declaration, for error texts
-}
-
-// sectionID identifies a section of an app, or a shared section.
-type sectionID struct{ app, name string }
-
-// Caches returns the aliases of the configured caches, sorted.
-func (c *Config) Caches() []string {
-	var aliases []string
-	for alias := range c.Cache {
-		aliases = append(aliases, alias)
-	}
-	slices.Sort(aliases)
-	return aliases
-}
-
-// Files returns the files that Load read, the weakest first.
-func (c *Config) Files() []File { return slices.Clone(c.files) }
-
-// Origin returns the origin of the value of key.
-func (c *Config) Origin(key string) Origin {
-	v, _ := c.lookup(key)
-	return v.Origin
-}
-
-// lookup returns the value of key, or of the key from which it inherits.
-func (c *Config) lookup(key string) (Value, bool) {
-	v, ok := c.values[key]
-	if ok {
-		return v, true
-	}
-	if f, known := c.schema.find(key); known && f.Inherits != "" {
-		return c.lookup(f.Inherits)
-	}
-	return Value{}, false
-}
-
-// Section returns the section of that name for app, a value of its Type. It
-// returns the shared section if app is empty or did not declare a section of
-// its own.
-func (c *Config) Section(app, name string) (any, bool) {
-	v, ok := c.sections[sectionID{app, name}]
-	if !ok {
-		v, ok = c.sections[sectionID{"", name}]
-	}
-	if !ok {
-		return nil, false
-	}
-	return v.Interface(), true
-}
-
-// Values returns every key with a value of its own, sorted, with secrets
-// masked.
-func (c *Config) Values() []Value {
-	var all []Value
-	for _, v := range c.values {
-		all = append(all, v.masked())
-	}
-	slices.SortFunc(all, func(a, b Value) int { return strings.Compare(a.Key, b.Key) })
-	return all
+// Change describes a key whose value has changed while the program runs.
+type Change struct {
+	Key    string `json:"key"`
+	Old    string `json:"old"` // masked, as New is; empty without a value
+	New    string `json:"new"`
+	Origin string `json:"origin"` // of the new value: "mega.config.yaml:8"
+	Live   bool   `json:"live"`   // in effect; otherwise it requires a restart
 }

@@ -1,43 +1,93 @@
 package config_test
 
 import (
+	"context"
 	"fmt"
-	"reflect"
+	"io"
 
+	"github.com/knadh/koanf/providers/confmap"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/memory"
 )
 
-func ExampleLoad() {
-	type Mail struct {
-		Host string `key:"host" default:"localhost" doc:"where mail is handed in"`
-		Port int    `key:"port" default:"25" min:"1" max:"65535"`
-	}
-	c, err := config.Load(config.Source{
-		Environ:  []string{"MEGA_LOCK_TTL=30s", "MEGA_MAIL_PORT=2525"},
-		Set:      []string{"mail.host=mail.example.org"},
-		Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[Mail]()}},
-	})
+// A test of a deployment: what a program would be configured with.
+func ExampleConfig() {
+	plan, err := boot.Plan(boot.Process{
+		Name:    "shop",
+		Environ: []string{"MEGA_LOCK_TTL=30s", "MEGA_APPS_WEB_BODY_LIMIT=2MiB"},
+	}, mega.App("web"))
 	if err != nil {
-		panic(err)
+		fmt.Println(err)
+		return
 	}
-	mail, _ := c.Section("", "mail")
-	fmt.Printf("%+v\n", mail)
-	fmt.Println(c.Lock.TTL, "from", c.Origin("lock.ttl"))
-	fmt.Println(c.Lock.Wait, "from", c.Origin("lock.wait"))
-	// Output:
-	// {Host:mail.example.org Port:2525}
-	// 30s from env MEGA_LOCK_TTL
-	// 5s from default
+	c := plan.Config
+	fmt.Println(c.Name, c.Lock.TTL, c.Lock.Wait, c.Apps["web"].BodyLimit)
+	// Output: shop 30s 5s 2MiB
 }
 
-func ExampleProblems() {
-	_, err := config.Load(config.Source{
-		Environ: []string{"MEGA_LOK_TTL=5s", "MEGA_LOCK_WAIT=5"},
-		Set:     []string{"nats.token=t0ken"},
-	})
-	fmt.Println(err)
+// A section of an application: its tags are checked, and its values are provided.
+func Example_section() {
+	type Mail struct {
+		Server config.URL    `key:"server" default:"smtp://localhost:25" schemes:"smtp|smtps" doc:"where mail is delivered"`
+		From   string        `key:"from" required:"true" doc:"the sender"`
+		Token  config.Secret `key:"token" doc:"the password of the server"`
+		Most   config.Size   `key:"most" default:"1MiB" max:"20MiB" doc:"the largest mail"`
+	}
+	running, err := boot.Start(context.Background(), boot.Process{
+		Name: "shop", Stderr: io.Discard, Offline: &boot.Offline{Lock: memory.NewLock()},
+		Environ: []string{"MEGA_MAIL_FROM=shop@example.org", "MEGA_MAIL_TOKEN=t0ken", "MEGA_MAIL_MOST=512KiB"},
+	}, mega.Config[Mail]("mail"), mega.App("web", mega.OnStart("show", func(_ context.Context, m Mail) error {
+		fmt.Println(m.Server, m.From, m.Token, m.Most)
+		return nil
+	})))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(running.Stop())
 	// Output:
-	// MEGA_LOCK_WAIT: "5" has no unit (write 5s or 5ms)
-	// MEGA_LOK_TTL: no key has this variable (did you mean MEGA_LOCK_TTL?)
-	// --set nats.token: all users of this machine can read a secret on a command line (set MEGA_NATS_TOKEN, or the key in a file)
+	// smtp://localhost:25 shop@example.org *** 512KiB
+	// <nil>
+}
+
+// A layer between the files and the environment, from a provider of koanf.
+func ExampleProvider() {
+	var remote config.Provider = confmap.Provider(map[string]any{"lock": map[string]any{"ttl": "20s", "wait": "1s"}}, "")
+	plan, err := boot.Plan(boot.Process{
+		Name:    "shop",
+		Environ: []string{"MEGA_LOCK_WAIT=2s"},
+	}, mega.ConfigFrom("remote", remote, nil), mega.App("web"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(plan.Config.Lock.TTL, plan.Config.Lock.Wait)
+	// Output: 20s 2s
+}
+
+// A URL and a secret show themselves in full only to Reveal.
+func ExampleURL() {
+	var u config.URL
+	if err := u.UnmarshalText([]byte("postgres://shop:hunter2@db.example.org/shop")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(u.Scheme(), u)
+	fmt.Println(u.Reveal())
+	// Output:
+	// postgres postgres://***@db.example.org/shop
+	// postgres://shop:hunter2@db.example.org/shop
+}
+
+// A size without its unit is an error.
+func ExampleSize() {
+	var s config.Size
+	fmt.Println(s.UnmarshalText([]byte("1.5MiB")), int64(s), s)
+	fmt.Println(s.UnmarshalText([]byte("1500")))
+	// Output:
+	// <nil> 1572864 1536KiB
+	// "1500" has no unit
 }

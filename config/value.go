@@ -1,98 +1,104 @@
 package config
 
 import (
-	"cmp"
-	"reflect"
-	"strconv"
-	"strings"
+	"log/slog"
 
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/notation"
 )
 
-// Value is the text of a key and its origin.
-type Value struct {
-	Key    string `json:"key"`
-	Text   string `json:"value"` // a list with commas between its items
-	Origin Origin `json:"origin"`
-	// Shadows are the origins of the weaker layers that also set the key, the
-	// nearest first, without the default.
-	Shadows []Origin `json:"shadows,omitempty"`
+// Secret is text that masks itself wherever it is printed, logged or encoded.
+type Secret struct{ text string }
 
-	list        []string      // of a list
-	parsed      reflect.Value // a legal value, of the type of its key
-	secret, url bool
+// Reveal returns the text itself.
+func (s Secret) Reveal() string { return s.text }
+
+// String returns the mask.
+func (s Secret) String() string { return mask.Mark }
+
+// GoString returns the mask.
+func (s Secret) GoString() string { return mask.Mark }
+
+// LogValue returns the mask.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(mask.Mark) }
+
+// MarshalText returns the mask.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(mask.Mark), nil }
+
+// UnmarshalText accepts any text.
+func (s *Secret) UnmarshalText(text []byte) error {
+	s.text = string(text)
+	return nil
 }
 
-// masked returns the value with its secrets masked.
-func (v Value) masked() Value {
-	v.list, v.parsed = nil, reflect.Value{} // they are not masked
-	switch {
-	case v.secret && v.Text != "":
-		v.Text = mask.Mark
-	case v.url:
-		v.Text = mask.URL(v.Text)
-	default: // a text key may also hold a URL with a password
-		v.Text = mask.Text(v.Text)
+// URL is an address with a scheme. Its user info and the values of its query
+// are masked wherever the URL is printed, logged or encoded.
+//
+// It is not a [url.URL], because it may name several hosts
+// (redis-sentinel://a,b/master) or a file (sqlite://shop.db).
+type URL struct{ text string }
+
+// Reveal returns the URL as it was configured, with its credentials.
+func (u URL) Reveal() string { return u.text }
+
+// IsZero reports whether the URL is empty.
+func (u URL) IsZero() bool { return u.text == "" }
+
+// Scheme returns the text before "://".
+func (u URL) Scheme() string { return notation.Scheme(u.text) }
+
+// String returns the URL masked.
+func (u URL) String() string { return mask.URL(u.text) }
+
+// GoString returns the URL masked.
+func (u URL) GoString() string { return u.String() }
+
+// LogValue returns the URL masked.
+func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
+
+// MarshalText returns the URL masked.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText accepts a URL with a scheme and something after it. It also
+// checks the hosts of a redis and of a NATS URL; the users of other schemes
+// check theirs.
+func (u *URL) UnmarshalText(text []byte) error {
+	if err := notation.CheckURL(string(text)); err != nil {
+		return err
 	}
-	return v
+	u.text = string(text)
+	return nil
 }
 
-// The layers that an Origin names, from the weakest to the strongest.
-const (
-	LayerDefault  = "default"
-	LayerFile     = "file"     // mega.config.* and app.config.*
-	LayerProvider = "provider" // a Layer that the program adds
-	LayerDotEnv   = "dotenv"   // .env
-	LayerEnv      = "env"
-	LayerSet      = "set" // --set key=value
-	// LayerCommand is the rest of the command line, which sets no keys.
-	LayerCommand = "command"
-)
+// Addr is an address to listen on: host:port, or :port for every interface.
+// Port 0 means a free port.
+type Addr string
 
-// Origin is the source of a value. The zero Origin means that nothing set it.
-type Origin struct {
-	Layer string
-	Name  string // the variable, the provider, or the argument of --set; in LayerDefault the reason for an unusual default
-	File  string
-	Line  int
-}
-
-// String returns "default", "mega.config.yaml:8", ".env:2 MEGA_LOCK_TTL",
-// "env MEGA_LOCK_TTL" or "--set lock.ttl".
-func (o Origin) String() string {
-	switch o.Layer {
-	case LayerFile:
-		return o.place()
-	case LayerProvider:
-		return o.Name
-	case LayerDotEnv:
-		return strings.TrimSpace(o.place() + " " + o.Name)
-	case LayerEnv:
-		return "env " + o.Name
-	case LayerSet:
-		return "--set " + o.Name
-	case LayerCommand:
-		return o.Name
-	case LayerDefault:
-		return strings.TrimSpace("default " + o.Name)
+// UnmarshalText accepts host:port or :port.
+func (a *Addr) UnmarshalText(text []byte) error {
+	if err := notation.CheckAddr(string(text)); err != nil {
+		return err
 	}
-	return "not set"
+	*a = Addr(text)
+	return nil
 }
 
-// MarshalText returns what String does.
-func (o Origin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+// Size is a number of bytes, configured with its unit: 1MiB.
+type Size int64
 
-func (o Origin) place() string {
-	if o.Line == 0 {
-		return o.File
+// UnmarshalText accepts a number with one of the units B, KiB, MiB, GiB, TiB
+// (powers of 1024), and kB, MB, GB, TB (powers of 1000).
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := notation.ParseSize(string(text))
+	if err == nil {
+		*s = Size(n)
 	}
-	return o.File + ":" + strconv.Itoa(o.Line)
+	return err
 }
 
-// IsDefault reports whether the value is a default.
-func (o Origin) IsDefault() bool { return o.Layer == "" || o.Layer == LayerDefault }
+// String returns the size with the largest unit that gives a whole number:
+// 1MiB.
+func (s Size) String() string { return notation.FormatSize(int64(s)) }
 
-// compare orders origins by file and line, then by name.
-func (o Origin) compare(other Origin) int {
-	return cmp.Or(strings.Compare(o.File, other.File), cmp.Compare(o.Line, other.Line), strings.Compare(o.Name, other.Name))
-}
+// MarshalText returns the size with its unit.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/config"
+	configuration "github.com/megaframework/mega/internal/settings"
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
 	"github.com/megaframework/mega/megatest"
 )
@@ -72,7 +73,7 @@ func TestFilesOfThePageOnAppsSayWhereTheyListen(t *testing.T) {
 	}
 	for i, block := range blocks {
 		name, _, _ := strings.Cut(strings.TrimPrefix(block.Text, "# "), "\n")
-		c, err := config.Load(config.Source{Dir: written(t, name, block.Text), Apps: []string{"web", "admin", "docs"}[:len(want[i])]})
+		c, err := configuration.Load(configuration.Source{Dir: written(t, name, block.Text), Apps: []string{"web", "admin", "docs"}[:len(want[i])]})
 		if err != nil {
 			t.Error(err)
 			continue

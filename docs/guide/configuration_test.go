@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
-	"github.com/megaframework/mega/config"
+	configuration "github.com/megaframework/mega/internal/settings"
 )
 
 var update = flag.Bool("update", false, "write what is made from sources")
@@ -42,10 +42,10 @@ type Store struct {
 const configurationPage = "02-configuration.md"
 
 // shopSource is the program of which the page speaks.
-func shopSource(dir string, environ ...string) config.Source {
-	return config.Source{
+func shopSource(dir string, environ ...string) configuration.Source {
+	return configuration.Source{
 		Dir: dir, Environ: environ, Apps: []string{"web", "admin"},
-		Sections: []config.Section{{App: "web", Name: "database", Type: reflect.TypeFor[Database]()}},
+		Sections: []configuration.Section{{App: "web", Name: "database", Type: reflect.TypeFor[Database]()}},
 	}
 }
 
@@ -63,14 +63,14 @@ func written(t *testing.T, name, text string) string {
 }
 
 func TestFilesOfThePageAreLoadedAndSayTheSame(t *testing.T) {
-	loaded := map[string]*config.Config{}
+	loaded := map[string]*configuration.Config{}
 	for _, format := range []string{"yaml", "toml", "json"} {
 		for _, text := range fenced(read(t, configurationPage), format) {
 			name := "mega.config." + format
 			if first, _, _ := strings.Cut(text, "\n"); strings.HasPrefix(first, "# ") {
 				name = first[2:]
 			}
-			c, err := config.Load(shopSource(written(t, name, text)))
+			c, err := configuration.Load(shopSource(written(t, name, text)))
 			if err != nil {
 				t.Errorf("%s:\n%v", text, err)
 				continue
@@ -100,7 +100,7 @@ func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 			continue
 		}
 		wrong := strings.Trim(cells[0], "`")
-		var s config.Source
+		var s configuration.Source
 		switch {
 		case strings.HasPrefix(cells[1], "mega.config.yaml:"):
 			s = shopSource(written(t, "mega.config.yaml", wrong+"\n"))
@@ -110,7 +110,7 @@ func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 			continue
 		}
 		rows++
-		if _, err := config.Load(s); err == nil || err.Error() != cells[1] {
+		if _, err := configuration.Load(s); err == nil || err.Error() != cells[1] {
 			t.Errorf("%s is told as\n%v, the page says\n%s", wrong, err, cells[1])
 		}
 	}
@@ -126,7 +126,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	if !ok {
 		t.Fatalf("the page has no %s", mark)
 	}
-	reference, err := config.Reference(config.Source{})
+	reference, err := configuration.Reference(configuration.Source{})
 	if err != nil {
 		t.Fatal(err)
 	}

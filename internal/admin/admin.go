@@ -45,6 +45,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
@@ -93,21 +94,12 @@ type Process struct {
 	Errors func() any // the last warnings and errors; encodes as JSON; nil without
 
 	// Reload reads the configuration again and returns the changes.
-	Reload func(context.Context) ([]Change, error)
+	Reload func(context.Context) ([]config.Change, error)
 	// SetLevel sets the minimum log level of an app, or of the whole process if
 	// app is empty.
 	SetLevel func(app, level string) error
 
 	Log *slog.Logger
-}
-
-// Change is a key of the configuration whose value has changed.
-type Change struct {
-	Key    string `json:"key"`
-	Old    string `json:"old"` // secrets are masked
-	New    string `json:"new"`
-	Origin string `json:"origin"` // of the new value
-	Live   bool   `json:"live"`   // in effect; otherwise it requires a restart
 }
 
 // Peer is the other end of a connection.

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/testkit/output"
@@ -61,7 +62,7 @@ func process(t testing.TB) (admin.Process, *output.Buffer) {
 		Bus:    newBus(t),
 		Config: func() any { return []string{"lock.ttl"} },
 		Routes: func() any { return []string{"/"} },
-		Reload: func(context.Context) ([]admin.Change, error) { return []admin.Change{{Key: "log.level"}}, nil },
+		Reload: func(context.Context) ([]config.Change, error) { return []config.Change{{Key: "log.level"}}, nil },
 		SetLevel: func(_, level string) error {
 			if level != "debug" {
 				return errors.New("no such level")
@@ -141,7 +142,7 @@ func TestForcedHolderLearnsAuthorAndReason(t *testing.T) {
 
 func TestRefusalsHaveACode(t *testing.T) {
 	p, log := process(t)
-	p.Reload = func(context.Context) ([]admin.Change, error) { return nil, errors.New("lock.ttl is wrong") }
+	p.Reload = func(context.Context) ([]config.Change, error) { return nil, errors.New("lock.ttl is wrong") }
 	p.Boot = func() any { return nil }
 	s := open(t, p, folders(runtimeDir(t)))
 	c := admin.Dial(s.Path())
@@ -510,11 +511,11 @@ func hanging(t *testing.T) (p admin.Process, begun, leave chan struct{}) {
 	t.Helper()
 	p, _ = process(t)
 	begun, leave = make(chan struct{}), make(chan struct{})
-	p.Reload = func(ctx context.Context) ([]admin.Change, error) {
+	p.Reload = func(ctx context.Context) ([]config.Change, error) {
 		close(begun)
 		select {
 		case <-leave:
-			return []admin.Change{{Key: strings.Repeat("x", 1<<20)}}, nil // more than a connection's buffer holds
+			return []config.Change{{Key: strings.Repeat("x", 1<<20)}}, nil // more than a connection's buffer holds
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -526,7 +527,7 @@ func TestCloseFinishesRequestsInFlight(t *testing.T) {
 	p, begun, let := hanging(t)
 	s := open(t, p, folders(runtimeDir(t)))
 	answered, closed := make(chan error, 1), make(chan error, 1)
-	var changes []admin.Change
+	var changes []config.Change
 	go func() {
 		var err error
 		changes, err = admin.Dial(s.Path()).Reload(t.Context())

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock"
 )
@@ -154,7 +155,7 @@ func (c *Client) Heal(ctx context.Context, key string, slot int, reason string) 
 
 // Reload requests the process to read its configuration again and returns the
 // changes.
-func (c *Client) Reload(ctx context.Context) ([]Change, error) {
+func (c *Client) Reload(ctx context.Context) ([]config.Change, error) {
 	var out reloadAnswer
 	err := c.post(ctx, "/config/reload", struct{}{}, &out)
 	return out.Changes, err

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/megaframework/mega/config"
 )
 
 // Supervisor is the interface of a supervisor and its workers for the socket. All
@@ -20,7 +22,7 @@ type Supervisor struct {
 	Restart func(ctx context.Context, id int) error
 	// Reload requests the supervisor and all workers to read the configuration
 	// again.
-	Reload func(context.Context) ([]Change, error)
+	Reload func(context.Context) ([]config.Change, error)
 	// SetLevel sets the supervisor's own minimum log level.
 	SetLevel func(app, level string) error
 	Log      *slog.Logger

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/testkit/output"
 )
@@ -54,7 +55,9 @@ func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 			}
 			return nil
 		},
-		Reload: func(context.Context) ([]admin.Change, error) { return []admin.Change{{Key: "of the supervisor"}}, nil },
+		Reload: func(context.Context) ([]config.Change, error) {
+			return []config.Change{{Key: "of the supervisor"}}, nil
+		},
 		SetLevel: func(_, level string) error {
 			c.mu.Lock()
 			defer c.mu.Unlock()

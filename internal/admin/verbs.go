@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -78,7 +79,7 @@ func (d doing) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.log(r, "admin: configuration read again", slog.Int("changes", len(changes)))
-	answer(w, http.StatusOK, reloadAnswer{append([]Change{}, changes...)})
+	answer(w, http.StatusOK, reloadAnswer{append([]config.Change{}, changes...)})
 }
 
 func (d doing) level(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +122,7 @@ type (
 		Released int `json:"released"`
 	}
 	reloadAnswer struct {
-		Changes []Change `json:"changes"`
+		Changes []config.Change `json:"changes"`
 	}
 	levelRequest struct {
 		App   string `json:"app"`

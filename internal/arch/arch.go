@@ -69,12 +69,12 @@ func layers() map[string][]string {
 		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
 		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
 
-		"config":     {"internal/mask", "internal/spelling"},
+		"config":     {"internal/mask", "internal/notation"},
 		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/settings", "internal/stack", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
+		"internal/cli": {"internal/notation", "internal/settings", "internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
 		"cmd/mega-lock":            {"internal/shell"},
@@ -86,33 +86,35 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "lock/guard", "limit", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
-		"internal/selection": {"config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
+		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
 
 		"docs/guide":        {},
-		"internal/admin":    {"limit", "lock", "bus", "internal/private"},
+		"internal/admin":    {"config", "limit", "lock", "bus", "internal/private"},
 		"internal/arch":     {},
 		"internal/dev":      {"internal/group"},
 		"internal/console":  {"limit", "lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
-		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
+		"internal/doctor":   {"internal/settings", "config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
 		"internal/group":    {},
-		"internal/failure":  {"internal/plain", "config", "internal/mask"},
+		"internal/failure":  {"internal/settings", "internal/plain", "config", "internal/mask"},
 		"internal/input":    {"internal/request"},
-		"internal/listen":   {"config", "internal/failure", "internal/request", "internal/router"},
-		"internal/logging":  {"bus", "config", "limit", "internal/secrets", "internal/stack", "lock"},
+		"internal/listen":   {"internal/settings", "config", "internal/failure", "internal/request", "internal/router"},
+		"internal/logging":  {"internal/settings", "bus", "config", "limit", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
-		"internal/secrets":  {"config", "internal/mask"},
+		"internal/secrets":  {"internal/settings", "config", "internal/mask"},
+		"internal/settings": {"config", "internal/mask", "internal/notation", "internal/spelling"},
 		"internal/spelling": {},
 		"internal/mask":     {},
+		"internal/notation": {"internal/mask"},
 		"internal/metrics":  {"limit", "lock", "bus"},
-		"internal/ops":      {"config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
+		"internal/ops":      {"internal/settings", "config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
 		"internal/plain":    {},
-		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
+		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},
 		"internal/router":   {"ctx", "internal/request"},
 		"internal/windows":  {"limit/driver"},
-		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
+		"internal/workers":  {"internal/settings", "config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
 		"internal/stack":    {},
 		"internal/suite":    {},
 		"internal/systemd":  {},
@@ -190,13 +192,13 @@ func StandardOnly(pkgs []Package) (broken []string) {
 // FxUnderBoot reports imports of fx outside boot, by tests too: every other
 // package works without fx.
 func FxUnderBoot(pkgs []Package) (broken []string) {
-	return confined(pkgs, fx, "boot/...", "only boot may import fx")
+	return confined(pkgs, fx, "only boot may import fx", "boot/...")
 }
 
-// KoanfUnderConfig reports imports of koanf outside config, by tests too: every
-// other package gets its values from config.
+// KoanfUnderConfig reports imports of koanf outside config and internal/settings,
+// by tests too: every other package gets its values from them.
 func KoanfUnderConfig(pkgs []Package) (broken []string) {
-	return confined(pkgs, koanf, "config", "only config may import koanf")
+	return confined(pkgs, koanf, "only config and internal/settings may import koanf", "config", "internal/settings")
 }
 
 // SmallBinary reports what makes cmd/mega-lock large or slow to start: it is for
@@ -217,11 +219,11 @@ func SmallBinary(pkgs []Package) (broken []string) {
 	return broken
 }
 
-// confined reports imports of a module, or of a part of it, outside its home.
-func confined(pkgs []Package, module, home, why string) (broken []string) {
+// confined reports imports of a module, or of a part of it, outside its homes.
+func confined(pkgs []Package, module, why string, homes ...string) (broken []string) {
 	for _, p := range pkgs {
 		from, _ := local(p.Path)
-		if within(from, home) {
+		if allows(homes, from) {
 			continue
 		}
 		for _, path := range slices.Concat(p.Imports, p.TestImports) {

@@ -16,6 +16,7 @@ import (
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 func (l *line) configVerb() *cobra.Command {
@@ -26,7 +27,7 @@ func (l *line) configVerb() *cobra.Command {
 func (l *line) plan() (*plan.Plan, error) { return boot.Plan(l.boot(), l.options...) }
 
 // load returns the configuration with which the program would boot.
-func (l *line) load() (*config.Config, error) {
+func (l *line) load() (*settings.Config, error) {
 	made, err := l.plan()
 	if err != nil {
 		return nil, err
@@ -50,11 +51,11 @@ type file struct {
 
 // value is a key of the configuration.
 type value struct {
-	config.Value
+	settings.Value
 	Default bool `json:"default"`
 }
 
-func newConfiguration(c *config.Config, prefix string) configuration {
+func newConfiguration(c *settings.Config, prefix string) configuration {
 	doc := configuration{Name: c.Name, Env: c.Env, Files: filesOf(c), Values: []value{}}
 	for _, v := range c.Values() {
 		if below(v.Key, prefix) {
@@ -64,7 +65,7 @@ func newConfiguration(c *config.Config, prefix string) configuration {
 	return doc
 }
 
-func filesOf(c *config.Config) []file {
+func filesOf(c *settings.Config) []file {
 	files := []file{}
 	for _, f := range c.Files() {
 		files = append(files, file{f.Path, f.Keys})
@@ -103,10 +104,10 @@ func (l *line) printVerb() *cobra.Command {
 }
 
 // noKey returns the error for an unknown key, with the most similar key.
-func noKey(c *cobra.Command, have *config.Config, key string) error {
+func noKey(c *cobra.Command, have *settings.Config, key string) error {
 	text := fmt.Sprintf("Unknown key %q.", key)
 	if _, err := have.Explain(key); err != nil {
-		if problems, ok := errors.AsType[config.Problems](err); ok && problems[0].Hint != "" {
+		if problems, ok := errors.AsType[settings.Problems](err); ok && problems[0].Hint != "" {
 			return usage(c, "cli.unknown_key", text, problems[0].Hint)
 		}
 	}
@@ -133,7 +134,7 @@ func oneLine(s string) string {
 	return strings.ReplaceAll(s, "\n", `\n`)
 }
 
-func hidden(shadows []config.Origin) string {
+func hidden(shadows []settings.Origin) string {
 	if len(shadows) == 0 {
 		return ""
 	}
@@ -198,7 +199,7 @@ func (l *line) schemaVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := config.JSONSchema(config.Source{Apps: program.Names(), Sections: program.Sections()})
+			text, err := settings.JSONSchema(settings.Source{Apps: program.Names(), Sections: program.Sections()})
 			if err != nil {
 				return failure.Of(err)
 			}
@@ -219,8 +220,8 @@ func (l *line) completeKey(_ *cobra.Command, args []string, prefix string) ([]st
 // reloaded is an element of the document of config reload --json.
 type reloaded struct {
 	about
-	Error   string         `json:"error,omitempty"`
-	Changes []admin.Change `json:"changes"`
+	Error   string          `json:"error,omitempty"`
+	Changes []config.Change `json:"changes"`
 }
 
 func (l *line) reloadVerb() *cobra.Command {
@@ -239,14 +240,14 @@ func (l *line) reloadVerb() *cobra.Command {
 			answers, err := ask(c.Context(), sources, reload)
 			all := make([]reloaded, len(sources))
 			for i, s := range sources {
-				all[i] = reloaded{s.about, s.failed(), append([]admin.Change{}, answers[i]...)}
+				all[i] = reloaded{s.about, s.failed(), append([]config.Change{}, answers[i]...)}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReloaded(w, all) }), err)
 		},
 	}
 }
 
-func reload(ctx context.Context, k keeper) ([]admin.Change, error) {
+func reload(ctx context.Context, k keeper) ([]config.Change, error) {
 	return k.(*admin.Client).Reload(ctx)
 }
 

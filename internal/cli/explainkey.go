@@ -9,15 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // explained is the document of config explain --json.
 type explained struct {
-	config.Explanation
+	settings.Explanation
 	Decision *choice `json:"decision,omitempty"`
 }
 
@@ -46,8 +46,8 @@ func (l *line) explainKeyVerb() *cobra.Command {
 }
 
 // explainSection lists the keys of a section.
-func (l *line) explainSection(c *cobra.Command, have *config.Config, section string) error {
-	var all []config.Explanation
+func (l *line) explainSection(c *cobra.Command, have *settings.Config, section string) error {
+	var all []settings.Explanation
 	for _, key := range have.Keys() {
 		if e, err := have.Explain(key); err == nil && below(key, section) {
 			all = append(all, e)
@@ -66,7 +66,7 @@ func (l *line) explainSection(c *cobra.Command, have *config.Config, section str
 	})
 }
 
-func listedValue(e config.Explanation) string {
+func listedValue(e settings.Explanation) string {
 	if !e.Set {
 		return "-"
 	}
@@ -81,7 +81,7 @@ type choice struct {
 }
 
 // choiceOf returns the selection that key belongs to, if there is one.
-func choiceOf(c *config.Config, key string) *choice {
+func choiceOf(c *settings.Config, key string) *choice {
 	var d plan.Decision
 	var err error
 	switch section, _, _ := strings.Cut(key, "."); section {

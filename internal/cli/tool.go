@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/notation"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -114,7 +114,7 @@ func (t *target) url() (string, error) {
 		return wrong("All users of this machine can read a password on a command line.",
 			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
 	}
-	if _, err := config.NewURL(at); at != "" && err != nil {
+	if err := notation.CheckURL(at); at != "" && err != nil {
 		return wrong(sentence("not a Redis URL: " + err.Error()))
 	}
 	if at != "" && t.name != "" {
@@ -154,8 +154,8 @@ func (t *target) nobody() error {
 // openServer connects to the Redis at its first call.
 func (t *target) openServer(ctx context.Context, at string) (_ []source, err error) {
 	shown := at
-	if u, err := config.NewURL(at); err == nil {
-		shown = u.String()
+	if notation.CheckURL(at) == nil {
+		shown = mask.URL(at)
 	}
 	if t.locker == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTime)

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // CheckCertificates reads the certificates of all apps in the configuration.
-func CheckCertificates(c *config.Config) error {
+func CheckCertificates(c *settings.Config) error {
 	for _, app := range slices.Sorted(maps.Keys(c.Apps)) {
 		if _, err := listen.LoadCertificates(c, app); err != nil {
 			return err
@@ -44,7 +44,7 @@ func certificatesOf(made *plan.Plan, app string) (*listen.Certificates, error) {
 const soon = 14 * 24 * time.Hour
 
 // certified returns a check of the certificate of an app.
-func certified(c *config.Config, app string) func(context.Context) Finding {
+func certified(c *settings.Config, app string) func(context.Context) Finding {
 	return func(context.Context) Finding {
 		s, err := listen.LoadCertificates(c, app)
 		if err != nil {

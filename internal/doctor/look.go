@@ -16,11 +16,11 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -35,7 +35,7 @@ func broken(action string, err error) Finding {
 }
 
 // addressed returns a check that opens an address and closes it again.
-func addressed(c *config.Config, key, addr string) func(context.Context) Finding {
+func addressed(c *settings.Config, key, addr string) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 		switch {
@@ -66,7 +66,7 @@ const (
 )
 
 // cached returns a check that reads the time of a cache's server.
-func cached(c *config.Config, alias string) func(context.Context) Finding {
+func cached(c *settings.Config, alias string) func(context.Context) Finding {
 	key := "cache." + alias + ".url"
 	return func(ctx context.Context) Finding {
 		client, err := redis.NewClient(c.Cache[alias].URL.Reveal())
@@ -126,7 +126,7 @@ func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time
 }
 
 // messaged returns a check that reads the greeting of a NATS server.
-func messaged(c *config.Config) func(context.Context) Finding {
+func messaged(c *settings.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		var errs []error
 		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {

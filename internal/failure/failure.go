@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // The exit statuses of a program, after sysexits.h where it defines one.
@@ -34,7 +34,7 @@ type Failure struct {
 	Exit     int
 	Text     string // what failed, as a sentence
 	Facts    []Fact
-	Problems config.Problems // the errors of the configuration, if they are the reason
+	Problems settings.Problems // the errors of the configuration, if they are the reason
 	Cause    error
 	Actions  []string // at most MaxActions
 	Stack    string   // of a panic, with the frames of mega and Go folded
@@ -50,13 +50,13 @@ func Of(err error) *Failure {
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
 	}
-	if problems, ok := errors.AsType[config.Problems](err); ok {
+	if problems, ok := errors.AsType[settings.Problems](err); ok {
 		return configFailure(problems)
 	}
 	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: err}
 }
 
-func configFailure(problems config.Problems) *Failure {
+func configFailure(problems settings.Problems) *Failure {
 	f := &Failure{Code: problems.Code(), Exit: ExitConfig, Text: "The configuration is wrong in one place.", Problems: problems}
 	if len(problems) > 1 {
 		f.Code, f.Text = "config.problems", fmt.Sprintf("The configuration is wrong in %d places.", len(problems))

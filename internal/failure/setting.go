@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Failures and reports describe a key at the place where the user has
@@ -13,18 +13,18 @@ import (
 
 // ValueOf returns the value of a key with its origins, and reports whether
 // there is such a key.
-func ValueOf(c *config.Config, key string) (config.Value, bool) {
+func ValueOf(c *settings.Config, key string) (settings.Value, bool) {
 	for _, v := range c.Values() {
 		if v.Key == key {
 			return v, true
 		}
 	}
-	return config.Value{}, false
+	return settings.Value{}, false
 }
 
 // Setting returns the value of a key, its origin, and the origins that it
 // overrides.
-func Setting(c *config.Config, key string) Fact {
+func Setting(c *settings.Config, key string) Fact {
 	v, ok := ValueOf(c, key)
 	if !ok {
 		return Fact{Name: "not set", Value: key}
@@ -33,7 +33,7 @@ func Setting(c *config.Config, key string) Fact {
 }
 
 // origins returns the origin of a value, and the weaker ones that it overrides.
-func origins(v config.Value) string {
+func origins(v settings.Value) string {
 	all := []string{v.Origin.String()}
 	for _, below := range v.Shadows {
 		all = append(all, below.String())
@@ -43,25 +43,25 @@ func origins(v config.Value) string {
 
 // Set returns the action that sets a key: at its current origin, else in the
 // configuration file if there is one, else by its variable.
-func Set(c *config.Config, key, value string) string {
+func Set(c *settings.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
-	case config.LayerFile, config.LayerProvider:
+	case settings.LayerFile, settings.LayerProvider:
 		return fmt.Sprintf("%s: %s  in %v", key, value, o)
-	case config.LayerDotEnv:
-		return fmt.Sprintf("%s=%s  in %s:%d", config.EnvName(key), value, o.File, o.Line)
-	case config.LayerSet:
+	case settings.LayerDotEnv:
+		return fmt.Sprintf("%s=%s  in %s:%d", settings.EnvName(key), value, o.File, o.Line)
+	case settings.LayerSet:
 		return fmt.Sprintf("--set %s=%s", key, value)
-	case config.LayerDefault, "":
+	case settings.LayerDefault, "":
 		if file := mainFile(c); file != "" {
 			return fmt.Sprintf("%s: %s  in %s", key, value, file)
 		}
 	}
-	return config.EnvName(key) + "=" + value
+	return settings.EnvName(key) + "=" + value
 }
 
 // SetOther is like Set, with an address that differs from the configured one:
 // the example, or the example with another host.
-func SetOther(c *config.Config, key, example string) string {
+func SetOther(c *settings.Config, key, example string) string {
 	if v, ok := ValueOf(c, key); ok && v.Text == example {
 		example = strings.Replace(example, "localhost", "another.host", 1)
 	}
@@ -70,7 +70,7 @@ func SetOther(c *config.Config, key, example string) string {
 
 // mainFile returns the process's own configuration file, or "" if there is
 // none.
-func mainFile(c *config.Config) string {
+func mainFile(c *settings.Config) string {
 	for _, f := range c.Files() {
 		if name := filepath.Base(f.Path); name != ".env" && !strings.HasPrefix(name, "app.config.") {
 			return f.Path
@@ -80,18 +80,18 @@ func mainFile(c *config.Config) string {
 }
 
 // Unset returns the action that unsets a key, and the origin that applies then.
-func Unset(c *config.Config, key string) string {
+func Unset(c *settings.Config, key string) string {
 	v, _ := ValueOf(c, key)
 	var how string
 	switch o := v.Origin; o.Layer {
-	case config.LayerFile, config.LayerProvider:
+	case settings.LayerFile, settings.LayerProvider:
 		how = fmt.Sprintf("remove %s from %v", key, o)
-	case config.LayerDotEnv:
-		how = fmt.Sprintf("remove %s from %s:%d", config.EnvName(key), o.File, o.Line)
-	case config.LayerSet:
+	case settings.LayerDotEnv:
+		how = fmt.Sprintf("remove %s from %s:%d", settings.EnvName(key), o.File, o.Line)
+	case settings.LayerSet:
 		how = "leave out --set " + key
 	default:
-		how = "unset " + config.EnvName(key)
+		how = "unset " + settings.EnvName(key)
 	}
 	if len(v.Shadows) > 0 {
 		how += fmt.Sprintf(" (then %v sets it)", v.Shadows[0])

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Failure returns the failure for an address that cannot be opened. key is the
 // key of the address.
-func Failure(c *config.Config, key, addr string, err error) *failure.Failure {
+func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 	f := &failure.Failure{
 		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: err,
 		Text:    fmt.Sprintf("Cannot listen on the address %s.", addr),

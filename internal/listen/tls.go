@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Certificates are the certificates of a listener, one for each of its apps that
@@ -26,7 +26,7 @@ type files struct{ app, cert, key string }
 
 // LoadCertificates reads the certificates of the apps of one listener. It
 // returns nil if none of them has one.
-func LoadCertificates(c *config.Config, apps ...string) (*Certificates, error) {
+func LoadCertificates(c *settings.Config, apps ...string) (*Certificates, error) {
 	var s Certificates
 	for _, app := range apps {
 		if of := c.Apps[app].TLS; of.Cert != "" {
@@ -77,7 +77,7 @@ func (e *fileError) Error() string {
 
 func (e *fileError) Unwrap() error { return e.err }
 
-func (e *fileError) failure(c *config.Config) error {
+func (e *fileError) failure(c *settings.Config) error {
 	cert, key := "apps."+e.app+".tls.cert", "apps."+e.app+".tls.key"
 	return &failure.Failure{
 		Code: "app.bad_certificate", Exit: failure.ExitConfig, Cause: e.err,

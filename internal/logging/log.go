@@ -14,8 +14,8 @@ import (
 
 	"github.com/lmittmann/tint"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/secrets"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Logs contains the log handler and the log levels of a process. Each app has a
@@ -29,7 +29,7 @@ type Logs struct {
 
 // New creates the loggers. They write text on a terminal and in env dev,
 // and JSON elsewhere. Each line of a worker contains the worker's number.
-func New(w io.Writer, c *config.Config, worker int, v *secrets.Veil) *Logs {
+func New(w io.Writer, c *settings.Config, worker int, v *secrets.Veil) *Logs {
 	l := &Logs{apps: map[string]*slog.LevelVar{}}
 	l.handler = remembering{Handler: newHandler(w, c, v), memory: &l.memory, veil: v}
 	if worker != 0 {
@@ -43,7 +43,7 @@ func New(w io.Writer, c *config.Config, worker int, v *secrets.Veil) *Logs {
 }
 
 // newHandler returns a handler that writes all records, masked by v.
-func newHandler(w io.Writer, c *config.Config, v *secrets.Veil) slog.Handler {
+func newHandler(w io.Writer, c *settings.Config, v *secrets.Veil) slog.Handler {
 	if !Readable(w, c) {
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.Attr})
 	}
@@ -55,7 +55,7 @@ func newHandler(w io.Writer, c *config.Config, v *secrets.Veil) slog.Handler {
 }
 
 // Apply sets the log levels of a configuration.
-func (l *Logs) Apply(c *config.Config) {
+func (l *Logs) Apply(c *settings.Config) {
 	l.level.Set(levelOf(c.Log.Level))
 	for name, level := range l.apps {
 		level.Set(levelOf(c.Apps[name].LogLevel))
@@ -126,7 +126,7 @@ func (h leveled) WithGroup(name string) slog.Handler {
 }
 
 // Readable reports whether the log is written as text for people.
-func Readable(w io.Writer, c *config.Config) bool {
+func Readable(w io.Writer, c *settings.Config) bool {
 	if c.Log.Format == "auto" {
 		return c.Env == "dev" || IsTerminal(w)
 	}

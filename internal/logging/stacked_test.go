@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // recovered returns the stack of a panic.
@@ -23,7 +23,7 @@ func recovered() (text string) {
 // logOf returns what a process in env writes for a panic.
 func logOf(t *testing.T, env string) string {
 	t.Helper()
-	c, err := config.Load(config.Source{Env: env, Apps: []string{"web"}})
+	c, err := settings.Load(settings.Source{Env: env, Apps: []string{"web"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ package mask
 import (
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -140,4 +141,15 @@ func appendBoth(all []string, text string) []string {
 		all = append(all, plain)
 	}
 	return all
+}
+
+// Quote returns a text in quotes, with its URLs masked. It shortens
+// a text that is too long to read.
+func Quote(s string) string {
+	const most = 80
+	s = Text(s)
+	if runes := []rune(s); len(runes) > most {
+		return strconv.Quote(string(runes[:most]) + "…")
+	}
+	return strconv.Quote(s)
 }

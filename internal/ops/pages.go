@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Pages serves the probes, the metrics and the views of the process, at the
@@ -35,7 +35,7 @@ func (l *Pages) Publish(views http.Handler) { l.views.Store(&views) }
 
 // Listen opens the listener of ops.addr in front of watch. Only actions of the
 // console change something, if ops.actions allows them.
-func Listen(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
+func Listen(c *settings.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
 	addr := string(c.Ops.Addr)
 	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
 	l, err := listen.Listen(addr)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -26,8 +27,8 @@ type (
 	}
 	moduleOption  struct{ options []Option }
 	provideOption struct{ constructors []Function }
-	sectionOption struct{ section config.Section }
-	layerOption   struct{ layer config.Layer }
+	sectionOption struct{ section settings.Section }
+	layerOption   struct{ layer settings.Layer }
 	routesOption  struct{ fn Function }
 	useOption     struct{ fn Function }
 	viewsOption   struct{ files Files }
@@ -131,14 +132,14 @@ func Provide(constructors ...any) Option {
 
 // Section adds a section to the configuration and provides its value.
 func Section(t reflect.Type, name string) Option {
-	return sectionOption{config.Section{Name: name, Type: t, Site: callSite()}}
+	return sectionOption{settings.Section{Name: name, Type: t, Site: callSite()}}
 }
 
 // ConfigFrom adds a layer to the configuration, between the files and the
 // environment. It sets keys of the whole tree, or inside an App the keys of
 // that app.
 func ConfigFrom(name string, p config.Provider, parser config.Parser) Option {
-	return layerOption{config.Layer{Name: name, Provider: p, Parser: parser}}
+	return layerOption{settings.Layer{Name: name, Provider: p, Parser: parser}}
 }
 
 // Routes adds routes. The function takes a Router and provided values.

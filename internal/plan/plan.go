@@ -1,6 +1,6 @@
 package plan
 
-import "github.com/megaframework/mega/config"
+import "github.com/megaframework/mega/internal/settings"
 
 // Plan is a program with its configuration and the selected drivers. It is
 // computed once, before anything is opened, and computing it has no effect: the
@@ -8,8 +8,8 @@ import "github.com/megaframework/mega/config"
 // values.
 type Plan struct {
 	Program *Program
-	Config  *config.Config
-	Files   *config.Files // the copy of what Config was loaded from; it contains secrets
+	Config  *settings.Config
+	Files   *settings.Files // the copy of what Config was loaded from; it contains secrets
 
 	Decisions
 	Refused error // why the program cannot start with these drivers; nil if it can

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Program is the result of the options.
@@ -22,8 +22,8 @@ type Part struct {
 	Name, Site string // empty for the shared options
 
 	Provides []Function
-	Sections []config.Section
-	Layers   []config.Layer
+	Sections []settings.Section
+	Layers   []settings.Layer
 	Routes   []Function
 	Uses     []Function
 	Hooks    []Hook
@@ -142,7 +142,7 @@ func (p *Program) collect(options []Option) error {
 }
 
 func (p *Program) addApp(o appOption) error {
-	if !config.ValidName(o.name) {
+	if !settings.ValidName(o.name) {
 		return appFailure(o, "an app's name is a lower-case word")
 	}
 	if slices.Contains(p.Names(), o.name) {
@@ -213,8 +213,8 @@ func (p *Part) add(o Option) {
 
 // has reports whether the part already has that section, possibly from another
 // module.
-func (p *Part) has(s config.Section) bool {
-	return slices.ContainsFunc(p.Sections, func(o config.Section) bool { return o.Name == s.Name && o.Type == s.Type })
+func (p *Part) has(s settings.Section) bool {
+	return slices.ContainsFunc(p.Sections, func(o settings.Section) bool { return o.Name == s.Name && o.Type == s.Type })
 }
 
 // Served returns the options of the app together with the shared ones.
@@ -230,7 +230,7 @@ func (p *Program) Served(a *Part) Part {
 }
 
 // Sections returns the configuration sections that the program adds.
-func (p *Program) Sections() (all []config.Section) {
+func (p *Program) Sections() (all []settings.Section) {
 	for _, part := range p.parts() {
 		all = append(all, part.Sections...)
 	}
@@ -239,7 +239,7 @@ func (p *Program) Sections() (all []config.Section) {
 
 // Layers returns the program's own sources of configuration, first the shared
 // ones, then each app's.
-func (p *Program) Layers() (all []config.Layer) {
+func (p *Program) Layers() (all []settings.Layer) {
 	for _, part := range p.parts() {
 		all = append(all, part.Layers...)
 	}

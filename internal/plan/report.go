@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Report describes the result of a boot, for people and for machines. Its
@@ -125,7 +125,7 @@ type Reloaded struct {
 }
 
 // newReport returns a report with the contents of the configuration.
-func newReport(c *config.Config) Report {
+func newReport(c *settings.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
 		Files: files(c), Keys: len(c.Values()), Console: c.Ops.Console,
@@ -140,7 +140,7 @@ func newReport(c *config.Config) Report {
 }
 
 // NewSetting returns the setting of a value.
-func NewSetting(v config.Value) Setting {
+func NewSetting(v settings.Value) Setting {
 	s := Setting{Key: v.Key, Value: v.Text, Origin: v.Origin.String()}
 	for _, below := range v.Shadows {
 		s.Over = append(s.Over, below.String())
@@ -167,7 +167,7 @@ func version() string {
 }
 
 // files returns the configuration files, the weakest first.
-func files(c *config.Config) (paths []string) {
+func files(c *settings.Config) (paths []string) {
 	for _, f := range c.Files() {
 		paths = append(paths, f.Path)
 	}

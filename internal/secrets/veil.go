@@ -15,6 +15,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // leastSecret is the minimum length in bytes of a secret that is masked inside
@@ -43,7 +44,7 @@ func (v *Veil) Text(s string) string {
 // Add masks the secrets of a configuration and of its sections from now on. The
 // secrets of an earlier configuration stay masked: a key that is not live is
 // still in use after a reload.
-func (v *Veil) Add(c *config.Config, sections []config.Section) {
+func (v *Veil) Add(c *settings.Config, sections []settings.Section) {
 	var found finder
 	found.collect(reflect.ValueOf(c))
 	for _, sec := range sections {

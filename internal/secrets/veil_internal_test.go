@@ -10,9 +10,8 @@ import (
 )
 
 func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
-	url := func(s string) config.URL {
-		u, err := config.NewURL(s)
-		if err != nil {
+	url := func(s string) (u config.URL) {
+		if err := u.UnmarshalText([]byte(s)); err != nil {
 			t.Fatal(err)
 		}
 		return u

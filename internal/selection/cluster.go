@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // socketPath returns the path of cluster.socket.
-func socketPath(c *config.Config) string {
+func socketPath(c *settings.Config) string {
 	if c.Cluster.Socket == "auto" {
 		return cluster.AutoSocket()
 	}
@@ -21,7 +21,7 @@ func socketPath(c *config.Config) string {
 
 // CheckSocket checks the socket's path as far as possible without opening the
 // socket.
-func CheckSocket(c *config.Config, d plan.Decisions) error {
+func CheckSocket(c *settings.Config, d plan.Decisions) error {
 	for _, of := range d.All() {
 		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
 			continue
@@ -35,7 +35,7 @@ func CheckSocket(c *config.Config, d plan.Decisions) error {
 
 // socketUnusable returns the Failure for a cluster socket that cannot be used:
 // its path is not valid, or the process at the socket does not answer.
-func socketUnusable(c *config.Config, d plan.Decision, path string, cause error) error {
+func socketUnusable(c *settings.Config, d plan.Decision, path string, cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		return cause
 	}

@@ -3,9 +3,9 @@ package selection
 import (
 	"cmp"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -17,7 +17,7 @@ import (
 //
 // With limit.driver at auto, the decision has no warnings, since those about the
 // locks say the same.
-func Limit(c *config.Config, s Surroundings, locks plan.Decision) (plan.Decision, error) {
+func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decision, error) {
 	k := component{
 		name: "limit", requested: c.Limit.Driver, required: c.Limit.Require, subject: "limits", act: "counts",
 		limit: "limits end at %s: another %s has limits of its own",
@@ -44,7 +44,7 @@ func Limit(c *config.Config, s Surroundings, locks plan.Decision) (plan.Decision
 }
 
 // follow makes a candidate fit if it is the driver of the locks, and only then.
-func (k component) follow(c *config.Config, locks plan.Decision, o *candidate) {
+func (k component) follow(c *settings.Config, locks plan.Decision, o *candidate) {
 	if o.name == locks.Chosen {
 		o.fit = fit{ok: true, reason: "the locks use it", key: locks.Key, origin: locks.Origin, cache: locks.Cache, server: locks.Server}
 		return
@@ -57,7 +57,7 @@ func (k component) follow(c *config.Config, locks plan.Decision, o *candidate) {
 }
 
 // limitServer describes the Redis of the limits.
-func limitServer(c *config.Config, d plan.Decision) server {
+func limitServer(c *settings.Config, d plan.Decision) server {
 	s := redisServer(c, d.Cache)
 	s.name, s.refused, s.unavailable = "the Redis that is configured for limits", "limit.driver_refused", "limit.driver_unavailable"
 	s.without = failure.Set(c, "limit.driver", "memory") + ": limits then end at this process"

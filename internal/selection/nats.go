@@ -7,12 +7,12 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/nats"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
-func openNATS(ctx context.Context, c *config.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+func openNATS(ctx context.Context, c *settings.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
 	w := waiting[busdriver.Driver]{
 		open:  func(ctx context.Context) (busdriver.Driver, error) { return nats.OpenBus(ctx, natsConfig(c, program)) },
 		log:   log.With("component", d.Component, "driver", d.Chosen, "server", d.Server),
@@ -28,7 +28,7 @@ func openNATS(ctx context.Context, c *config.Config, d plan.Decision, program st
 	return opened, nil
 }
 
-func natsConfig(c *config.Config, program string) nats.Config {
+func natsConfig(c *settings.Config, program string) nats.Config {
 	n := c.NATS
 	return nats.Config{
 		URL: n.URL.Reveal(), Name: program,

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	busdriver "github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -26,7 +26,7 @@ type Backends struct {
 }
 
 // OpenLock opens the selected lock driver.
-func (b *Backends) OpenLock(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
+func (b *Backends) OpenLock(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
 	switch {
 	case !built("lock", d.Chosen):
 		return nil, lockMissing(c, d)
@@ -44,7 +44,7 @@ func (b *Backends) OpenLock(ctx context.Context, c *config.Config, d plan.Decisi
 
 // OpenBus opens the selected bus driver. A NATS server gets the name of the
 // program.
-func (b *Backends) OpenBus(ctx context.Context, c *config.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+func (b *Backends) OpenBus(ctx context.Context, c *settings.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
 	switch {
 	case !built("bus", d.Chosen):
 		return nil, busMissing(c, d)
@@ -61,7 +61,7 @@ func (b *Backends) OpenBus(ctx context.Context, c *config.Config, d plan.Decisio
 }
 
 // OpenLimit opens the selected driver of limits.
-func (b *Backends) OpenLimit(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
+func (b *Backends) OpenLimit(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
 	switch {
 	case !built("limit", d.Chosen):
 		return nil, limitMissing(c, d)
@@ -78,7 +78,7 @@ func (b *Backends) OpenLimit(ctx context.Context, c *config.Config, d plan.Decis
 }
 
 // JoinSocket connects to the cluster socket if locks, messages or limits need it.
-func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d plan.Decisions, log *slog.Logger) error {
+func (b *Backends) JoinSocket(ctx context.Context, c *settings.Config, d plan.Decisions, log *slog.Logger) error {
 	for _, of := range d.All() {
 		if of.Chosen == "cluster" && c.Cluster.Socket != "" {
 			_, err := b.join(ctx, c, of, log)
@@ -89,7 +89,7 @@ func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d plan.Deci
 }
 
 // join returns the connection that locks, messages and limits of the cluster use.
-func (b *Backends) join(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (*cluster.Node, error) {
+func (b *Backends) join(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (*cluster.Node, error) {
 	switch {
 	case b.socket != nil:
 		return b.socket, nil
@@ -150,7 +150,7 @@ func built(component, name string) bool {
 func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
 
 // missing returns an error if this build lacks a chosen driver.
-func missing(c *config.Config, d plan.Decisions) error {
+func missing(c *settings.Config, d plan.Decisions) error {
 	switch {
 	case !built("lock", d.Lock.Chosen):
 		return lockMissing(c, d.Lock)

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // The place of locks, messages and limits does not change while a supervisor runs: a
@@ -55,11 +55,11 @@ func placing(d plan.Decision) []string {
 }
 
 // Pins records the selected drivers and their addresses.
-func Pins(d plan.Decisions, c *config.Config) Pinned {
+func Pins(d plan.Decisions, c *settings.Config) Pinned {
 	return Pinned{Lock: pinOf(d.Lock, c), Bus: pinOf(d.Bus, c), Limit: pinOf(d.Limit, c)}
 }
 
-func pinOf(d plan.Decision, c *config.Config) pin {
+func pinOf(d plan.Decision, c *settings.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
 	for _, key := range placing(d) {
 		v, _ := failure.ValueOf(c, key)
@@ -73,7 +73,7 @@ func pinOf(d plan.Decision, c *config.Config) pin {
 
 // serverOf returns the address of the server without its credentials, which may
 // change.
-func serverOf(d plan.Decision, c *config.Config) string {
+func serverOf(d plan.Decision, c *settings.Config) string {
 	if d.Component == "bus" {
 		return mask.Place(c.NATS.URL.Reveal())
 	}
@@ -85,7 +85,7 @@ const serverKey = "server"
 
 // differs returns the key in which a decision differs from the supervisor's, or
 // "" if there is none.
-func (p pin) differs(d plan.Decision, c *config.Config) string {
+func (p pin) differs(d plan.Decision, c *settings.Config) string {
 	own := pinOf(d, c)
 	if own.Driver != p.Driver {
 		if _, ok := failure.ValueOf(c, own.Key); ok {
@@ -111,7 +111,7 @@ func (p pin) differs(d plan.Decision, c *config.Config) string {
 // Stays returns an error if a worker with these decisions would keep its locks
 // or limits, or receive its messages, elsewhere than the other workers of its
 // supervisor.
-func (of Pinned) Stays(d plan.Decisions, c *config.Config) error {
+func (of Pinned) Stays(d plan.Decisions, c *settings.Config) error {
 	for _, x := range []struct {
 		is  plan.Decision
 		was pin
@@ -128,7 +128,7 @@ func (of Pinned) Stays(d plan.Decisions, c *config.Config) error {
 
 // placeChanged returns the failure of a worker whose locks or messages would be in
 // another place than those of the other workers.
-func placeChanged(c *config.Config, d plan.Decision, of pin, key string) error {
+func placeChanged(c *settings.Config, d plan.Decision, of pin, key string) error {
 	text := fmt.Sprintf("The configuration has changed: %s would use another place than the other workers.", d.Subject())
 	if d.Chosen != of.Driver {
 		text = fmt.Sprintf("The configuration has changed: %s would use the driver %s, but the other workers use %s.", d.Subject(), d.Chosen, of.Driver)

@@ -3,14 +3,14 @@ package selection
 import (
 	"testing"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // pinnedBy is what is decided from these keys.
-func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, plan.Decisions) {
+func pinnedBy(t *testing.T, worker bool, environ ...string) (*settings.Config, plan.Decisions) {
 	t.Helper()
-	c, err := config.Load(config.Source{Environ: environ, Env: "production", Name: "shop", Apps: []string{"main"}})
+	c, err := settings.Load(settings.Source{Environ: environ, Env: "production", Name: "shop", Apps: []string{"main"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,16 +10,16 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
 
-func openRedis(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
+func openRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
 	w := waiting[driver.Driver]{
 		open: func(ctx context.Context) (driver.Driver, error) {
 			return redis.OpenLock(ctx, redis.Config{
@@ -38,7 +38,7 @@ func openRedis(ctx context.Context, c *config.Config, d plan.Decision, log *slog
 	return opened, nil
 }
 
-func openLimitRedis(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
+func openLimitRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
 	w := waiting[limitdriver.Driver]{
 		open: func(ctx context.Context) (limitdriver.Driver, error) {
 			return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Namespace: c.Lock.Namespace})
@@ -57,7 +57,7 @@ func openLimitRedis(ctx context.Context, c *config.Config, d plan.Decision, log 
 
 // OpenCache connects to the cache with that alias. The client has its own
 // connections, so that its failures do not affect the locks.
-func OpenCache(ctx context.Context, cfg *config.Config, alias string, log *slog.Logger) (goredis.UniversalClient, error) {
+func OpenCache(ctx context.Context, cfg *settings.Config, alias string, log *slog.Logger) (goredis.UniversalClient, error) {
 	url := cfg.Cache[alias].URL
 	client, err := redis.NewClient(url.Reveal())
 	if err != nil {
@@ -78,7 +78,7 @@ func OpenCache(ctx context.Context, cfg *config.Config, alias string, log *slog.
 // DefaultCache returns the alias of the default cache: the only cache, else the
 // one with the alias main, else the one that lock.cache names. The error
 // contains the facts about the functions that use the cache.
-func DefaultCache(cfg *config.Config, uses func() []failure.Fact) (string, error) {
+func DefaultCache(cfg *settings.Config, uses func() []failure.Fact) (string, error) {
 	aliases := cfg.Caches()
 	switch {
 	case len(aliases) == 1:
@@ -86,7 +86,7 @@ func DefaultCache(cfg *config.Config, uses func() []failure.Fact) (string, error
 	case slices.Contains(aliases, "main"):
 		return "main", nil
 	case cfg.Lock.Cache != "":
-		return cfg.Lock.Cache, nil // config.Load has checked that it exists
+		return cfg.Lock.Cache, nil // settings.Load has checked that it exists
 	case len(aliases) == 0:
 		return "", &failure.Failure{
 			Code: "cache.not_configured", Exit: failure.ExitConfig, Text: "The program takes a Redis client, but no cache is configured.",

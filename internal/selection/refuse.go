@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
 // The failures of a decision: the configuration requests a driver that it does
 // not configure, or a scope that the driver does not have.
 
-func (k component) noCache(c *config.Config) error {
+func (k component) noCache(c *settings.Config) error {
 	return &failure.Failure{
 		Code: k.code.noCache, Exit: failure.ExitConfig,
 		Text:    fmt.Sprintf("The driver redis is requested for %s, but no cache is configured.", k.subject),
@@ -22,7 +22,7 @@ func (k component) noCache(c *config.Config) error {
 	}
 }
 
-func (k component) ambiguousCache(c *config.Config, caches []string) error {
+func (k component) ambiguousCache(c *settings.Config, caches []string) error {
 	f := &failure.Failure{
 		Code: k.code.ambiguousCache, Exit: failure.ExitConfig,
 		Text: fmt.Sprintf("Several caches are configured (%s), and %s does not select one of them for the %s.", strings.Join(caches, ", "), k.key("cache"), k.subject),
@@ -36,7 +36,7 @@ func (k component) ambiguousCache(c *config.Config, caches []string) error {
 	return f
 }
 
-func noServer(c *config.Config) error {
+func noServer(c *settings.Config) error {
 	return &failure.Failure{
 		Code: "bus.no_server", Exit: failure.ExitConfig,
 		Text:    "The driver nats is requested for messages, but no NATS server is configured.",
@@ -45,7 +45,7 @@ func noServer(c *config.Config) error {
 	}
 }
 
-func (k component) noCluster(c *config.Config) error {
+func (k component) noCluster(c *settings.Config) error {
 	return &failure.Failure{
 		Code: k.code.noCluster, Exit: failure.ExitConfig,
 		Text:    fmt.Sprintf("The driver cluster is requested for %s, but this process is not a worker, and cluster.socket is not set.", k.subject),
@@ -56,7 +56,7 @@ func (k component) noCluster(c *config.Config) error {
 
 // checkScope returns an error if the scope of the chosen driver is smaller than
 // the configuration or an app of the program requires.
-func (k component) checkScope(c *config.Config, s Surroundings, d plan.Decision, chosen candidate) error {
+func (k component) checkScope(c *settings.Config, s Surroundings, d plan.Decision, chosen candidate) error {
 	required, facts := k.unmet(c, s, chosen)
 	if len(facts) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (k component) checkScope(c *config.Config, s Surroundings, d plan.Decision,
 
 // unmet returns the requirements that a driver does not meet, and the widest
 // scope among them.
-func (k component) unmet(c *config.Config, s Surroundings, chosen candidate) (widest driver.Scope, facts []failure.Fact) {
+func (k component) unmet(c *settings.Config, s Surroundings, chosen candidate) (widest driver.Scope, facts []failure.Fact) {
 	if scope := scopeOf(k.required); scope > chosen.scope {
 		widest, facts = scope, append(facts, failure.Setting(c, k.key("require")))
 	}
@@ -109,7 +109,7 @@ func scopeOf(name string) driver.Scope {
 // lockMissing, busMissing and limitMissing return the failure for a driver that
 // this build lacks: on Windows, the cluster.
 
-func lockMissing(c *config.Config, d plan.Decision) error {
+func lockMissing(c *settings.Config, d plan.Decision) error {
 	return &failure.Failure{
 		Code: "lock.driver_missing", Exit: failure.ExitConfig,
 		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for locks.", d.Chosen),
@@ -118,7 +118,7 @@ func lockMissing(c *config.Config, d plan.Decision) error {
 	}
 }
 
-func busMissing(c *config.Config, d plan.Decision) error {
+func busMissing(c *settings.Config, d plan.Decision) error {
 	return &failure.Failure{
 		Code: "bus.driver_missing", Exit: failure.ExitConfig,
 		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for messages.", d.Chosen),
@@ -127,7 +127,7 @@ func busMissing(c *config.Config, d plan.Decision) error {
 	}
 }
 
-func limitMissing(c *config.Config, d plan.Decision) error {
+func limitMissing(c *settings.Config, d plan.Decision) error {
 	return &failure.Failure{
 		Code: "limit.driver_missing", Exit: failure.ExitConfig,
 		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for limits.", d.Chosen),
@@ -138,7 +138,7 @@ func limitMissing(c *config.Config, d plan.Decision) error {
 
 // decidedBy returns the facts about the key that decided, or about the reason
 // if no key did.
-func decidedBy(c *config.Config, d plan.Decision) []failure.Fact {
+func decidedBy(c *settings.Config, d plan.Decision) []failure.Fact {
 	if _, ok := failure.ValueOf(c, d.Key); ok {
 		return []failure.Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
 	}

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -21,7 +21,7 @@ type Surroundings struct {
 
 // Decide selects the drivers of a process, and checks that this build includes
 // them. The returned decisions are complete even if Decide returns an error.
-func Decide(c *config.Config, s Surroundings) (plan.Decisions, error) {
+func Decide(c *settings.Config, s Surroundings) (plan.Decisions, error) {
 	locks, lockErr := Lock(c, s)
 	messages, busErr := Bus(c, s)
 	limits, limitErr := Limit(c, s, locks)
@@ -43,7 +43,7 @@ func Decide(c *config.Config, s Surroundings) (plan.Decisions, error) {
 // memory.
 //
 // The decision contains all its candidates, even if the error is not nil.
-func Lock(c *config.Config, s Surroundings) (plan.Decision, error) {
+func Lock(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "lock", requested: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
 		limit: "exclusion ends at %s: another %s does not see its locks",
@@ -65,7 +65,7 @@ func Lock(c *config.Config, s Surroundings) (plan.Decision, error) {
 // an error if that driver cannot be used. With bus.driver at auto, it is nats if
 // nats.url is configured, else cluster if the process belongs to one, else
 // memory. It returns a complete decision with its error, as Lock does.
-func Bus(c *config.Config, s Surroundings) (plan.Decision, error) {
+func Bus(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "bus", requested: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "delivers",
 		limit: "messages end at %s: another %s does not receive them",
@@ -120,7 +120,7 @@ func (k component) key(name string) string { return k.name + "." + name }
 func (k component) explicit() bool { return k.requested != "auto" }
 
 // decide selects the requested driver, or else the first that fits.
-func (k component) decide(c *config.Config, s Surroundings) (plan.Decision, error) {
+func (k component) decide(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	chosen := k.candidates[slices.IndexFunc(k.candidates, func(o candidate) bool {
 		return k.requested == o.name || !k.explicit() && o.ok
 	})]
@@ -169,7 +169,7 @@ func (k component) explain(d plan.Decision, chosen, o candidate) plan.Candidate 
 
 // warnings describe the limits of a driver's scope, and the processes outside
 // it.
-func (k component) warnings(c *config.Config, chosen candidate, s Surroundings) (all []string) {
+func (k component) warnings(c *settings.Config, chosen candidate, s Surroundings) (all []string) {
 	if chosen.scope == driver.Fleet {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (k component) warnings(c *config.Config, chosen candidate, s Surroundings) 
 // boundary returns the limit of a driver's scope, and an example of a process
 // outside it. Workers without a socket share the backend of their supervisor,
 // which no other program can connect to.
-func (k component) boundary(c *config.Config, chosen candidate) (boundary, outside string) {
+func (k component) boundary(c *settings.Config, chosen candidate) (boundary, outside string) {
 	switch {
 	case chosen.name != "cluster":
 		return "this " + chosen.scope.String(), chosen.scope.String()
@@ -201,7 +201,7 @@ func (k component) boundary(c *config.Config, chosen candidate) (boundary, outsi
 }
 
 // wider returns the changes that lead to a scope of at least this width.
-func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
+func (k component) wider(c *settings.Config, least driver.Scope) (all []string) {
 	for _, o := range k.candidates {
 		if o.scope < least || !built(k.name, o.name) {
 			continue
@@ -219,7 +219,7 @@ func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 }
 
 // enable returns the setting that a driver needs.
-func enable(c *config.Config, name string) string {
+func enable(c *settings.Config, name string) string {
 	switch name {
 	case "redis":
 		return failure.Set(c, "cache.main.url", exampleRedis)
@@ -230,7 +230,7 @@ func enable(c *config.Config, name string) string {
 }
 
 // cluster reports whether the process belongs to a cluster of this node.
-func (k component) cluster(c *config.Config, s Surroundings) fit {
+func (k component) cluster(c *settings.Config, s Surroundings) fit {
 	switch {
 	case s.Worker:
 		return fit{ok: true, reason: "this process is a worker", origin: "its supervisor"}
@@ -247,7 +247,7 @@ func (k component) cluster(c *config.Config, s Surroundings) fit {
 
 // cacheOf selects the cache of a component: the one with the alias, else the only
 // one.
-func (k component) cacheOf(c *config.Config, alias string) fit {
+func (k component) cacheOf(c *settings.Config, alias string) fit {
 	caches := c.Caches() // loading has checked that the cache of an alias exists
 	switch {
 	case len(caches) == 0:
@@ -276,7 +276,7 @@ func (k component) cacheOf(c *config.Config, alias string) fit {
 }
 
 // natsServer reports whether a NATS server is configured.
-func natsServer(c *config.Config) fit {
+func natsServer(c *settings.Config) fit {
 	origin := c.Origin("nats.url").String()
 	if c.NATS.URL.IsZero() {
 		return fit{

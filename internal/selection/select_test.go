@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock/driver"
 )
 
-func load(t *testing.T, environ ...string) *config.Config {
+func load(t *testing.T, environ ...string) *settings.Config {
 	t.Helper()
-	c, err := config.Load(config.Source{Environ: environ})
+	c, err := settings.Load(settings.Source{Environ: environ})
 	if err != nil {
 		t.Fatal(err)
 	}

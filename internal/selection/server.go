@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // The addresses that panels give as examples.
@@ -29,7 +29,7 @@ type server struct {
 }
 
 // lockServer describes the Redis of the locks.
-func lockServer(c *config.Config, d plan.Decision) server {
+func lockServer(c *settings.Config, d plan.Decision) server {
 	s := redisServer(c, d.Cache)
 	s.name, s.refused, s.unavailable = "the Redis that is configured for locks", "lock.driver_refused", "lock.driver_unavailable"
 	s.without = failure.Set(c, "lock.driver", "memory")
@@ -43,7 +43,7 @@ func lockServer(c *config.Config, d plan.Decision) server {
 }
 
 // redisServer describes the Redis of a cache.
-func redisServer(c *config.Config, alias string) server {
+func redisServer(c *settings.Config, alias string) server {
 	key := urlKey(alias)
 	return server{
 		name: "the Redis of the cache " + alias, key: key, example: exampleRedis, program: "redis-server",
@@ -52,7 +52,7 @@ func redisServer(c *config.Config, alias string) server {
 }
 
 // busServer describes the NATS server of the messages.
-func busServer(c *config.Config, d plan.Decision) server {
+func busServer(c *settings.Config, d plan.Decision) server {
 	s := server{
 		name: "the NATS server that is configured for messages", key: "nats.url", example: exampleNATS, program: "nats-server",
 		login:   "nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
@@ -69,7 +69,7 @@ func busServer(c *config.Config, d plan.Decision) server {
 func urlKey(alias string) string { return "cache." + alias + ".url" }
 
 // failure returns the Failure for a server that could not be opened.
-func (s server) failure(c *config.Config, a attempts, cause error) error {
+func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	f := &failure.Failure{Code: s.refused, Exit: failure.ExitConfig, Cause: cause, Facts: []failure.Fact{failure.Setting(c, s.key)}}
 	if s.decision != "" {
 		f.Facts = append(f.Facts, failure.Setting(c, s.decision))
@@ -98,7 +98,7 @@ func (s server) failure(c *config.Config, a attempts, cause error) error {
 
 // repair returns an action for the server itself, derived from the cause: its
 // name, and what to do.
-func (s server) repair(c *config.Config, cause error) []string {
+func (s server) repair(c *settings.Config, cause error) []string {
 	text := cause.Error()
 	switch {
 	case denied(cause):
@@ -113,7 +113,7 @@ func (s server) repair(c *config.Config, cause error) []string {
 
 // RepairCache returns the action for the Redis of a cache that cannot be used,
 // derived from the cause.
-func RepairCache(c *config.Config, alias string, cause error) string {
+func RepairCache(c *settings.Config, alias string, cause error) string {
 	return strings.Join(redisServer(c, alias).repair(c, cause), ": ")
 }
 

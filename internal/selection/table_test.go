@@ -16,11 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -73,7 +73,7 @@ func TestTableOfSelection(t *testing.T) {
 	for _, x := range []struct {
 		component string
 		drivers   []string
-		decide    func(*config.Config, selection.Surroundings) (plan.Decision, error)
+		decide    func(*settings.Config, selection.Surroundings) (plan.Decision, error)
 		rest      []dimension
 		count     int
 	}{
@@ -102,7 +102,7 @@ func TestTableOfSelection(t *testing.T) {
 type table struct {
 	t         *testing.T
 	component string
-	decide    func(*config.Config, selection.Surroundings) (plan.Decision, error)
+	decide    func(*settings.Config, selection.Surroundings) (plan.Decision, error)
 	opened    map[string]error // by what was decided: it is opened once
 }
 
@@ -112,7 +112,7 @@ func (b *table) option(name string, values ...string) dimension {
 	for _, v := range values {
 		s := setting{name: v}
 		if v != "nothing" {
-			s.environ = []string{config.EnvName(b.component+"."+name) + "=" + v}
+			s.environ = []string{settings.EnvName(b.component+"."+name) + "=" + v}
 		}
 		d.values = append(d.values, s)
 	}
@@ -167,7 +167,7 @@ func (b *table) outcome(environ []string) outcome {
 		worker = worker || is
 		return is
 	})
-	c, err := config.Load(config.Source{Environ: append(environ, "MEGA_BOOT_WAIT_FOR=0")})
+	c, err := settings.Load(settings.Source{Environ: append(environ, "MEGA_BOOT_WAIT_FOR=0")})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func (b *table) outcome(environ []string) outcome {
 	return o
 }
 
-func (b *table) open(c *config.Config, d plan.Decision, worker bool) error {
+func (b *table) open(c *settings.Config, d plan.Decision, worker bool) error {
 	where := fmt.Sprint(d.Chosen, " ", d.Server, worker, c.Cluster.Socket)
 	err, done := b.opened[where]
 	if !done {
@@ -227,7 +227,7 @@ func page(component string, dims []dimension, rows []row) string {
 
 // openAndClose opens what was decided and closes it again. A worker has a line
 // to a supervisor.
-func openAndClose(ctx context.Context, c *config.Config, d plan.Decision, worker bool) error {
+func openAndClose(ctx context.Context, c *settings.Config, d plan.Decision, worker bool) error {
 	var b selection.Backends
 	if worker {
 		ours, theirs := net.Pipe()

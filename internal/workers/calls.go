@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // The calls on the line. The comment names the caller.
@@ -37,5 +37,5 @@ type readyMessage struct {
 	Socket string          `json:"socket"`          // path of the admin socket, for the supervisor; empty without one
 	Grace  time.Duration   `json:"grace,omitempty"` // the time that it needs to end; its configuration may differ from the supervisor's
 
-	Read *config.Files `json:"read,omitempty"` // files that it has read itself, as the first worker of its generation
+	Read *settings.Files `json:"read,omitempty"` // files that it has read itself, as the first worker of its generation
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Only a start, SIGUSR2 and SIGHUP read files. The supervisor keeps a copy of
@@ -19,8 +19,8 @@ import (
 // Inputs are the configuration files of a generation of workers. Both are nil
 // if the worker has to read the files itself.
 type Inputs struct {
-	Start *config.Files `json:"start,omitempty"` // read when the generation started
-	Live  *config.Files `json:"live,omitempty"`  // read by the last reload; live keys come from there
+	Start *settings.Files `json:"start,omitempty"` // read when the generation started
+	Live  *settings.Files `json:"live,omitempty"`  // read by the last reload; live keys come from there
 }
 
 // generations contains the inputs of each generation. Its methods may be called
@@ -28,7 +28,7 @@ type Inputs struct {
 type generations struct {
 	mu     sync.Mutex // guards the fields below
 	all    map[int]Inputs
-	latest *config.Files // of the last reload
+	latest *settings.Files // of the last reload
 }
 
 // of returns the inputs of a generation. They are empty until the first worker
@@ -41,7 +41,7 @@ func (g *generations) of(generation int) Inputs {
 
 // begin stores the files that the first worker of a generation has read. Only
 // the first call for a generation has an effect.
-func (g *generations) begin(generation int, start *config.Files) {
+func (g *generations) begin(generation int, start *settings.Files) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, known := g.all[generation]; known || start == nil {
@@ -54,7 +54,7 @@ func (g *generations) begin(generation int, start *config.Files) {
 }
 
 // reload stores the files of a reload for all generations.
-func (g *generations) reload(live *config.Files) {
+func (g *generations) reload(live *settings.Files) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.latest = live
@@ -66,7 +66,7 @@ func (g *generations) reload(live *config.Files) {
 
 // live returns the files of the last reload for a worker that has missed it,
 // and stores them for its generation.
-func (g *generations) live(generation int) *config.Files {
+func (g *generations) live(generation int) *settings.Files {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	in := g.all[generation]
@@ -102,7 +102,7 @@ func (l *Line) Inputs(ctx context.Context) (in Inputs, err error) {
 		err = json.Unmarshal(body, &in)
 	}
 	if err == nil && in.Start == nil {
-		in.Start = new(config.Files)
+		in.Start = new(settings.Files)
 		l.read = in.Start
 	}
 	return in, err

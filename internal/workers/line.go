@@ -8,8 +8,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Line is a worker's end of its connection to the supervisor. The methods of a
@@ -17,14 +17,14 @@ import (
 type Line struct {
 	inherited *Inherited
 	node      *cluster.Node
-	read      *config.Files // that this worker has read itself; nil if the supervisor had a copy
+	read      *settings.Files // that this worker has read itself; nil if the supervisor had a copy
 }
 
 // Handlers handle the supervisor's calls.
 type Handlers struct {
-	Started func() bool               // calls to the others fail before the worker has started
-	Reload  func(*config.Files) error // reload the configuration from the files, or from the disk if nil
-	Check   func(context.Context) any // readiness; encodes as JSON
+	Started func() bool                 // calls to the others fail before the worker has started
+	Reload  func(*settings.Files) error // reload the configuration from the files, or from the disk if nil
+	Check   func(context.Context) any   // readiness; encodes as JSON
 }
 
 // callTime is the timeout of a call while the worker starts.
@@ -67,7 +67,7 @@ func (h Handlers) reload(body []byte) error {
 	if len(body) == 0 {
 		return h.Reload(nil) // a supervisor of an older build sends no files
 	}
-	files := new(config.Files)
+	files := new(settings.Files)
 	if err := json.Unmarshal(body, files); err != nil {
 		return fmt.Errorf("decode the files of the configuration: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // Reload loads and checks the configuration. If it is valid, Reload makes the
@@ -16,7 +17,7 @@ import (
 func (s *Supervisor) Reload(ctx context.Context) ([]config.Change, error) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	files := new(config.Files)
+	files := new(settings.Files)
 	next, changes, err := s.config.Load(s.settings, files)
 	if err != nil {
 		s.log.Error("configuration reload refused", "error", err)

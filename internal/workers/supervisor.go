@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
 )
 
@@ -36,11 +37,11 @@ type Config struct {
 	Place     any                          // of locks and messages; encodes as JSON, for Line.Place
 	Started   func(report json.RawMessage) // called once, when all workers are ready for the first time
 
-	Settings *config.Config // in force
-	Files    *config.Files  // that Settings was loaded from
+	Settings *settings.Config // in force
+	Files    *settings.Files  // that Settings was loaded from
 	// Load checks and loads a configuration from the disk into files, and
 	// applies it to this process.
-	Load func(old *config.Config, files *config.Files) (*config.Config, []config.Change, error)
+	Load func(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error)
 
 	// Hangups requests a reload of the configuration, or the end of the program
 	// if EndAtHangup is set. Restarts starts to listen for requests to restart
@@ -69,8 +70,8 @@ type Supervisor struct {
 	manager *systemd.Manager
 	inputs  generations
 
-	reloading sync.Mutex     // held during a reload of the configuration
-	settings  *config.Config // in force; guarded by reloading
+	reloading sync.Mutex       // held during a reload of the configuration
+	settings  *settings.Config // in force; guarded by reloading
 
 	mu      sync.Mutex // guards the fields below
 	lines   map[*cluster.Client]*workerLine

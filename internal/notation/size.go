@@ -1,0 +1,69 @@
+package notation
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+
+	"github.com/megaframework/mega/internal/mask"
+)
+
+// SizePattern matches a size, except 0.
+const SizePattern = `^(0|[1-9][0-9]*)(\.[0-9]+)?(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)$`
+
+var size = regexp.MustCompile(SizePattern)
+
+// units are the units of SizePattern. The binary units come first, the largest
+// first, because FormatSize uses the largest that fits.
+var units = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"kB", 1e3},
+}
+
+// NoUnit returns the error for a number that lacks its unit, with two units as
+// the correction. The unit is never guessed: nanoseconds would almost always be
+// wrong.
+func NoUnit(text, unit, other string) *Error {
+	return &Error{Text: mask.Quote(text) + " has no unit", Hint: "write " + text + unit + " or " + text + other, NoUnit: true}
+}
+
+// ParseSize returns the number of bytes that text describes.
+func ParseSize(text string) (int64, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	if IsNumber(text) {
+		return 0, NoUnit(text, "B", "KiB")
+	}
+	m := size.FindStringSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("%s is not a size such as 512KiB or 1.5MiB", mask.Quote(text))
+	}
+	n, err := strconv.ParseFloat(m[1]+m[2], 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a size: %w", mask.Quote(text), err)
+	}
+	for _, u := range units {
+		if u.name == m[3] {
+			n *= float64(u.bytes)
+		}
+	}
+	if n >= math.MaxInt64 || n != math.Trunc(n) {
+		return 0, fmt.Errorf("%s is not a whole number of bytes below 8EiB", mask.Quote(text))
+	}
+	return int64(n), nil
+}
+
+// FormatSize returns n with the largest unit that gives a whole number.
+func FormatSize(n int64) string {
+	for _, u := range units {
+		if n != 0 && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return "0B"
+}

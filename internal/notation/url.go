@@ -1,0 +1,106 @@
+package notation
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/megaframework/mega/internal/mask"
+)
+
+// URLPattern matches every URL.
+const URLPattern = `^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`
+
+var anyURL = regexp.MustCompile(URLPattern)
+
+// Scheme returns the part of a URL before "://".
+func Scheme(u string) string {
+	scheme, _, _ := strings.Cut(u, "://")
+	return scheme
+}
+
+// CheckURL returns an error if s is not a URL. It also checks the hosts of a
+// redis and of a NATS URL; the users of other schemes check theirs.
+func CheckURL(s string) error {
+	if !anyURL.MatchString(s) {
+		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", mask.URL(s))
+	}
+	switch Scheme(s) {
+	case "redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster":
+		return checkHosts(s, s)
+	case "nats", "tls", "ws", "wss":
+		for server := range strings.SplitSeq(s, ",") {
+			if err := checkHosts(s, server); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkHosts checks the hosts of a URL, or of a server that is a part of it.
+func checkHosts(s, server string) error {
+	_, rest, ok := strings.Cut(server, "://")
+	if !ok {
+		rest = server // nats://a,b
+	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.Contains(rest[end:], "@") {
+		return fmt.Errorf("%s: the password contains a /, ? or #: write %%2F, %%3F or %%23 for it, and %%40 for an @", mask.URL(s))
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	authority, _, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		authority = authority[i+1:]
+	}
+	for host := range strings.SplitSeq(authority, ",") {
+		if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
+			return fmt.Errorf("%s: %q is not a host or host:port", mask.URL(s), host)
+		}
+		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+			if err := checkPort(host[i+1:], 1); err != nil {
+				return fmt.Errorf("%s: %w", mask.URL(s), err)
+			}
+		}
+	}
+	return nil
+}
+
+// bare matches a port in the place of an address.
+var bare = regexp.MustCompile(`^[0-9]{1,5}$`)
+
+// CheckAddr returns an error if s is not host:port or :port.
+func CheckAddr(s string) error {
+	_, at, err := net.SplitHostPort(s)
+	switch {
+	case err != nil && bare.MatchString(s):
+		return &Error{Text: fmt.Sprintf("%q is a port, not an address", s), Hint: AddrHint(s, "")}
+	case err != nil:
+		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080 or :8080", s)
+	}
+	if err := checkPort(at, 0); err != nil {
+		return fmt.Errorf("%q: %w", s, err)
+	}
+	return nil
+}
+
+// AddrHint returns the correction for a port in the place of an address: the
+// addresses with this port, each between two of quote. It returns "" for a text
+// that is not a port.
+func AddrHint(s, quote string) string {
+	if !bare.MatchString(s) {
+		return ""
+	}
+	return fmt.Sprintf("write %s127.0.0.1:%s%[1]s, or %[1]s:%[2]s%[1]s for every address of the machine", quote, s)
+}
+
+func checkPort(port string, low int) error {
+	n, err := strconv.Atoi(port)
+	if err != nil || n < low || n > 65535 {
+		return errors.New("the port " + mask.Quote(port) + " is not a number from " + strconv.Itoa(low) + " to 65535")
+	}
+	return nil
+}

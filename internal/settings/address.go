@@ -1,0 +1,127 @@
+package settings
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+
+	"github.com/megaframework/mega/config"
+)
+
+// placeApps assigns an address to each app without one: port 8080 to the first
+// app, the next port to each further app, and to an app with a host or a prefix
+// the address of the first app that has neither.
+func (c *Config) placeApps() {
+	var mounted []string
+	first := ""
+	for i, app := range c.schema.apps {
+		key := "apps." + app + "."
+		if c.values[key+"host"].Text != "" || c.values[key+"prefix"].Text != "" {
+			mounted = append(mounted, key)
+			continue
+		}
+		c.defaultAddr(key, config.Addr(fmt.Sprintf("127.0.0.1:%d", 8080+i)), "")
+		if first == "" {
+			first = key
+		}
+	}
+	for _, key := range mounted {
+		if first == "" {
+			c.defaultAddr(key, "127.0.0.1:8080", "")
+			continue
+		}
+		c.defaultAddr(key, config.Addr(c.values[first+"addr"].Text), "(address of "+strings.TrimSuffix(first, ".")+")")
+	}
+}
+
+func (c *Config) defaultAddr(key string, addr config.Addr, why string) {
+	key += "addr"
+	c.defaults[key] = string(addr)
+	if c.values[key].Text == "" {
+		c.values[key] = Value{Key: key, Text: string(addr), parsed: reflect.ValueOf(addr), Origin: Origin{Layer: LayerDefault, Name: why}}
+	}
+}
+
+// listening is one listener and its owner.
+type listening struct {
+	key, addr  string
+	host, port string
+	mount      string // the host and the prefix of its requests
+}
+
+func (c *Config) listening() (all []listening) {
+	add := func(key string, addr config.Addr, mount string) {
+		host, port, err := net.SplitHostPort(string(addr))
+		if err == nil {
+			all = append(all, listening{key, string(addr), strings.ToLower(host), port, mount})
+		}
+	}
+	for _, app := range c.schema.apps {
+		if a := c.Apps[app]; c.runs(app) {
+			add("apps."+app+".addr", a.Addr, a.Host+a.Prefix)
+		}
+	}
+	if !c.Origin("ops.addr").IsDefault() { // a default address yields to the app's
+		add("ops.addr", c.Ops.Addr, "")
+	}
+	return all
+}
+
+// addressTwice finds addresses that two listeners need and cannot share. Apps
+// share an address, written alike, if their hosts or prefixes distinguish their
+// requests.
+func (c *Config) addressTwice() (p Problems) {
+	all := c.listening()
+	for i, b := range all {
+		for _, a := range all[:i] {
+			if a.meets(b) {
+				p = append(p, c.conflict(a, b))
+				break
+			}
+		}
+	}
+	return p
+}
+
+func (a listening) meets(b listening) bool {
+	switch {
+	case a.port != b.port:
+		return false
+	case b.key == "ops.addr":
+		return a.port != "0" && a.overlaps(b)
+	case a.addr == b.addr:
+		return a.mount == b.mount && (a.port != "0" || a.mount != "")
+	}
+	return a.port != "0" && a.overlaps(b)
+}
+
+// overlaps reports whether listening on one of two hosts also occupies the
+// other.
+func (a listening) overlaps(b listening) bool {
+	loopback := func(host string) string {
+		if host == "localhost" {
+			return "127.0.0.1"
+		}
+		return host
+	}
+	every := func(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+	return every(a.host) || every(b.host) || loopback(a.host) == loopback(b.host)
+}
+
+func (c *Config) conflict(a, b listening) Problem {
+	at, other := c.Origin(b.key), c.Origin(a.key)
+	p := Problem{
+		Code: "config.address_twice", Key: b.key, Origin: at,
+		Text: fmt.Sprintf("%s (%v) and %s = %s (%v) use the same address", b.addr, at, a.key, a.addr, other),
+		Hint: "give one of them another address",
+	}
+	if at.IsDefault() { // an error at a default would have no place to correct
+		p.Key, p.Origin = a.key, other
+		p.Text = fmt.Sprintf("%s (%v) and %s = %s (%v) use the same address", a.addr, other, b.key, b.addr, at)
+	}
+	if b.key != "ops.addr" {
+		p.Hint += ", or one of the apps a host or a prefix and both the same address"
+	}
+	return p
+}

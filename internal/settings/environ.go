@@ -1,0 +1,190 @@
+package settings
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/spelling"
+)
+
+const prefix = "MEGA_"
+
+// foreign matches the variables with the MEGA_ prefix that are not
+// configuration: the location of the configuration, the variables between the
+// processes of a program, the scale of test runs, and the variables that
+// Kubernetes injects for a service called mega-something.
+var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)$`)
+
+// environment is the variables of a process. An empty variable counts as unset,
+// and the last of several with one name counts.
+type environment map[string]string
+
+func newEnvironment(environ []string) environment {
+	env := environment{}
+	for _, kv := range environ {
+		name, text, _ := strings.Cut(kv, "=")
+		env[name] = text
+	}
+	maps.DeleteFunc(env, func(_, text string) bool { return text == "" })
+	return env
+}
+
+func inKubernetes(environ []string) bool {
+	return newEnvironment(environ)["KUBERNETES_SERVICE_HOST"] != ""
+}
+
+// injectedAlways matches injected variables that no key may have. A key may
+// have a variable that only ends in _PORT.
+var injectedAlways = regexp.MustCompile(`_SERVICE_(HOST|PORT(_.+)?)$`)
+
+var link = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+
+// injected reports whether Kubernetes set the variable, although it is the
+// variable of a key: for a service mega-mail Kubernetes sets MEGA_MAIL_PORT,
+// beside MEGA_MAIL_SERVICE_HOST.
+func (env environment) injected(name string) bool {
+	service, ok := strings.CutSuffix(name, "_PORT")
+	return ok && link.MatchString(env[name]) && env[service+"_SERVICE_HOST"] != ""
+}
+
+// readEnviron returns the layer of the environment.
+func (sc *schema) readEnviron(env environment) *layer {
+	l := newLayer()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		o := Origin{Layer: LayerEnv, Name: name}
+		switch {
+		case strings.HasPrefix(name, prefix) && !env.injected(name):
+			sc.putVariable(l, env[name], o)
+		case sc.isLowerCase(name):
+			l.problems = append(l.problems, lowerCase(o))
+		}
+	}
+	return l
+}
+
+// isLowerCase reports whether a name would be the variable of a key in upper
+// case. Other variables in lower case belong to other programs.
+func (sc *schema) isLowerCase(name string) bool {
+	upper := strings.ToUpper(name)
+	if name == upper || !strings.HasPrefix(upper, prefix) || strings.HasPrefix(name, prefix) {
+		return false
+	}
+	_, key, _ := sc.keyOf(Origin{Name: upper})
+	return key != ""
+}
+
+func lowerCase(o Origin) Problem {
+	return Problem{
+		Code: "config.unknown_key", Origin: o, Text: "variables of keys are in upper case",
+		Hint: "write " + strings.ToUpper(o.Name),
+	}
+}
+
+// putVariable adds the value of the variable that o names.
+func (sc *schema) putVariable(l *layer, text string, o Origin) {
+	f, key, problem := sc.keyOf(o)
+	switch {
+	case key != "":
+		l.put(f, key, f.parse(text), o)
+	case !foreign.MatchString(o.Name):
+		l.problems = append(l.problems, problem)
+	}
+}
+
+// keyOf returns the key that a variable sets, or the problem if there is none.
+func (sc *schema) keyOf(o Origin) (field, string, Problem) {
+	if key, ok := sc.variable[o.Name]; ok && !strings.Contains(key, "*") {
+		f, _ := sc.find(key)
+		return f, key, Problem{}
+	}
+	for _, f := range sc.fields {
+		if key, ok := f.named(o.Name); ok {
+			return f, key, Problem{}
+		}
+	}
+	if app, ok := sc.foreignApp(o.Name); ok {
+		return field{}, "", sc.unknownApp(app, o)
+	}
+	return field{}, "", sc.unknownVariable(o)
+}
+
+// named returns the key that a variable sets, if f is a key of every cache and
+// the variable belongs to one of them.
+func (f field) named(variable string) (string, bool) {
+	before, after, ok := strings.Cut(EnvName(f.Key()), "*")
+	if !ok {
+		return "", false
+	}
+	word, ok := between(variable, before, after)
+	return strings.Replace(f.Key(), "*", word, 1), ok
+}
+
+// between returns the lower-case name between two parts of a variable.
+func between(variable, before, after string) (string, bool) {
+	rest, ok := strings.CutPrefix(variable, before)
+	if !ok {
+		return "", false
+	}
+	word, ok := strings.CutSuffix(rest, after)
+	if !ok || word != strings.ToUpper(word) || !ValidName(strings.ToLower(word)) {
+		return "", false
+	}
+	return strings.ToLower(word), true
+}
+
+// foreignApp returns the name of the app to which a variable would belong, if
+// the program had that app.
+func (sc *schema) foreignApp(variable string) (string, bool) {
+	for _, f := range appFields() {
+		if app, ok := between(variable, "MEGA_APPS_", "_"+strings.ToUpper(f.Path[0])); ok && !slices.Contains(sc.apps, app) {
+			return app, true
+		}
+	}
+	return "", false
+}
+
+func (sc *schema) unknownApp(app string, o Origin) Problem {
+	p := Problem{
+		Code: "config.unknown_app", Origin: o,
+		Text: "this program has no app " + mask.Quote(app), Hint: sc.appNames(),
+	}
+	if best := spelling.Nearest(app, sc.apps); best != "" {
+		p.Hint = "did you mean " + best + "? " + p.Hint
+	}
+	return p
+}
+
+func (sc *schema) unknownVariable(o Origin) Problem {
+	p := Problem{Code: "config.unknown_key", Origin: o, Text: "no key has this variable"}
+	if best := sc.nearestVariable(o.Name); best != "" {
+		p.Hint = "did you mean " + best + "?"
+	}
+	return p
+}
+
+// nearestVariable returns the variable with the most similar spelling, also
+// where the name of the cache or app was left out.
+func (sc *schema) nearestVariable(name string) string {
+	for _, f := range sc.fields {
+		if pattern := EnvName(f.Key()); strings.Contains(pattern, "*") && name == strings.Replace(pattern, "_*", "", 1) {
+			return strings.Replace(pattern, "*", "MAIN", 1)
+		}
+	}
+	for _, f := range appFields() {
+		if len(sc.apps) > 0 && name == "MEGA_APPS_"+strings.ToUpper(f.Path[0]) {
+			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
+		}
+	}
+	return spelling.Nearest(name, sc.variables())
+}
+
+// variables returns every possible variable, with a likely name for a cache.
+func (sc *schema) variables() (names []string) {
+	for _, f := range sc.fields {
+		names = append(names, strings.Replace(EnvName(f.Key()), "*", "MAIN", 1))
+	}
+	return names
+}

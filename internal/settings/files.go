@@ -1,0 +1,188 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Files is a copy of the files and provider results from which a configuration
+// was loaded. A Source with a zero Files makes Load record them. After Keep, or
+// after decoding from JSON, Load reads the recorded files and not the disk, and
+// calls only providers without a recorded result. The methods of Files are safe for concurrent
+// use. Files holds secrets.
+type Files struct {
+	mu    sync.Mutex // guards the fields below
+	kept  kept
+	fixed bool
+}
+
+type kept struct {
+	Paths  map[string]seen           `json:"paths,omitempty"`
+	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
+}
+
+// seen is the recorded state of a path, which may have been read in several
+// ways.
+type seen struct {
+	Exists *bool       `json:"exists,omitempty"`
+	Stat   *readResult `json:"stat,omitempty"`
+	List   *readResult `json:"list,omitempty"`
+	Names  []string    `json:"names,omitempty"`
+	Read   *readResult `json:"read,omitempty"`
+	Data   []byte      `json:"data,omitempty"`
+}
+
+// readResult is the result of one read of a path.
+type readResult struct {
+	Folder bool   `json:"folder,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Keep ends the recording.
+func (f *Files) Keep() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fixed = true
+}
+
+// MarshalJSON encodes all contents, secrets included.
+func (f *Files) MarshalJSON() ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return json.Marshal(f.kept)
+}
+
+// UnmarshalJSON decodes a copy, which then replaces the disk.
+func (f *Files) UnmarshalJSON(data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fixed = true
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(&f.kept)
+}
+
+// look returns the state of path. had reports whether the state is recorded; if
+// not, a recording calls disk, and a kept copy returns the state unchanged.
+func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
+	if f == nil {
+		var s seen
+		disk(&s)
+		return s
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.kept.Paths[path]
+	if f.fixed || had(&s) {
+		return s
+	}
+	disk(&s)
+	if f.kept.Paths == nil {
+		f.kept.Paths = map[string]seen{}
+	}
+	f.kept.Paths[path] = s
+	return s
+}
+
+// exists reports whether a file of that name exists, also as a dangling link:
+// an existing name is meant to be read.
+func (f *Files) exists(path string) bool {
+	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func(s *seen) {
+		_, err := os.Lstat(path)
+		s.Exists = new(err == nil)
+	})
+	return s.Exists != nil && *s.Exists
+}
+
+// isFolder reports whether path is a folder.
+func (f *Files) isFolder(path string) (bool, error) {
+	s := f.look(path, func(s *seen) bool { return s.Stat != nil }, func(s *seen) {
+		info, err := os.Stat(path)
+		s.Stat = outcome(err)
+		s.Stat.Folder = err == nil && info.IsDir()
+	})
+	return s.Stat != nil && s.Stat.Folder, s.Stat.err()
+}
+
+// list returns the names in a folder, or none if path is not a folder.
+func (f *Files) list(path string) ([]string, error) {
+	s := f.look(path, func(s *seen) bool { return s.List != nil }, func(s *seen) {
+		entries, err := os.ReadDir(path)
+		if _, absent := os.Lstat(path); absent != nil || errors.Is(err, syscall.ENOTDIR) {
+			err = nil
+		}
+		for _, e := range entries {
+			s.Names = append(s.Names, e.Name())
+		}
+		s.List = outcome(err)
+	})
+	if s.List == nil {
+		return nil, nil
+	}
+	return s.Names, s.List.err()
+}
+
+// contents returns the text of a file.
+func (f *Files) contents(path string) ([]byte, error) {
+	s := f.look(path, func(s *seen) bool { return s.Read != nil }, func(s *seen) {
+		data, err := contents(path)
+		s.Data, s.Read = data, outcome(err)
+	})
+	return s.Data, s.Read.err()
+}
+
+func outcome(err error) *readResult {
+	if err == nil {
+		return &readResult{}
+	}
+	return &readResult{Error: cause(err).Error()}
+}
+
+// err returns the recorded error. A kept copy returns fs.ErrNotExist for a path
+// that was not read.
+func (t *readResult) err() error {
+	switch {
+	case t == nil:
+		return fs.ErrNotExist
+	case t.Error != "":
+		return errors.New(t.Error)
+	}
+	return nil
+}
+
+// layer returns a function that waits for the result of a provider: the kept
+// result, or else the result of begin, which it records.
+func (f *Files) layer(i int, source Layer, begin func() func() (map[string]any, error)) func() (map[string]any, error) {
+	if f == nil {
+		return begin()
+	}
+	name := fmt.Sprintf("%d %s %s", i, source.App, source.Name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if tree, ok := f.kept.Layers[name]; ok && f.fixed {
+		return func() (map[string]any, error) { return tree, nil }
+	}
+	read := begin()
+	return func() (map[string]any, error) {
+		tree, err := read()
+		if err == nil {
+			f.keepLayer(name, tree)
+		}
+		return tree, err
+	}
+}
+
+func (f *Files) keepLayer(name string, tree map[string]any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kept.Layers == nil {
+		f.kept.Layers = map[string]map[string]any{}
+	}
+	f.kept.Layers[name] = tree
+}

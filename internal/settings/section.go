@@ -1,0 +1,151 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"github.com/megaframework/mega/config"
+)
+
+// reserved are the first parts of variables that are not configuration.
+var reserved = []string{"config", "env", "run", "test", "worker", "service", "port"}
+
+// admit checks that a section is a struct of decodable keys, under a free name.
+// A violation is a mistake in the program, so it is reported at boot and not at
+// run time.
+func (sc *schema) admit(sec Section) error {
+	switch {
+	case !ValidName(sec.Name):
+		return errors.New("a section's name is a lower-case word")
+	case sec.Type == nil || sec.Type.Kind() != reflect.Struct:
+		return fmt.Errorf("want a struct, got %v", sec.Type)
+	case sc.root.parts[sec.Name] != nil || slices.Contains(reserved, sec.Name) || isAppKey(sec.Name):
+		return errors.New("the name is reserved")
+	}
+	return sc.admitStruct(sec.Type, sec.Name)
+}
+
+func isAppKey(name string) bool {
+	return slices.ContainsFunc(appFields(), func(f field) bool { return f.Path[0] == name })
+}
+
+func (sc *schema) admitStruct(t reflect.Type, at string) error {
+	seen := map[string]bool{} // the keys
+	for f := range t.Fields() {
+		name, ok := f.Tag.Lookup("key")
+		if !ok {
+			continue
+		}
+		key := at + "." + name
+		if seen[name] {
+			return fmt.Errorf("%s: two fields have this key", key)
+		}
+		seen[name] = true
+		if err := sc.admitField(f, key); err != nil {
+			return err
+		}
+	}
+	if len(seen) == 0 {
+		return fmt.Errorf("%s: %v has no field with a key tag", at, t)
+	}
+	return nil
+}
+
+func (sc *schema) admitField(f reflect.StructField, key string) error {
+	switch {
+	case !keyRule.MatchString(f.Tag.Get("key")):
+		return fmt.Errorf("%s: a key is a lower-case word, or several with underscores between them", key)
+	case !f.IsExported():
+		return fmt.Errorf("%s: field %s is not exported", key, f.Name)
+	case familyOf(f.Type) != noFamily:
+		if err := sc.admitTags(f, key); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	case f.Type.Kind() == reflect.Struct:
+		return sc.admitStruct(f.Type, key)
+	}
+	return fmt.Errorf("%s: a field of type %v cannot be configured", key, f.Type)
+}
+
+// admitTags checks that the tags of a key are meaningful, and that its default
+// is legal, which it keeps.
+func (sc *schema) admitTags(f reflect.StructField, key string) error {
+	if pattern := f.Tag.Get("pattern"); pattern != "" {
+		if _, err := regexp.Compile(pattern); err != nil {
+			return fmt.Errorf("its pattern: %w", err)
+		}
+	}
+	field := newField(f, []string{f.Tag.Get("key")})
+	if field.Live {
+		return errors.New(`a section is handed over once, so reload:"live" promises too much`)
+	}
+	if err := field.misplaced(); err != nil {
+		return err
+	}
+	for _, scheme := range field.Schemes {
+		if !schemeRule.MatchString(scheme) {
+			return fmt.Errorf("the tag schemes: %q is not a scheme; several have | between them", scheme)
+		}
+	}
+	for _, bound := range []string{field.Min, field.Max} {
+		if bound == "" {
+			continue
+		}
+		if _, err := field.magnitude(bound); err != nil {
+			return fmt.Errorf("its bound: %w", err)
+		}
+	}
+	if field.Default == "" {
+		return nil
+	}
+	v, err := field.check(field.parse(field.Default))
+	if err != nil {
+		return fmt.Errorf("its default: %w", err)
+	}
+	sc.defaulted[key] = v
+	return nil
+}
+
+// schemeRule is the grammar of a scheme (RFC 3986, section 3.1).
+var schemeRule = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*$`)
+
+// misplaced finds tags that have no effect on a key of this type.
+func (f field) misplaced() error {
+	family := familyOf(f.Type)
+	formed := family == textFamily && !f.measured() || family == listFamily
+	for _, x := range []struct {
+		tag  string
+		set  bool
+		fits bool
+	}{
+		{"enum", f.Enum != nil, formed},
+		{"schemes", f.Schemes != nil, f.Type == reflect.TypeFor[config.URL]()},
+		{"pattern", f.pattern != nil, formed},
+		{"min or max", f.Min != "" || f.Max != "", f.measured()},
+	} {
+		if x.set && !x.fits {
+			return fmt.Errorf("the tag %s has no effect for %v", x.tag, f.Type)
+		}
+	}
+	return nil
+}
+
+// appFields returns the keys that every app has, without the prefix
+// apps.<name>.
+func appFields() (all []field) {
+	for f := range reflect.TypeFor[config.App]().Fields() {
+		key := f.Tag.Get("key")
+		if f.Type != reflect.TypeFor[config.AppTLS]() {
+			all = append(all, newField(f, []string{key}))
+			continue
+		}
+		for inner := range f.Type.Fields() {
+			all = append(all, newField(inner, []string{key, inner.Tag.Get("key")}))
+		}
+	}
+	return all
+}

@@ -1,0 +1,81 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/mask"
+)
+
+// readSet returns the layer of the command line: arguments key=value, in which
+// a later one replaces an earlier one. An empty text after the = sets the key
+// to nothing.
+func (sc *schema) readSet(args []string) *layer {
+	last := map[string]int{}
+	for i, arg := range args {
+		key, _, _ := strings.Cut(arg, "=")
+		last[key] = i
+	}
+	l := newLayer()
+	for i, arg := range args {
+		key, text, ok := strings.Cut(arg, "=")
+		if last[key] != i {
+			continue
+		}
+		o := Origin{Layer: LayerSet, Name: key}
+		if !ok {
+			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
+			continue
+		}
+		sc.putArgument(l, key, text, o)
+	}
+	return l
+}
+
+func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
+	f, ok := sc.find(key)
+	if !ok || strings.Contains(key, "*") {
+		l.problems = append(l.problems, sc.unknownKey(key, o))
+		return
+	}
+	v := f.parse(text)
+	if f.secretive(v) {
+		l.problems = append(l.problems, Problem{
+			Code: "config.secret_on_command_line", Key: key, Origin: o,
+			Text: "all users of this machine can read a secret on a command line",
+			Hint: "set " + EnvName(key) + ", or the key in a file",
+		})
+		return
+	}
+	l.put(f, key, v, o)
+}
+
+// secretive reports whether v contains a credential. A user name and the other
+// values of a query are masked, but may stand on a command line.
+func (f field) secretive(v Value) bool {
+	if f.Type == reflect.TypeFor[config.Secret]() {
+		return v.Text != ""
+	}
+	return len(mask.Credentials(v.Text)) > 0
+}
+
+// unknownKey returns the problem for an unknown key, with the most similar key.
+func (sc *schema) unknownKey(key string, o Origin) Problem {
+	if app, ok := sc.strangeApp(key); ok {
+		return sc.unknownApp(app, o)
+	}
+	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("unknown key %s", mask.Quote(key))}
+	if best := sc.nearestKey(key); best != "" {
+		p.Hint = "did you mean " + best + "?"
+	}
+	return p
+}
+
+// strangeApp returns the app in a key if the program does not have that app.
+func (sc *schema) strangeApp(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, "apps.")
+	app, _, _ := strings.Cut(rest, ".")
+	return app, ok && ValidName(app) && sc.root.parts["apps"].parts[app] == nil
+}
