@@ -47,9 +47,6 @@ const holderTime = 5 * time.Second
 // runExec runs the command under a lease. The error is a Status if the command
 // has run.
 func runExec(p Process, o order, command []string) error {
-	// The command dies with the thread that has started it, see start.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	path, err := find(command[0])
 	if err != nil {
 		return err
@@ -60,11 +57,10 @@ func runExec(p Process, o order, command []string) error {
 		o.Label = o.Label[:min(len(o.Label), 64)]
 	}
 	f := &front{p: p, order: o, path: path, command: command, signals: make(chan os.Signal, 16)}
-	f.listen()
-	defer signal.Stop(f.signals)
 	if err := f.startHolder("holder", f.order); err != nil {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
 	}
+	f.listen() // while the holder starts: a signal before it ends both
 	defer f.leave()
 	g, err := f.await(granted)
 	if err == nil {
@@ -79,8 +75,8 @@ func runExec(p Process, o order, command []string) error {
 	return f.run(g)
 }
 
-// listen receives the signals that belong to the command (X3). A signal that is
-// ignored stays so, for the command too.
+// listen receives the signals that belong to the command (X3), until the process
+// ends with its verb. A signal that is ignored stays so, for the command too.
 func (f *front) listen() {
 	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
@@ -211,6 +207,10 @@ func runEnviron(key string, fence uint64, slot int, token string) []string {
 
 // run starts the command and returns its exit status.
 func (f *front) run(g report) error {
+	// The command dies with the thread that has started it, see ownGroup. The
+	// calls before it, listen most of all, take twice as long on a locked thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	f.terminal = openTerminal()
 	hand := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
 	child, err := os.StartProcess(f.path, f.command, &os.ProcAttr{

@@ -37,11 +37,10 @@ func runAcquire(p Process, o lent) (Handle, error) {
 		o.Front = o.For
 	}
 	f := &front{p: p, order: o.order, signals: make(chan os.Signal, 16)}
-	f.listen()
-	defer signal.Stop(f.signals)
 	if err := f.startHolder("lease", o); err != nil {
 		return Handle{}, &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
 	}
+	f.listen()
 	r, err := f.await(granted)
 	if err != nil {
 		f.leave()
