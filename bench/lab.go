@@ -16,6 +16,7 @@ import (
 type lab struct {
 	quick   bool
 	server  *redistest.Server
+	network *redistest.Proxy // in front of the server; nil: loopback
 	open    map[string]locker
 	workers []*worker
 	broker  *broker
@@ -65,6 +66,33 @@ func (l *lab) redis() (*redistest.Server, error) {
 	return l.server, nil
 }
 
+// distant puts a network in front of the server, which delays each direction by
+// half of a round trip. It does not limit the throughput.
+func (l *lab) distant(roundTrip time.Duration) error {
+	server, err := l.redis()
+	if err != nil {
+		return err
+	}
+	if l.network, err = redistest.NewProxy(server, nil); err != nil {
+		return err
+	}
+	l.network.Delay(redistest.Requests, roundTrip/2)
+	l.network.Delay(redistest.Replies, roundTrip/2)
+	return nil
+}
+
+// addr returns the address at which contestants reach the server.
+func (l *lab) addr() (string, error) {
+	server, err := l.redis()
+	switch {
+	case err != nil:
+		return "", err
+	case l.network != nil:
+		return l.network.Addr(), nil
+	}
+	return server.Addr(), nil
+}
+
 // nats returns the address of a NATS server in a separate process.
 func (l *lab) nats() (url string, err error) {
 	if l.broker == nil {
@@ -80,11 +108,11 @@ func (l *lab) locker(ctx context.Context, name string) (locker, error) {
 	if c, ok := l.open[name]; ok {
 		return c, nil
 	}
-	server, err := l.redis()
+	addr, err := l.addr()
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(ctx, name, server.Addr())
+	c, err := open(ctx, name, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +153,9 @@ func (l *lab) close() error {
 		if err := c.close(); err != nil {
 			errs = append(errs, fmt.Errorf("close %s: %w", name, err))
 		}
+	}
+	if l.network != nil {
+		errs = append(errs, l.network.Close())
 	}
 	if l.server != nil {
 		errs = append(errs, l.server.Close())

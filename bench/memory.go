@@ -84,10 +84,26 @@ func each(op func() error) batch {
 // lasts less than a millisecond, so other work on the machine disturbs some
 // batches and not others; the tenth percentile is an undisturbed one.
 func memoryRep(l *lab, batches map[string]batch, times, allocs samples) error {
+	if err := quietBatches(l.scaled(200), batches, times); err != nil {
+		return err
+	}
+	for name, do := range batches {
+		n, err := allocations(l.scaled(10_000), do)
+		if err != nil {
+			return err
+		}
+		allocs.add(name, n)
+	}
+	return nil
+}
+
+// quietBatches adds the nanoseconds of an operation in a quiet batch of each
+// contestant.
+func quietBatches(rounds int, batches map[string]batch, times samples) error {
 	const size = 500
 	names := slices.Sorted(maps.Keys(batches))
 	perOp := samples{}
-	for round := range l.scaled(200) {
+	for round := range rounds {
 		for _, i := range turn(len(names), round) {
 			start := time.Now()
 			if err := batches[names[i]](size); err != nil {
@@ -96,13 +112,8 @@ func memoryRep(l *lab, batches map[string]batch, times, allocs samples) error {
 			perOp.add(names[i], float64(time.Since(start))/size)
 		}
 	}
-	for name, do := range batches {
+	for _, name := range names {
 		times.add(name, quantile(perOp[name], 0.1))
-		n, err := allocations(l.scaled(10_000), do)
-		if err != nil {
-			return err
-		}
-		allocs.add(name, n)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/megaframework/mega/lock"
 )
 
 // ttl is the lease of contestants that renew. The others use one that outlives
@@ -32,6 +34,7 @@ const (
 	redisLock   = "redislock"
 	rueidisLock = "rueidislock"
 	megaFIFO    = "mega FIFO"
+	megaCluster = "mega on a node" // at a hub's socket, not at a server
 )
 
 // open connects a contestant to the server at addr.
@@ -48,6 +51,9 @@ func open(ctx context.Context, name, addr string) (locker, error) {
 		return openRueidis(addr)
 	case mega, megaFIFO:
 		return openMega(ctx, addr, name == megaFIFO)
+	case megaCluster:
+		locks, err := openClusterLock(ctx, addr)
+		return &megaLock{locks, []lock.Option{lock.Wait(lock.Forever)}}, err
 	}
 	return nil, fmt.Errorf("open %q: no such contestant", name)
 }

@@ -92,10 +92,15 @@ func redisPrimitives(ctx context.Context, l *lab) ([]claim, error) {
 
 // alternately returns the median time of each operation in each repetition.
 func alternately(l *lab, ops map[string]func() error, names ...string) (samples, error) {
+	return inTurn(l, l.scaled(1000), ops, names...)
+}
+
+// inTurn is alternately with another number of rounds in each repetition.
+func inTurn(l *lab, rounds int, ops map[string]func() error, names ...string) (samples, error) {
 	times := samples{}
 	for range l.reps(7) {
 		took := make([][]time.Duration, len(names))
-		for round := range l.scaled(1000) {
+		for round := range rounds {
 			for _, i := range turn(len(names), round) {
 				start := time.Now()
 				if err := ops[names[i]](); err != nil {

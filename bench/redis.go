@@ -128,6 +128,9 @@ func redisHandover(ctx context.Context, l *lab) ([]claim, error) {
 	}, nil
 }
 
+// atRest is how long a process must do nothing to be as cold as a waiter is.
+const atRest = 20 * time.Millisecond
+
 // handover is this process, which holds, and another one, which waits.
 type handover struct {
 	addr  string
@@ -136,7 +139,7 @@ type handover struct {
 }
 
 func newHandover(ctx context.Context, l *lab, names []string) (*handover, error) {
-	server, err := l.redis()
+	addr, err := l.addr()
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +147,7 @@ func newHandover(ctx context.Context, l *lab, names []string) (*handover, error)
 	if err != nil {
 		return nil, err
 	}
-	h := &handover{addr: server.Addr(), here: map[string]locker{}, there: staff[0]}
+	h := &handover{addr: addr, here: map[string]locker{}, there: staff[0]}
 	for _, name := range names {
 		if h.here[name], err = l.locker(ctx, name); err != nil {
 			return nil, err
@@ -167,7 +170,7 @@ func (h *handover) once(ctx context.Context, name, key string) (time.Duration, e
 	if err := h.there.send(order{Do: doTake, Contestant: name, Addr: h.addr, Key: key}); err != nil {
 		return 0, err
 	}
-	time.Sleep(20 * time.Millisecond) // the other is queued, and at rest as a waiter is
+	time.Sleep(atRest) // the other is queued, and at rest as a waiter is
 	start := time.Now()
 	if err := release(); err != nil {
 		return 0, err

@@ -26,6 +26,7 @@ type order struct {
 	Addr       string
 	Key        string
 	Goroutines int
+	Own        bool // a key for each client of doGrow
 	Start      time.Time
 	For        time.Duration
 }
@@ -37,6 +38,9 @@ const (
 	doContend = "contend" // acquire and release in turn, from Start on; answers Tally
 	doWait    = "wait"    // have goroutines wait, until doLeave
 	doLeave   = "leave"
+	doJoin    = "join" // open clients until there are as many as goroutines
+	doGrow    = "grow" // have all clients acquire and release in turn, from Start on; answers Rate
+	doPart    = "part" // close the clients
 )
 
 // answer is the answer of a worker.
@@ -44,6 +48,7 @@ type answer struct {
 	Error string    `json:",omitempty"`
 	At    time.Time // when the key was acquired
 	Tally tally
+	Rate  float64 // the cycles per second of the clients
 }
 
 // worker is a process that executes orders.
@@ -134,16 +139,25 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // desk is the state of a worker.
 type desk struct {
-	open  map[string]locker
-	leave context.CancelFunc // ends the waiters, if there are any
-	idle  sync.WaitGroup
+	open    map[string]locker
+	clients clients
+	leave   context.CancelFunc // ends the waiters, if there are any
+	idle    sync.WaitGroup
 }
 
 func (d *desk) do(ctx context.Context, o order) (answer, error) {
-	if o.Do == doLeave {
+	switch o.Do {
+	case doLeave:
 		d.leave()
 		d.idle.Wait()
 		return answer{}, nil
+	case doJoin:
+		return answer{}, d.clients.join(ctx, o)
+	case doGrow:
+		rate, err := cyclesPerSecond(ctx, d.clients[:o.Goroutines], o)
+		return answer{Rate: rate}, err
+	case doPart:
+		return answer{}, d.clients.part()
 	}
 	l, err := d.locker(ctx, o)
 	if err != nil {
@@ -180,6 +194,7 @@ func (d *desk) close() {
 	for _, l := range d.open {
 		_ = l.close() // the process ends
 	}
+	_ = d.clients.part()
 }
 
 // take acquires and releases, and reports when it had the key.

@@ -185,6 +185,10 @@ func (l *link) waitUntil(due time.Time) bool {
 	if due.IsZero() || left <= 0 {
 		return true
 	}
+	if left < time.Millisecond {
+		nap(left) // too short to watch for a reset
+		return true
+	}
 	select {
 	case <-time.After(left):
 		return true
