@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"time"
 
 	"github.com/megaframework/mega/internal/group"
@@ -26,7 +25,7 @@ import (
 // once. It refuses the option Wait.
 func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newCall(key, opts)
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	switch {
 	case err != nil:
 	case fn == nil:
@@ -101,7 +100,7 @@ func isFinal(err error) bool {
 // ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at once.
 func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newOnce(key, every, fn, opts)
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	p := pauses{locker: l, key: key}
 	var next instant // the beginning of a later tick; 0 before the first answer
 	for {

@@ -56,7 +56,7 @@ type circles struct {
 type nested struct {
 	key    string
 	held   []*Lease
-	site   callSite
+	site   string      // file:line of the call
 	ends   time.Time   // when the wait ends without a lease; zero if never
 	number uint64      // in the order of beginning
 	end    func(error) // ends the wait with the error
@@ -75,7 +75,7 @@ func (l *Locker) begin(ctx context.Context, c *call, left time.Duration, end fun
 	if len(held) == 0 {
 		return nil, nil
 	}
-	n := &nested{key: c.key, held: held, site: c.from.site(c.forwarded), end: end}
+	n := &nested{key: c.key, held: held, site: siteOfWait(c.forwarded), end: end}
 	if left > 0 && left != Forever {
 		n.ends = time.Now().Add(left)
 	}
@@ -169,7 +169,7 @@ func describe(circle []*nested, first *nested) *DeadlockError {
 	for i := range circle {
 		w := circle[(at-i+len(circle))%len(circle)]
 		next := circle[(at-i+1+len(circle))%len(circle)]
-		e.Circle = append(e.Circle, DeadlockWait{Key: w.key, Site: w.site.String(), Holds: next.key})
+		e.Circle = append(e.Circle, DeadlockWait{Key: w.key, Site: w.site, Holds: next.key})
 	}
 	return e
 }

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -155,28 +154,4 @@ func (l *Lease) endAt(now instant) (over bool, cause error) {
 	over, cause = l.over, l.cause
 	h.mu.Unlock()
 	return over, cause
-}
-
-// callers are the caller of this package and the caller's caller.
-type callers [2]uintptr
-
-// callSite is the program counter of the user's call. It becomes text only in
-// an event.
-type callSite uintptr
-
-// site returns the call site: for a call that was forwarded, one frame further.
-func (c *callers) site(forwarded bool) callSite {
-	if forwarded {
-		return callSite(c[1])
-	}
-	return callSite(c[0])
-}
-
-// String returns "file:line".
-func (s callSite) String() string {
-	if s == 0 {
-		return "unknown"
-	}
-	frame, _ := runtime.CallersFrames([]uintptr{uintptr(s)}).Next()
-	return fmt.Sprintf("%s:%d", frame.File, frame.Line)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -81,7 +80,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	if err == nil && fn == nil {
 		err = invalidOption("the function is nil") // L14
 	}
@@ -123,15 +122,8 @@ func joinLoss(key string, work, release error) error {
 // the one that would end first gets the error at once, and the others go on. It
 // may return ErrInvalid, ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	// Finding the call site is cheapest in a small function.
-	var from callers
-	runtime.Callers(2, from[:])
-	return l.acquireFrom(ctx, key, opts, &from)
-}
-
-func (l *Locker) acquireFrom(ctx context.Context, key string, opts []Option, from *callers) (*Lease, error) {
 	c, err := l.newCall(key, opts)
-	c.from = *from
+	l.locate(&c)
 	return l.acquire(ctx, &c, err)
 }
 
@@ -143,7 +135,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 		err = invalidOption("Wait given to TryAcquire, which never waits")
 	}
 	c.wait = 0
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	return l.acquire(ctx, &c, err)
 }
 

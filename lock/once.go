@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -34,7 +33,7 @@ const (
 // ErrUnsupported.
 func (l *Locker) Once(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
 	c, err := l.newOnce(key, every, fn, opts)
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	run, err := l.once(ctx, &c, every, fn, err)
 	return run.Due, err
 }

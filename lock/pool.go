@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -66,7 +65,7 @@ type Pool struct {
 func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Context, s *Slot) error, opts ...Option) (err error) {
 	c, err := l.newPoolCall(p, opts)
 	c.within = true
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	if err == nil && fn == nil {
 		err = invalidOption("the function is nil") // L14
 	}
@@ -86,7 +85,7 @@ func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Cont
 // [Locker.WithSlot]. Unlike a lease, a slot is not taken back when ctx ends.
 func (l *Locker) AcquireSlot(ctx context.Context, p *Pool, opts ...Option) (*Slot, error) {
 	c, err := l.newPoolCall(p, opts)
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	return l.takeSlot(ctx, &c, err)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +28,7 @@ type Leases struct {
 // names the key. See [Locker.AcquireAll] for the order of the keys.
 func (l *Locker) WithAll(ctx context.Context, keys []string, fn func(context.Context) error, opts ...Option) (err error) {
 	c := call{within: true}
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	if fn == nil {
 		err = invalidOption("the function is nil") // L14
 	}
@@ -58,7 +57,7 @@ func (l *Locker) WithAll(ctx context.Context, keys []string, fn func(context.Con
 // is ErrInvalid.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...Option) (*Leases, error) {
 	var c call
-	runtime.Callers(2, c.from[:])
+	l.locate(&c)
 	return l.acquireAll(ctx, keys, c, opts, nil)
 }
 
