@@ -3,8 +3,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -128,7 +126,7 @@ func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, erro
 	g, err := l.driver.Acquire(ctx, r)
 	if err == nil {
 		// Too little time has passed to read the clock again.
-		return outcome{hold: l.newHold(g, start), fence: g.Fence, at: start}, nil
+		return outcome{hold: l.newHold(&g, start), fence: g.Fence, at: start}, nil
 	}
 	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 || ctx.Err() != nil {
 		l.tidy(r, err)
@@ -157,7 +155,7 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, con
 		return outcome{}, cmp.Or(deadlock, err)
 	}
 	now := l.clock.now()
-	return outcome{hold: l.newHold(g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
+	return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
 }
 
 func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since time.Time) driver.Request {
@@ -180,11 +178,17 @@ func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since
 // runtime's ChaCha8, seeded by the system. Tokens identify leases; they are not
 // secrets.
 func newToken() string {
-	var raw [16]byte
-	binary.NativeEndian.PutUint64(raw[:8], rand.Uint64())
-	binary.NativeEndian.PutUint64(raw[8:], rand.Uint64())
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	var text [22]byte
-	base64.RawURLEncoding.Encode(text[:], raw[:])
+	half := text[:11]
+	for range 2 { // 11 digits of 6 bits hold 64 bits
+		bits := rand.Uint64()
+		for i := range half {
+			half[i] = digits[bits%64]
+			bits /= 64
+		}
+		half = text[11:]
+	}
 	return string(text[:])
 }
 

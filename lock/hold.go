@@ -59,15 +59,16 @@ type hold struct {
 const pushLife = 2 * time.Second
 
 // newHold returns a hold of g and schedules its renewal and its end.
-func (l *Locker) newHold(g driver.Grant, now instant) *hold {
+func (l *Locker) newHold(g *driver.Grant, now instant) *hold {
+	deadline := l.clock.at(g.Deadline)
 	h := &hold{
 		locker:    l,
-		grant:     g,
+		grant:     *g,
 		since:     now,
 		confirmed: now,
 		ttl:       g.TTL,
-		deadline:  l.clock.at(g.Deadline),
-		kept:      l.clock.at(g.Deadline).add(driver.Margin(g.TTL)),
+		deadline:  deadline,
+		kept:      deadline.add(driver.Margin(g.TTL)),
 		idle:      true,
 		index:     -1,
 	}

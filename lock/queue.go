@@ -490,7 +490,7 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
 		t.cancel()
-		deliver := qs.serve(t, l.newHold(g, l.clock.now()), g)
+		deliver := qs.serve(t, l.newHold(&g, l.clock.now()), g)
 		deliver()
 		return
 	}

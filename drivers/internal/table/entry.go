@@ -27,6 +27,7 @@ type entry struct {
 	due   time.Time // no holder expires and no rest ends before it; zero if neither will
 	pool  *pool     // the records of the slots; nil for a plain key
 
+	spot  int // of the shard's kept entries
 	queue queue
 	index map[string]*ticket // by token; nil for few tickets
 
@@ -40,7 +41,10 @@ type entry struct {
 
 func (e *entry) used() bool { return e.held > 0 || e.queue.len > 0 }
 
-// reset prepares the unused entry e for another key. It clears the fields that
+// idle reports whether e has nothing but its place among the kept entries.
+func (e *entry) idle() bool { return !e.used() && e.pool == nil }
+
+// reset prepares the unused entry e for its next use. It clears the fields that
 // are set one by one: clearing the whole struct costs more during a garbage
 // collection.
 func (e *entry) reset() {
@@ -53,6 +57,9 @@ func (e *entry) reset() {
 	}
 	if e.pool != nil {
 		e.pool = nil
+	}
+	if cap(e.slots) > spares {
+		e.slots = nil
 	}
 	e.slots, e.low, e.due = e.slots[:0], 0, time.Time{}
 	e.generation++

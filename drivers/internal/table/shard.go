@@ -13,7 +13,7 @@ const (
 	// slack is how long an unused expired entry may stay. It limits how often a
 	// shard is swept, and so the cost of sweeping.
 	slack = 5 * time.Second
-	// spares is the number of unused entries and tickets that a shard keeps.
+	// spares is the number of unused entries, and of tickets, that a shard keeps.
 	spares = 16
 	// roomy is the size from which an emptied map is replaced, because maps do
 	// not free their memory.
@@ -23,9 +23,9 @@ const (
 // shard is a part of the table, with its own mutex. Its methods lock it; the
 // methods of entry and departed expect it locked.
 type shard struct {
-	mu      sync.Mutex // guards everything below, the entries and tickets included
-	entries map[string]*entry
-	peak    int // maximum of entries since the map was made
+	mu      sync.Mutex        // guards everything below, the entries and tickets included
+	entries map[string]*entry // in use, or in kept
+	peak    int               // maximum of entries since the map was made
 	gone    departed
 	runs    map[string]*recorded // the last runs, by key; nil for none
 	now     func() time.Time
@@ -41,7 +41,11 @@ type shard struct {
 	sweeper *time.Timer
 	sweepAt time.Time // zero while not armed
 
-	spareEntries []*entry
+	// The newest entries stay after their use, because a key is often locked
+	// again soon: kept[oldest] is the next one to make room.
+	kept   [spares]*entry
+	oldest int
+
 	spareTickets []*ticket
 
 	_ [64]byte // keeps other shards off this cache line
@@ -96,7 +100,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 		return nil, err
 	}
 	e := s.entries[r.Key]
-	if e == nil {
+	if e == nil || e.idle() {
 		e = s.add(r.Key, r.Slots)
 	}
 	e.settle(now)
@@ -355,9 +359,12 @@ func (s *shard) count() (keys, gone, timers int) {
 		timers++
 	}
 	for _, e := range s.entries {
+		if !e.idle() {
+			keys++
+		}
 		if !e.timerAt.IsZero() {
 			timers++
 		}
 	}
-	return len(s.entries), len(s.gone.order), timers
+	return keys, len(s.gone.order), timers
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // The functions below keep a shard small: an entry exists only while its key
-// has holders or waiters. All except sweep expect the shard locked.
+// has holders or waiters, except the kept ones. All except sweep expect the shard locked.
 
 // settled returns the entry of key in its state at now, or nil if it is unused.
 func (s *shard) settled(key string, now time.Time) *entry {
@@ -23,29 +23,43 @@ func (s *shard) settled(key string, now time.Time) *entry {
 	return e
 }
 
+// add returns the entry of a key that has none, or an idle one.
 func (s *shard) add(key string, slots int) *entry {
-	var e *entry
-	if n := len(s.spareEntries); n > 0 {
-		e, s.spareEntries = s.spareEntries[n-1], s.spareEntries[:n-1]
-	} else {
-		e = &entry{shard: s}
+	e := s.entries[key]
+	if e == nil {
+		e = s.vacant()
+		e.key = key
+		s.entries[key] = e
+		s.peak = max(s.peak, len(s.entries))
 	}
-	e.key, e.size = key, slots
-	s.entries[key] = e
-	s.peak = max(s.peak, len(s.entries))
+	e.size = slots
 	return e
 }
 
-// tidy removes e if it is unused, and reports whether it did.
+// vacant returns an entry that is not in the map, in the place of the oldest of
+// the kept ones.
+func (s *shard) vacant() *entry {
+	spot := s.oldest
+	s.oldest = (spot + 1) % spares
+	if s.kept[spot] != nil && s.kept[spot].idle() {
+		delete(s.entries, s.kept[spot].key)
+	} else {
+		s.kept[spot] = &entry{shard: s, spot: spot}
+	}
+	return s.kept[spot]
+}
+
+// tidy clears e if it is unused, and removes it unless it is kept. It reports
+// whether e was unused.
 func (s *shard) tidy(e *entry, now time.Time) bool {
 	if e.used() || e.pool != nil && e.remembers(now) {
 		return false
 	}
-	delete(s.entries, e.key)
 	e.reset()
-	if len(s.spareEntries) < spares && cap(e.slots) <= spares {
-		s.spareEntries = append(s.spareEntries, e)
+	if s.kept[e.spot] == e {
+		return true
 	}
+	delete(s.entries, e.key)
 	if s.peak > roomy && len(s.entries) < s.peak/8 {
 		s.shrink()
 	}
