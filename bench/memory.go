@@ -51,9 +51,9 @@ func memoryAlone(ctx context.Context, l *lab) ([]claim, error) {
 		}
 	}
 	return []claim{
-		times.absolute("Acquire + Release", "ns", keyedMutex, keyedSemaphore, megaRequest, megaWith).atMost(600),
+		times.absolute("Acquire + Release", "ns", keyedMutex, keyedSemaphore, megaRequest, megaWith).atMost(500),
 		times.ratio("the same, as a multiple", "ns", keyedSemaphore),
-		allocs.absolute("allocations", "", megaRequest, megaWith).atMost(4),
+		allocs.absolute("allocations", "", megaRequest, megaWith).atMost(3),
 	}, locks.Close(ctx)
 }
 

@@ -1,0 +1,44 @@
+package table
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func TestUnusedKeysDoNotAddUp(t *testing.T) {
+	tab := New(Config{Now: time.Now})
+	for i := range 10_000 {
+		cycle(t, tab, "k"+strconv.Itoa(i), 1)
+	}
+	stored := 0
+	for i := range tab.shards {
+		stored += len(tab.shards[i].entries)
+	}
+	if keys, _, _ := tab.Size(); keys != 0 || stored > spares*shardCount {
+		t.Errorf("%d keys are in use and %d are stored, want 0 and at most %d", keys, stored, spares*shardCount)
+	}
+}
+
+func TestAKeyThatWasFreeIsNotResized(t *testing.T) {
+	tab := New(Config{Now: time.Now})
+	cycle(t, tab, "k", 3)
+	if g := cycle(t, tab, "k", 1); g.Resized != 0 {
+		t.Errorf("the grant says that the pool had size %d", g.Resized)
+	}
+}
+
+// cycle gets a slot of the key and releases it.
+func cycle(t *testing.T, tab *Table, key string, slots int) driver.Grant {
+	t.Helper()
+	g, err := tab.Acquire(t.Context(), driver.Request{Key: key, Token: "t", TTL: time.Minute, Slots: slots})
+	if err == nil {
+		err = tab.Release(key, "t", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
