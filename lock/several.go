@@ -81,7 +81,6 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 			set.leave() // a failed release is retried in the background
 		}
 	}()
-	before := l.clock.now()
 	for _, key := range keys {
 		c.key, c.left = key, c.wait
 		lease, err := l.acquire(ctx, &c, nil)
@@ -94,9 +93,8 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 			if err := set.lost(); err != nil {
 				return nil, err
 			}
-			c.wait = c.rest(lease.since.sub(before))
+			c.wait = c.rest(c.waited)
 		}
-		before = lease.since
 	}
 	complete = true
 	return set, nil

@@ -39,7 +39,7 @@ var mutations = []struct {
 	{"L4/a renewal counts from when it was sent", "renewal.go",
 		"\t\th.deadline = deadline\n", "\t\th.deadline = max(deadline, now.add(h.ttl-driver.Margin(h.ttl)))\n"},
 	{"L4/a lease whose acquire was answered late ends in time", "hold.go",
-		"l.clock.at(g.Deadline),", "now.add(g.TTL - driver.Margin(g.TTL)),"},
+		"deadline := l.clock.at(g.Deadline)\n", "deadline := now.add(g.TTL - driver.Margin(g.TTL))\n"},
 	{"L4/a lease whose renewals hang ends before another is granted", "schedule.go",
 		"\tat := h.deadline\n", "\tat := h.deadline.add(h.ttl)\n"},
 	{"L4/Err shows the end at the deadline, independent of timers", "lease.go",
