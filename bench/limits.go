@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
@@ -50,7 +52,12 @@ func memoryLimit(ctx context.Context, l *lab) ([]claim, error) {
 		if err := memoryRep(l, batches, times, allocs); err != nil {
 			return nil, errors.Join(err, limits.Close(ctx))
 		}
-		if err := worstWindows(ctx, limits, worst); err != nil {
+		small := rate.NewLimiter(rate.Every(briefly/fewUnits), fewUnits)
+		err := errors.Join(limits.Reset(ctx, "worst"), worstWindows(map[string]asking{
+			mega:        ofMega(ctx, limits),
+			tokenBucket: func() (bool, error) { return small.Allow(), nil },
+		}, worst))
+		if err != nil {
 			return nil, errors.Join(err, limits.Close(ctx))
 		}
 	}
@@ -59,12 +66,17 @@ func memoryLimit(ctx context.Context, l *lab) ([]claim, error) {
 		times.absolute("Allow", "ns", tokenBucket, keyedBuckets, megaTwoRates, megaRefused).atMost(300),
 		two.ratio("two rates, as a multiple", "ns", oneRate, oneRate).atMost(1.7),
 		allocs.absolute("allocations", "", tokenBucket, megaTwoRates, megaRefused),
-		worst.absolute("units in the worst 50 ms, of 20", "", tokenBucket).atMost(20),
+		worst.absolute(worstClaim, "", tokenBucket).atMost(fewUnits),
 	}, limits.Close(ctx)
 }
 
-// gcra is the contestant of limits in redis.
-const gcra = "a GCRA script"
+const worstClaim = "units in the worst 50 ms, of 20"
+
+// The contestants of limits in redis.
+const (
+	gcra      = "a GCRA script"
+	redisRate = "redis_rate"
+)
 
 // gcraScript is the least that a limiter in redis does: one number for each key.
 // It allows almost twice the rate in a window.
@@ -75,7 +87,8 @@ if at - ARGV[2] > now then return {0, at - ARGV[2] - now} end
 redis.call('set', KEYS[1], string.format('%.0f', at), 'px', math.ceil((at - now) / 1000))
 return {1, 0}`
 
-// redisLimit asks for one unit that is allowed, beside a GCRA script.
+// redisLimit asks for one unit that is allowed, beside a GCRA script and
+// redis_rate, and counts what the worst window of a small rate lets through.
 func redisLimit(ctx context.Context, l *lab) ([]claim, error) {
 	server, err := l.redis()
 	if err != nil {
@@ -90,49 +103,95 @@ func redisLimit(ctx context.Context, l *lab) ([]claim, error) {
 		return nil, err
 	}
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-	script := goredis.NewScript(gcraScript)
 	allow := func(key string, rates ...limit.Rate) func() error {
 		m := limit.Limit{Rates: rates}
 		return func() error { _, err := limits.Allow(ctx, key, m); return err }
 	}
 	second, minute := limit.PerSecond(1_000_000), limit.PerMinute(60_000_000)
+	script, library := scripted(ctx, client), redis_rate.NewLimiter(client)
 	times, err := alternately(l, map[string]func() error{
 		mega:         allow("one", second),
 		megaTwoRates: allow("two", second, minute),
-		gcra:         func() error { return script.Run(ctx, client, []string{"gcra"}, 1, 1_000_000).Err() },
-	}, mega, megaTwoRates, gcra)
+		gcra:         func() error { _, err := script("gcra", time.Microsecond, time.Second); return err },
+		redisRate: func() error {
+			_, err := library.Allow(ctx, "library", redis_rate.PerSecond(1_000_000))
+			return err
+		},
+	}, mega, megaTwoRates, gcra, redisRate)
+	worst := samples{}
+	for range l.reps(5) {
+		few := redis_rate.Limit{Rate: fewUnits, Burst: fewUnits, Period: briefly}
+		err = errors.Join(err, limits.Reset(ctx, "worst"), worstWindows(map[string]asking{
+			mega: ofMega(ctx, limits),
+			gcra: func() (bool, error) { return script("worst", briefly/fewUnits, briefly) },
+			redisRate: func() (bool, error) {
+				r, err := library.Allow(ctx, "worst", few)
+				return err == nil && r.Allowed > 0, err
+			},
+		}, worst))
+	}
+	if err = errors.Join(err, client.Close(), limits.Close(ctx)); err != nil {
+		return nil, err
+	}
 	return []claim{
-		times.ratio("Allow", "µs", gcra, gcra).atMost(1.5),
+		times.ratio("Allow", "µs", gcra, gcra, redisRate).atMost(1.5),
+		times.ratio("Allow, beside redis_rate", "µs", redisRate, redisRate),
 		times.beside(megaTwoRates, gcra).ratio("Allow under two rates", "µs", gcra, gcra).atMost(1.7),
-	}, errors.Join(err, client.Close(), limits.Close(ctx))
+		worst.absolute(worstClaim, "", gcra, redisRate).atMost(fewUnits),
+	}, nil
 }
 
-// worstWindows asks for 20 units per 50 ms as fast as it can, and adds the
-// number of units that the worst window let through for certain.
-func worstWindows(ctx context.Context, limits *limit.Limiter, worst samples) error {
-	const n, per, windows = 20, 50 * time.Millisecond, 3
-	if err := limits.Reset(ctx, "worst"); err != nil {
-		return err
+// scripted returns the limiter of gcraScript: one unit costs each, and at most
+// burst is saved.
+func scripted(ctx context.Context, client *goredis.Client) func(key string, each, burst time.Duration) (bool, error) {
+	script := goredis.NewScript(gcraScript)
+	return func(key string, each, burst time.Duration) (bool, error) {
+		answer, err := script.Run(ctx, client, []string{key}, each.Microseconds(), burst.Microseconds()).Int64Slice()
+		return err == nil && answer[0] == 1, err
 	}
-	m := limit.Limit{Rates: []limit.Rate{{N: n, Per: per}}}
-	bucket := rate.NewLimiter(rate.Every(per/n), n)
-	for name, allow := range map[string]func() (bool, error){
-		mega:        func() (bool, error) { r, err := limits.Allow(ctx, "worst", m); return r.Allowed, err },
-		tokenBucket: func() (bool, error) { return bucket.Allow(), nil },
-	} {
-		var grants []limittest.Grant
-		for start := time.Now(); time.Since(start) < windows*per; {
-			from := time.Now()
-			allowed, err := allow()
-			if err != nil {
-				return err
-			}
-			if allowed {
-				grants = append(grants, limittest.Grant{From: from, To: time.Now(), Units: 1})
-			}
+}
+
+// The small rate of the worst windows.
+const (
+	fewUnits = 20
+	briefly  = 50 * time.Millisecond
+)
+
+// asking asks for one unit of a limit.
+type asking func() (allowed bool, err error)
+
+// ofMega asks under the small rate.
+func ofMega(ctx context.Context, limits *limit.Limiter) asking {
+	m := limit.Limit{Rates: []limit.Rate{{N: fewUnits, Per: briefly}}}
+	return func() (bool, error) { r, err := limits.Allow(ctx, "worst", m); return r.Allowed, err }
+}
+
+// worstWindow asks as fast as it can for three intervals, and returns the number
+// of units that were certainly allowed within one of them.
+func worstWindow(allow asking) (float64, error) {
+	var grants []limittest.Grant
+	for start := time.Now(); time.Since(start) < 3*briefly; {
+		from := time.Now()
+		allowed, err := allow()
+		if err != nil {
+			return 0, err
 		}
-		units, _ := limittest.Worst(grants, per-time.Microsecond) // the clock of a window has microseconds, this one nanoseconds
-		worst.add(name, float64(units))
+		if allowed {
+			grants = append(grants, limittest.Grant{From: from, To: time.Now(), Units: 1})
+		}
+	}
+	units, _ := limittest.Worst(grants, briefly-time.Microsecond) // the clock of a window has microseconds, this one nanoseconds
+	return float64(units), nil
+}
+
+// worstWindows adds the worst window of each contestant.
+func worstWindows(contestants map[string]asking, worst samples) error {
+	for name, allow := range contestants {
+		units, err := worstWindow(allow)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		worst.add(name, units)
 	}
 	return nil
 }

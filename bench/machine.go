@@ -24,6 +24,7 @@ func compared() []string {
 	return []string{
 		"github.com/redis/go-redis/v9",
 		"github.com/bsm/redislock",
+		"github.com/go-redis/redis_rate/v10",
 		"github.com/redis/rueidis",
 		"github.com/nats-io/nats.go",
 		"github.com/ThreeDotsLabs/watermill",

@@ -35,7 +35,7 @@ func allRows() []row {
 		{"bus-memory", ofBus, "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"bus-subscriptions", ofGrowth, "an event for one of 100 000 subscriptions, beside a bus with one", busSubscriptions},
 		{"redis-alone", onRedis, "acquire and whole cycle of a free key, one after the other", redisAlone},
-		{"redis-limit", ofLimits, "Allow of one unit under one and two rates, beside a minimal GCRA script", redisLimit},
+		{"redis-limit", ofLimits, "Allow of one unit under one and two rates, and the worst window of 20 per 50 ms, beside a minimal GCRA script and redis_rate", redisLimit},
 		{"redis-primitives", onRedis, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
 		{"redis-32-keys", onRedis, "32 goroutines, each with its own key", redisManyKeys},
 		{"redis-handover", onRedis, "from Release here to Acquire there, in another process", redisHandover},
