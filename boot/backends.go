@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
@@ -22,6 +23,9 @@ import (
 
 func (b *booting) openLock(made *plan.Plan, log *slog.Logger) (driver.Driver, error) {
 	if o := b.process.Offline; o != nil {
+		if o.Lock == nil {
+			return memory.NewLock(), nil
+		}
 		return o.Lock, nil
 	}
 	defer b.report.Record("lock", time.Now())

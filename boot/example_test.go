@@ -10,7 +10,6 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
-	"github.com/megaframework/mega/drivers/memory"
 )
 
 // A program that runs an application inside itself, on its own configuration.
@@ -68,7 +67,7 @@ func ExampleFx() {
 	running, err := boot.Start(context.Background(), boot.Process{
 		Name:    "greeter",
 		Stderr:  io.Discard,
-		Offline: &boot.Offline{Lock: memory.NewLock()},
+		Offline: &boot.Offline{},
 	}, mega.App("web",
 		boot.Fx(fx.Supply(greeting("hello"))),
 		mega.OnStart("greet", func(g greeting, _ context.Context) error {

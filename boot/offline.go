@@ -19,13 +19,16 @@ import (
 // same as in the program itself.
 type Offline struct {
 	// Lock is the driver of locks. It takes precedence over the configuration
-	// and the apps.
+	// and the apps. Default: a driver in memory.
 	Lock driver.Driver
 	// Bus is the driver of messages, likewise. Default: the configured driver.
 	Bus busdriver.Driver
 }
 
 func (o *Offline) lock() plan.Decision {
+	if o.Lock == nil {
+		return byCaller("lock", "memory", driver.Process.String())
+	}
 	info := o.Lock.Info()
 	return byCaller("lock", info.Name, info.Scope.String())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/drivers/memory"
 )
 
 // A test of a deployment: what a program would be configured with.
@@ -37,7 +36,7 @@ func Example_section() {
 		Most   config.Size   `key:"most" default:"1MiB" max:"20MiB" doc:"the largest mail"`
 	}
 	running, err := boot.Start(context.Background(), boot.Process{
-		Name: "shop", Stderr: io.Discard, Offline: &boot.Offline{Lock: memory.NewLock()},
+		Name: "shop", Stderr: io.Discard, Offline: &boot.Offline{},
 		Environ: []string{"MEGA_MAIL_FROM=shop@example.org", "MEGA_MAIL_TOKEN=t0ken", "MEGA_MAIL_MOST=512KiB"},
 	}, mega.Config[Mail]("mail"), mega.App("web", mega.OnStart("show", func(_ context.Context, m Mail) error {
 		fmt.Println(m.Server, m.From, m.Token, m.Most)

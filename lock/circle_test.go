@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
-	"github.com/megaframework/mega/lock/locktest"
 )
 
 // A circle of two is reported within 50 ms of its last wait, with both keys and
@@ -137,7 +137,7 @@ func TestCallsInAnyOrderEnd(t *testing.T) {
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
-				for range max(locktest.Scaled(500), 20) {
+				for range max(suite.Scaled(500), 20) {
 					keys := []string{"a", "b", "c", "d", "e", "f"}
 					rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 					switch err := nest(context.Background(), keys[:2+rand.IntN(3)]); {
@@ -174,7 +174,7 @@ func TestCallsInOneOrderAreNoCircle(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				for range locktest.Scaled(5000) { // of two keys each: 100 000 acquisitions
+				for range suite.Scaled(5000) { // of two keys each: 100 000 acquisitions
 					i := rand.IntN(len(names) - 1)
 					j := i + 1 + rand.IntN(len(names)-i-1)
 					err := nest(context.Background(), []string{names[i], names[j]})

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var bytesCases = []testCase{
@@ -29,7 +30,7 @@ func sizes(most int) (all []int) {
 			all = append(all, times*buffer-1, times*buffer, times*buffer+1)
 		}
 	}
-	for range Scaled(10) {
+	for range suite.Scaled(10) {
 		all = append(all, rand.IntN(most))
 	}
 	all = append(all, most-1, most)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var closeCases = []testCase{
@@ -43,7 +44,7 @@ func closed(e *env) {
 func closeEndsRequests(e *env) {
 	a, b := e.pair()
 	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { e.listen(ctx); return nil, nil }, bus.Concurrency(bus.MaxConcurrency))
-	n := min(max(Scaled(1000), 100), bus.MaxConcurrency)
+	n := min(max(suite.Scaled(1000), 100), bus.MaxConcurrency)
 	var over []<-chan struct{}
 	for range n {
 		over = append(over, e.Async(func() {
@@ -79,7 +80,7 @@ func closeNames(e *env) {
 }
 
 func closeUnderLoad(e *env) {
-	for range Scaled(10) {
+	for range suite.Scaled(10) {
 		a, b := e.pair()
 		b.echo("x")
 		b.listen(">")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var drainCases = []testCase{
@@ -26,7 +27,7 @@ func drainUnderLoad(e *env) {
 	if e.remote() {
 		c = a
 	}
-	n := Scaled(500)
+	n := suite.Scaled(500)
 	var answered atomic.Int64
 	echoed := c.listen("echo")
 	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) {
@@ -119,7 +120,7 @@ func drainTwice(e *env) {
 	}
 	s.has(append([]string{"first"}, numbers(1, 10)...)...)
 	e.Must(b.Drain(e.Ctx), "drain again")
-	for range Scaled(10) {
+	for range suite.Scaled(10) {
 		idle := e.process()
 		idle.listen("x")
 		e.All(5, func(int) { e.Must(idle.Drain(e.Ctx), "drain at once") })
@@ -151,7 +152,7 @@ func drainFlushes(e *env) {
 		drainTwice(e)
 		return
 	}
-	for range Scaled(10) {
+	for range suite.Scaled(10) {
 		a, b := e.process(), e.process()
 		in := b.listen("x")
 		publishMany(a, "x", 1, 100)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var endCases = []testCase{
@@ -31,7 +32,7 @@ func noneAfterStop(e *env) {
 			e.breathe()
 		}
 	})
-	for i := range Scaled(200) {
+	for i := range suite.Scaled(200) {
 		var stopped atomic.Bool
 		var late atomic.Int64
 		s := b.subscribe("x.*", func(context.Context, *bus.Msg) error {
@@ -102,7 +103,7 @@ func stopWithin(e *env) {
 }
 
 func stopMeetsAll(e *env) {
-	for range Scaled(30) {
+	for range suite.Scaled(30) {
 		b := e.process()
 		ctx, cancel := context.WithCancel(e.Ctx)
 		s, err := b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
@@ -163,7 +164,7 @@ type valueKey struct{}
 
 func subDrain(e *env) {
 	a, b := e.pair()
-	n := Scaled(300)
+	n := suite.Scaled(300)
 	in, other := b.listen("x"), b.listen("x")
 	slow := &inbox{e: e}
 	slow.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
@@ -240,7 +241,7 @@ func registrationsEnd(e *env) {
 		return n
 	}
 	before := count()
-	for range Scaled(100) {
+	for range suite.Scaled(100) {
 		in := b.listen("x.*")
 		in.Stop()
 		e.drain(b.listen("x.y", bus.Group("g")), a.listen(">"))

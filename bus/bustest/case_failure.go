@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var failureCases = []testCase{
@@ -60,7 +61,7 @@ func handlerPanic(e *env) {
 
 func manyPanics(e *env) {
 	a, b := e.pair()
-	n := Scaled(10_000)
+	n := suite.Scaled(10_000)
 	for _, opts := range [][]bus.SubOption{{}, {bus.Concurrency(8)}, {bus.Concurrency(8), bus.OrderBy(func(m *bus.Msg) string { return string(m.Data[:1]) })}} {
 		s := b.subscribe("x", func(_ context.Context, m *bus.Msg) error {
 			if i, _ := strconv.Atoi(string(m.Data)); i%100 == 0 {

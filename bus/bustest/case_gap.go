@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var gapCases = []testCase{
@@ -462,7 +463,7 @@ func copies(e *env) {
 		over = append(over, c.keep(ctx, b, append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20))...))
 	}
 	e.Soon("all have subscribed", func() bool { return len(b.Stats().Subs) == len(all) })
-	for range max(Scaled(10), 3) {
+	for range max(suite.Scaled(10), 3) {
 		for range 50 {
 			r.set(e, a)
 		}

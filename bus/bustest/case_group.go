@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var groupCases = []testCase{
@@ -29,7 +30,7 @@ func total(boxes ...*inbox) (n int) {
 
 func groupShares(e *env) {
 	a, b := e.pair()
-	n := max(Scaled(3000), 300)
+	n := max(suite.Scaled(3000), 300)
 	members := []*inbox{a.listen("x.*", bus.Group("g")), b.listen("x.*", bus.Group("g")), b.listen("x.*", bus.Group("g"))}
 	for i := range n {
 		b.publish("x.y", fmt.Sprint(i))
@@ -89,7 +90,7 @@ func groupDrains(e *env) {
 		}
 	})
 	members := []*inbox{steady}
-	for i := range Scaled(30) {
+	for i := range suite.Scaled(30) {
 		in := []*process{a, b}[i%2].listen("x", bus.Group("g"))
 		members = append(members, in)
 		e.Soon("who joins is served", func() bool { return in.len() > 0 })
@@ -104,7 +105,7 @@ func groupDrains(e *env) {
 
 func groupStops(e *env) {
 	a, b := e.pair()
-	n := Scaled(3000)
+	n := suite.Scaled(3000)
 	members := make([]*inbox, 4)
 	for i := range members {
 		members[i] = []*process{a, b}[i%2].listen("x", bus.Group("g"))
@@ -133,7 +134,7 @@ func groupStops(e *env) {
 
 func groupCrash(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
-	n := Scaled(1000)
+	n := suite.Scaled(1000)
 	members := []*inbox{b.listen("x", bus.Group("g")), c.listen("x", bus.Group("g"))}
 	publishMany(a, "x", 1, n)
 	a.flush()

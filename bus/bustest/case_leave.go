@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var leaveCases = []testCase{
@@ -29,7 +30,7 @@ func leaveWhilePublishing(e *env) {
 			e.Sleep(e.Unit / 500)
 		}
 	})
-	for range Scaled(3) {
+	for range suite.Scaled(3) {
 		had := all.len()
 		e.Soon("messages come", func() bool { return all.len() > had+50 })
 		e.Must(e.h.Faults.Leave(), "replace the backend")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var linkCases = []testCase{
@@ -75,7 +76,7 @@ func cutIsReported(e *env) {
 			a.publish("x", strconv.Itoa(n))
 		}
 	}
-	for round := range max(Scaled(6), 2) {
+	for round := range max(suite.Scaled(6), 2) {
 		publish(100)
 		before := a.Stats().Lost
 		over := e.Async(func() { publish(100) })

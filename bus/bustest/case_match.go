@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var matchCases = []testCase{
@@ -91,7 +92,7 @@ func (e *env) random() (r *rand.Rand, seed uint64) {
 func matchRandom(e *env) {
 	a, b := e.pair()
 	r, seed := e.random()
-	for range Scaled(5) {
+	for range suite.Scaled(5) {
 		var boxes []*inbox
 		want := map[*inbox][]string{}
 		for i := range 60 {
@@ -121,7 +122,7 @@ func matchRandom(e *env) {
 func matchRequests(e *env) {
 	a, b := e.pair()
 	r, seed := e.random()
-	for range Scaled(30) {
+	for range suite.Scaled(30) {
 		pattern := randomName(r, true)
 		s := b.echo(pattern)
 		for range 10 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var messageCases = []testCase{
@@ -30,7 +31,7 @@ var messageCases = []testCase{
 func keptMessages(e *env) {
 	a, b := e.pair()
 	listening := []*inbox{b.listen("x.*"), a.listen("x.*")} // in another process, and in its own
-	n := Scaled(500)
+	n := suite.Scaled(500)
 	for i := range n {
 		a.publish(fmt.Sprint("x.", i), strings.Repeat(fmt.Sprint(i, " "), 50), bus.Header("n", fmt.Sprint(i)))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var nestedCases = []testCase{
@@ -56,7 +57,7 @@ func callsWithin(e *env) {
 
 func heldMutex(e *env) {
 	p := e.process()
-	n := Scaled(5000)
+	n := suite.Scaled(5000)
 	mu := make(chan struct{}, 1) // a mutex that fake time does not wait for
 	in := &inbox{e: e}
 	in.Sub = p.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
@@ -95,7 +96,7 @@ func askEachOther(e *env) {
 	a.respond("ping", pass(a, "pong"))
 	b.respond("pong", pass(b, "ping"))
 	e.All(8, func(int) {
-		for range Scaled(10) {
+		for range suite.Scaled(10) {
 			if got := a.request("ping", "12345"); got != "end" {
 				e.Fail("the answer is %q", got)
 			}

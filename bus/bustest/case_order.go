@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var orderCases = []testCase{
@@ -22,7 +23,7 @@ var orderCases = []testCase{
 
 func orderAcrossSubjects(e *env) {
 	a, b := e.pair()
-	n := Scaled(5000)
+	n := suite.Scaled(5000)
 	boxes := []*inbox{b.listen("x.>", roomFor(n)), b.listen(">", roomFor(n)), b.listen("x.*.z", bus.Group("g"), roomFor(n))}
 	for i := range n {
 		a.publish(fmt.Sprintf("x.%d.z", i%13), strconv.Itoa(i))
@@ -59,7 +60,7 @@ func (s *sequence) next(source string, n int) {
 
 func orderOfEach(e *env) {
 	a, b := e.pair()
-	n := Scaled(500)
+	n := suite.Scaled(500)
 	var boxes []*inbox
 	for _, p := range []*process{a, b} {
 		boxes = append(boxes, p.listen("x.*", roomFor(16*n)), p.listen(">", roomFor(16*n)))
@@ -86,7 +87,7 @@ func orderOfEach(e *env) {
 // orderAcrossGoroutines passes the turn to publish between goroutines.
 func orderAcrossGoroutines(e *env) {
 	p := e.process()
-	n := Scaled(2000)
+	n := suite.Scaled(2000)
 	in := p.listen("x.*")
 	var mu sync.Mutex
 	next := 0
@@ -111,7 +112,7 @@ func orderAcrossGoroutines(e *env) {
 
 func orderByKey(e *env) {
 	a, b := e.pair()
-	n := Scaled(10_000)
+	n := suite.Scaled(10_000)
 	s := sequence{e: e}
 	var mu sync.Mutex
 	busy := map[string]bool{}
@@ -167,7 +168,7 @@ func stuckKey(e *env) {
 
 func orderInGroup(e *env) {
 	a, b := e.pair()
-	n := Scaled(2000)
+	n := suite.Scaled(2000)
 	var members []*inbox
 	for i := range 4 {
 		members = append(members, []*process{a, b}[i%2].listen("x.*", bus.Group("g")))

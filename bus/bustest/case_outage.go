@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var outageCases = []testCase{
@@ -309,7 +310,7 @@ func (e *env) inOrderWithGaps(in *inbox, outages int) {
 func dropped(e *env) {
 	a, b := e.pair()
 	in := b.listen("x")
-	for i := range max(Scaled(3), 2) {
+	for i := range max(suite.Scaled(3), 2) {
 		a.publish("x", strconv.Itoa(2*i))
 		in.waits(2*i + 1)
 		e.Must(e.h.Faults.Drop(), "drop")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var overflowCases = []testCase{
@@ -250,7 +251,7 @@ func overloadedResponder(e *env) {
 func stuckSubscription(e *env) {
 	a, b := e.pair()
 	const buffer, memory = 100, 8 << 20
-	n := max(Scaled(5000), buffer)
+	n := max(suite.Scaled(5000), buffer)
 	healthy := b.tally("x")
 	free := healthy.volleys(a, n)
 	s := e.stick(a, b, "x", "x", bus.Buffer(buffer, 1<<20))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var publishCases = []testCase{
@@ -62,7 +63,7 @@ func publishDoesNotWait(e *env) {
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error { g.pass(ctx); return nil })
 	a.subscribe("x", func(ctx context.Context, _ *bus.Msg) error { g.pass(ctx); return nil }, bus.Buffer(1, 1))
 	before := time.Now()
-	for range Scaled(1000) {
+	for range suite.Scaled(1000) {
 		a.publish("x", "")
 	}
 	e.took(before, 0, 50, "publishing to handlers that are stuck")

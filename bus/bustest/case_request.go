@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var requestCases = []testCase{
@@ -246,7 +247,7 @@ func noCrossTalk(e *env) {
 	}, bus.Concurrency(256))
 	e.All(100, func(i int) {
 		p := []*process{a, b}[i%2]
-		for j := range Scaled(30) {
+		for j := range suite.Scaled(30) {
 			ctx, cancel := context.WithCancel(e.Ctx)
 			if j%2 == 0 {
 				e.cancelAfter(rand.IntN(4), cancel)
@@ -396,7 +397,7 @@ func oneResponder(e *env) {
 	for i, p := range []*process{a, b, b} {
 		p.respond("x.*", func(context.Context, *bus.Msg) ([]byte, error) { answered[i].Add(1); return nil, nil })
 	}
-	n := max(Scaled(300), 60)
+	n := max(suite.Scaled(300), 60)
 	for range n {
 		a.request("x.y", "")
 	}

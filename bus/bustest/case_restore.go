@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var restoreCases = []testCase{
@@ -14,7 +15,7 @@ var restoreCases = []testCase{
 
 // outages is how many outages a case makes: 5, and up to 50 where the counts are
 // scaled.
-func outages() int { return min(max(Scaled(5), 5), 50) }
+func outages() int { return min(max(suite.Scaled(5), 5), 50) }
 
 // outage takes the backend away from processes and brings it back.
 func (e *env) outage(ps ...*process) {

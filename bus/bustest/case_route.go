@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 var routeCases = []testCase{
@@ -70,7 +71,7 @@ func overlap(e *env) {
 
 func handledOnce(e *env) {
 	a, b := e.pair()
-	n := Scaled(500)
+	n := suite.Scaled(500)
 	boxes := []*inbox{a.listen("x.>"), b.listen("x.>"), b.listen("x.*"), b.listen(">"), a.listen("x.*", bus.Concurrency(8)), b.listen("x.>", bus.Group("g"))}
 	e.All(8, func(i int) {
 		p := []*process{a, b}[i%2]
@@ -93,7 +94,7 @@ func handledOnce(e *env) {
 
 func subscribeIsActive(e *env) {
 	p := e.process()
-	for i := range Scaled(500) {
+	for i := range suite.Scaled(500) {
 		subject := fmt.Sprint("x.", i%7)
 		in := p.listen([]string{subject, "x.*", ">"}[i%3])
 		p.publish(subject, "1")
@@ -104,7 +105,7 @@ func subscribeIsActive(e *env) {
 
 func respondIsActive(e *env) {
 	a, b := e.pair()
-	for i := range Scaled(200) {
+	for i := range suite.Scaled(200) {
 		s := b.echo("x.*")
 		e.Want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
 		s.Stop()
@@ -113,7 +114,7 @@ func respondIsActive(e *env) {
 
 func churn(e *env) {
 	a, b := e.pair()
-	n := Scaled(2000)
+	n := suite.Scaled(2000)
 	steady := []*inbox{b.listen("x.y"), b.listen("x.*"), b.listen(">", bus.Group("g"))}
 	over := e.Async(func() {
 		for range n {

@@ -66,7 +66,3 @@ func (e *env) took(since time.Time, exactly time.Duration, slack float64, what s
 
 // remote reports whether there may be several processes.
 func (e *env) remote() bool { return e.info.Scope > driver.Process }
-
-// Scaled returns n times the environment variable MEGA_TEST_SCALE, and at least
-// 1. Every count in the module's tests uses it.
-func Scaled(n int) int { return suite.Scaled(n) }

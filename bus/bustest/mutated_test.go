@@ -3,7 +3,7 @@ package bustest_test
 import (
 	"testing"
 
-	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/mutants"
 )
 
@@ -175,5 +175,5 @@ func TestMutatedFrontsAreCaught(t *testing.T) {
 	for _, m := range mutations {
 		all = append(all, m)
 	}
-	mutants.Catch(t, bustest.Scaled(len(all)/5), all)
+	mutants.Catch(t, suite.Scaled(len(all)/5), all)
 }

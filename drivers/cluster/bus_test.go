@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // busAt returns the bus of another process of h.
@@ -293,7 +293,7 @@ func TestAGroupIsSharedByMembers(t *testing.T) {
 		s, _ := count(t, at, "x.*", bus.Group("g"))
 		members = append(members, s)
 	}
-	n := max(bustest.Scaled(8000), 800)
+	n := max(suite.Scaled(8000), 800)
 	for range n {
 		send(t, c, "x.y", nil)
 		flush(t, c) // nothing waits, so that the load has no say
@@ -393,7 +393,7 @@ func TestFlappingInterestDisturbsNobody(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	a, b, flapping := busAt(t, h), busAt(t, h), busAt(t, h)
 	s, missed := count(t, b, "x.*")
-	n := max(bustest.Scaled(50_000), 10_000)
+	n := max(suite.Scaled(50_000), 10_000)
 	round := func() time.Duration {
 		began, before := time.Now(), handled(s)
 		for i := range n {
@@ -445,7 +445,7 @@ func TestTheHubRoutesAsMemoryDoes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range bustest.Scaled(20) {
+	for range suite.Scaled(20) {
 		play := newPlay(r)
 		want := play.run(t, []*bus.Bus{one, one, one})
 		got := play.run(t, nodes)
@@ -570,7 +570,7 @@ func TestGroupsOfOneProcessAreServedByOneFrame(t *testing.T) {
 		s, _ := count(t, to, "x.*", bus.Group(group))
 		subs = append(subs, s)
 	}
-	n := max(bustest.Scaled(2000), 400)
+	n := max(suite.Scaled(2000), 400)
 	var publishing sync.WaitGroup
 	for range 4 {
 		from := busAt(t, h)

@@ -21,6 +21,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -316,7 +317,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 			}
 		}
 	})
-	rounds := max(bustest.Scaled(2), 1)
+	rounds := max(suite.Scaled(2), 1)
 	for range rounds {
 		for i, old := range workers {
 			o.await("the one to be replaced has a lot to do", func() bool {
@@ -392,7 +393,7 @@ func TestAStoppedWorkerIsToldWhatItHasMissed(t *testing.T) {
 	}
 	began := time.Now()
 	data := string(make([]byte, 1000))
-	n := max(bustest.Scaled(10_000), 5_000)
+	n := max(suite.Scaled(10_000), 5_000)
 	for i := 1; i <= n; i++ {
 		o.publish("tick", data)
 		if i%200 == 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
@@ -86,7 +87,7 @@ func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
 	var after []time.Duration
-	for i := range max(5, locktest.Scaled(20)) {
+	for i := range max(5, suite.Scaled(20)) {
 		victim := spawn(t, h, toHold(fmt.Sprint("victim", i), time.Minute))
 		first := victim.expect(subprocess.Holding)
 		got := make(chan time.Time, 1)
@@ -342,7 +343,7 @@ func (w *witness) verify() {
 
 func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
-	for range max(1, locktest.Scaled(2)) {
+	for range max(1, suite.Scaled(2)) {
 		h := newHub(t, HubConfig{})
 		l := lockerOf(t, h)
 		w := newWitness(t)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/boxes"
-	"github.com/megaframework/mega/lock/locktest"
 )
 
 // Holders are killed while their own children live on: no box is prepared before
@@ -17,7 +17,7 @@ import (
 func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
 	t.Parallel()
 	const batch = 50
-	for left := locktest.Scaled(batch); left > 0; left -= batch {
+	for left := suite.Scaled(batch); left > 0; left -= batch {
 		t.Run("", func(t *testing.T) {
 			h := newHub(t, HubConfig{})
 			boxes.Storm{
@@ -38,7 +38,7 @@ func TestNoBoxIsPreparedBeforeItIsCleanWhenHubsAreKilled(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close(context.Background())) })
 	boxes.Storm{
-		Kills: locktest.Scaled(16), Size: 6, TTL: 2 * time.Second, Locker: l,
+		Kills: suite.Scaled(16), Size: 6, TTL: 2 * time.Second, Locker: l,
 		Start: func(t *testing.T, o boxes.Orders) boxes.Victim {
 			return spawn(t, nil, orders{Task: "boxes", Name: o.Name, Socket: p.socket, Boxes: &o})
 		},

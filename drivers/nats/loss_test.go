@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/suite"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
@@ -98,7 +98,7 @@ func TestFlushedMessagesSurviveCuts(t *testing.T) {
 	proxy := natstest.StartProxy(t, server.URL())
 	b, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})
 	arrived := tally(t, other, "n")
-	cuts := max(bustest.Scaled(20), 5)
+	cuts := max(suite.Scaled(20), 5)
 	ctx, cancel := context.WithCancel(t.Context())
 	var cutting sync.WaitGroup
 	var flushes atomic.Int64 // that returned nil

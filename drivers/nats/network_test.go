@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/suite"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
@@ -115,7 +115,7 @@ func heap() uint64 {
 func TestManyClientsSpreadTheirAttempts(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	proxy := natstest.StartProxy(t, server.URL())
-	clients := max(min(bustest.Scaled(100), 100), 20)
+	clients := max(min(suite.Scaled(100), 100), 20)
 	buses := make([]*bus.Bus, clients)
 	var opened sync.WaitGroup
 	for i := range buses {

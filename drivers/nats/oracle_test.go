@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/suite"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
@@ -81,7 +81,7 @@ func TestMatchingIsAsNATSDoes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range bustest.Scaled(20_000) {
+	for range suite.Scaled(20_000) {
 		agree(t, randomName(r, true), randomName(r, false))
 	}
 }
@@ -113,7 +113,7 @@ func TestMemoryRoutesAsNATSDoes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range bustest.Scaled(10) {
+	for range suite.Scaled(10) {
 		script := newScript(r)
 		a, b := script.run(t, onMemory), script.run(t, onNATS)
 		for who, got := range a {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/suite"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -168,7 +168,7 @@ func TestKilledWorkerLosesOnlyItsOwnMessages(t *testing.T) {
 	b := open(t, nats.Config{URL: server.URL()})
 	l := keepLedger(t, b)
 	workers := startWorkers(t, b, server.URL(), 3)
-	n := max(bustest.Scaled(3000), 300)
+	n := max(suite.Scaled(3000), 300)
 	for i := 1; i <= n; i++ {
 		publish(t, b, "work", strconv.Itoa(i))
 		if i == n/2 {
@@ -232,7 +232,7 @@ func TestPausedWorkerDisturbsNobody(t *testing.T) {
 	if err := workers[0].Pause(); err != nil {
 		t.Fatal(err)
 	}
-	n := max(bustest.Scaled(2000), 200)
+	n := max(suite.Scaled(2000), 200)
 	began := time.Now()
 	for i := 1; i <= n; i++ {
 		publish(t, b, "work", strconv.Itoa(i))

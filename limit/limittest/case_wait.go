@@ -79,7 +79,7 @@ func takeTurns(e *env) {
 		least, fair = 0.95, 0.99
 	}
 	shares := []int{l.shares[0], l.shares[1], l.shares[2]}
-	e.Want(Jain(shares) >= fair, "the processes had %v units", shares)
+	e.Want(suite.Jain(shares) >= fair, "the processes had %v units", shares)
 	use := float64(l.units()) / (float64(rate.N) * float64(took) / float64(rate.Per))
 	e.Want(use >= least, "%.3f of the rate was used", use)
 }

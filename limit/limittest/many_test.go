@@ -76,7 +76,7 @@ func TestManyGrantsKeepTheRates(t *testing.T) {
 		if use := float64(sum) / possible; use < 0.95 {
 			t.Errorf("%.3f of the rate was used", use)
 		}
-		if fair := limittest.Jain(shares); fair < 0.99 {
+		if fair := suite.Jain(shares); fair < 0.99 {
 			t.Errorf("the processes had %v, Jain's index is %.4f", shares, fair)
 		}
 		t.Logf("%d grants of %d units, shares %v", len(grants), sum, shares)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -150,7 +151,7 @@ func noFalseCircle(e *env) {
 		return p.With(ctx, keys[0], func(ctx context.Context) error { return nest(ctx, keys[1:]) }, e.ttl(100))
 	}
 	e.All(16, func(int) {
-		for range Scaled(150) { // about 3 acquisitions each
+		for range suite.Scaled(150) { // about 3 acquisitions each
 			keys := slices.Clone(names)
 			for len(keys) > 1+rand.IntN(5) {
 				i := rand.IntN(len(keys))

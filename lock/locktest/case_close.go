@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -171,7 +172,7 @@ func closeLeavesToTTL(e *env) {
 }
 
 func closeMeetsAll(e *env) {
-	for range Scaled(5) {
+	for range suite.Scaled(5) {
 		p := e.process()
 		var users sync.WaitGroup
 		for i := range 6 {

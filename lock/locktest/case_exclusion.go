@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -27,7 +28,7 @@ var exclusionCases = []testCase{
 // Without exclusion some increments are lost.
 func countExactly(e *env) {
 	processes := e.processes(3)
-	each := Scaled(15)
+	each := suite.Scaled(15)
 	var number, inside atomic.Int64
 	e.All(6, func(i int) {
 		p := processes[i%len(processes)]
@@ -56,7 +57,7 @@ func lockersMadeApart(e *env) {
 
 func oneProcessCounts(e *env) {
 	p := e.process()
-	n := Scaled(1000)
+	n := suite.Scaled(1000)
 	var number atomic.Int64
 	e.All(n, func(int) {
 		e.Must(p.With(e.Ctx, e.key("n"), func(context.Context) error {
@@ -102,7 +103,7 @@ func noSlotTwice(e *env) {
 	var tenures []tenure
 	e.All(9, func(i int) {
 		p := processes[i%len(processes)]
-		for range Scaled(6) {
+		for range suite.Scaled(6) {
 			lease, err := p.Acquire(e.Ctx, e.key("pool"), lock.Slots(size), lock.NoRenew(), e.ttl(1))
 			e.Must(err, "acquire")
 			t := tenure{slot: lease.Slot(), from: time.Now()}

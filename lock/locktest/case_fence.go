@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -55,7 +56,7 @@ func fencesGrowUnderLoad(e *env) {
 	processes := e.processes(3)
 	var last atomic.Uint64
 	e.All(12, func(i int) {
-		for range Scaled(15) {
+		for range suite.Scaled(15) {
 			lease, err := processes[i%3].Acquire(e.Ctx, e.key("k"))
 			e.Must(err, "acquire")
 			before := last.Swap(lease.Fence())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -99,7 +100,7 @@ func forceOwn(e *env) {
 
 func forceRaces(e *env) {
 	d, other := e.driver(), e.driver()
-	for range Scaled(150) {
+	for range suite.Scaled(150) {
 		r := e.longRequest(e.key("k"))
 		g := e.grant(d, r)
 		e.All(3, func(i int) {

@@ -24,7 +24,7 @@ var handOverCases = []testCase{
 // are repaired. A hand-over during which this process was stopped is not
 // counted.
 func handOvers(e *env) {
-	n, most := Scaled(2000), 3
+	n, most := suite.Scaled(2000), 3
 	if e.h.FakeTime {
 		n, most = 2000, 0 // it costs nothing
 	}
@@ -99,7 +99,7 @@ func (e *env) watchStalls(limit time.Duration) func() int {
 
 // longQueue uses a queue that is long enough to trigger rare failures.
 func longQueue(e *env) {
-	n := max(60, Scaled(60)) // fewer would not notice an order that is swapped now and then
+	n := max(60, suite.Scaled(60)) // fewer would not notice an order that is swapped now and then
 	if e.h.FakeTime {
 		n = 120
 	}
@@ -165,7 +165,7 @@ func outageIsBounded(e *env) {
 	heal := []func(){p.plan.Add(Step{Op: Release, Hang: true}), p.plan.Add(Step{Op: Acquire, Err: errUnreachable})}
 	const bound = 100
 	before, most := suite.Goroutines(0), 0
-	for i := range Scaled(2000) {
+	for i := range suite.Scaled(2000) {
 		_, err := p.try(e.key(fmt.Sprint("k", i)), e.ttl(100))
 		e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
 		most = max(most, suite.Goroutines(before+bound))

@@ -58,7 +58,7 @@ func everythingIsBack(e *env) {
 	e.life(p, 800) // all pools and caches have reached their size
 	p.events.forget()
 	goroutines, heap := suite.Goroutines(0), heapInUse()
-	e.life(p, Scaled(8000))
+	e.life(p, suite.Scaled(8000))
 	p.events.forget()
 	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(goroutines+2) <= goroutines+2 })
 	e.Want(heapInUse() <= heap+1<<20, "%d bytes more are in use than before", heapInUse()-heap)
@@ -71,7 +71,7 @@ func everythingIsBack(e *env) {
 
 func waitersLeaveNothing(e *env) {
 	a, b := e.process(), e.process()
-	n := Scaled(2000)
+	n := suite.Scaled(2000)
 	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
 	before := suite.Goroutines(0)
 	e.crowd(a, b, n)

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -27,7 +28,7 @@ func leaveWhileReleasing(e *env) {
 			done <- err
 		}()
 	}
-	for range Scaled(4) {
+	for range suite.Scaled(4) {
 		had := all[0].Stats().Acquired
 		e.Soon("locks are used", func() bool { return all[0].Stats().Acquired > had+20 })
 		e.Must(e.h.Faults.Leave(), "replace the backend")

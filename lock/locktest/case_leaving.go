@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -139,9 +140,9 @@ func cancelMeetsGrant(e *env) {
 // time.
 func (e *env) rounds() int {
 	if e.h.FakeTime {
-		return Scaled(200)
+		return suite.Scaled(200)
 	}
-	return Scaled(20)
+	return suite.Scaled(20)
 }
 
 // jitter returns 0 in every other round, so that both events happen at the same

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -115,7 +116,7 @@ func looksChangeNothing(e *env) {
 // holds a lease and waits for another.
 func manyLooks(e *env) {
 	a, b := e.process(), e.process()
-	for i := range Scaled(200) {
+	for i := range suite.Scaled(200) {
 		a.acquire(e.key(fmt.Sprint("held-", i)), e.ttl(100))
 	}
 	holder := a.acquire(e.key("waited"), e.ttl(100))

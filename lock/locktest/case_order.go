@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -144,7 +145,7 @@ func turnIsOver(e *env) {
 
 func tryDoesNotJump(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
-	for range Scaled(20) {
+	for range suite.Scaled(20) {
 		holder := a.acquire(e.key("k"))
 		next := b.queue(e.key("k"), "next")
 		e.releases(holder)
@@ -174,7 +175,7 @@ func middleGivesUp(e *env) {
 
 func everyoneHasAShare(e *env) {
 	processes := e.processes(3)
-	each := max(Scaled(60), 40) // several turns of 16
+	each := max(suite.Scaled(60), 40) // several turns of 16
 	const n = 6
 	var counts [n]atomic.Int64
 	var first atomic.Bool

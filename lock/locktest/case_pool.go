@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -91,7 +92,7 @@ func permitsSurvive(e *env) {
 	const most = 6
 	believed := newCrowd()
 	e.All(9, func(i int) {
-		for range Scaled(8) {
+		for range suite.Scaled(8) {
 			ctx, cancel := context.WithTimeout(e.Ctx, rand.N(e.Units(2))+e.Unit/4)
 			lease, err := processes[i%3].Acquire(ctx, e.key("pool"), lock.Slots(2+rand.IntN(most-1)), e.ttl(1), lock.NoRenew())
 			if err == nil {

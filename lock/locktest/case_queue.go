@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -25,7 +26,7 @@ var queueCases = []testCase{
 
 func oneRemoteWaiter(e *env) {
 	a, b, d := e.process(), e.process(), e.driver()
-	n := Scaled(1000)
+	n := suite.Scaled(1000)
 	holder := a.acquire(e.key("k"))
 	before := b.plan.Calls(Any)
 	var done atomic.Int64
@@ -202,7 +203,7 @@ func fixedConnections(e *env) {
 
 func manyKeys(e *env) {
 	a, b := e.process(), e.process()
-	n := Scaled(300)
+	n := suite.Scaled(300)
 	holders, waiters := make([]*lock.Lease, n), make([]*asked, n)
 	for i := range n {
 		key := e.key(fmt.Sprint("k", i))

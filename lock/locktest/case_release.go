@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -160,7 +161,7 @@ func renewalAfterRelease(e *env) {
 func releaseRacesRenewal(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	for range Scaled(300) {
+	for range suite.Scaled(300) {
 		r.Token = token()
 		g := e.grant(d, r)
 		renewed := make(chan struct{})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -128,7 +129,7 @@ func anyOrderOfKeys(e *env) {
 	names := e.keys("a", "b", "c", "d")
 	var held [4]int // by the number of the name
 	e.All(8, func(i int) {
-		for range Scaled(20) {
+		for range suite.Scaled(20) {
 			keys := slices.Clone(names)
 			rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 			keys = keys[:2+rand.IntN(3)]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -96,7 +97,7 @@ func manyLostPushes(e *env) {
 // queue.
 func releaseMeetsWait(e *env) {
 	a, b := e.process(), e.process()
-	for range Scaled(50) {
+	for range suite.Scaled(50) {
 		holder := a.acquire(e.key("k"), e.ttl(100))
 		next := b.ask(e.key("k"), e.ttl(100))
 		e.releases(holder)

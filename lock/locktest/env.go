@@ -97,7 +97,3 @@ func (e *env) ttl(n float64) lock.Option { return lock.TTL(e.Units(n)) }
 
 // long returns a Wait option without limit.
 func (e *env) long() lock.Option { return lock.Wait(lock.Forever) }
-
-// Scaled returns n times the environment variable MEGA_TEST_SCALE, and at least
-// 1. Every count in the module's tests uses it.
-func Scaled(n int) int { return suite.Scaled(n) }

@@ -3,8 +3,8 @@ package locktest_test
 import (
 	"testing"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/mutants"
-	"github.com/megaframework/mega/lock/locktest"
 )
 
 // mutations are changes of the front that break a rule, and the case that has
@@ -195,5 +195,5 @@ func TestMutatedFrontsAreCaught(t *testing.T) {
 	for _, m := range mutations {
 		all = append(all, m)
 	}
-	mutants.Catch(t, locktest.Scaled(len(all)/5), all)
+	mutants.Catch(t, suite.Scaled(len(all)/5), all)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -79,7 +80,7 @@ func inProcess(t *testing.T, d driver.Driver, kills int) Storm {
 }
 
 func TestNoBoxOfMemoryIsPreparedBeforeItIsClean(t *testing.T) {
-	inProcess(t, memory.NewLock(), locktest.Scaled(50)).Run(t)
+	inProcess(t, memory.NewLock(), suite.Scaled(50)).Run(t)
 }
 
 func TestAStormFindsABrokenDriver(t *testing.T) {

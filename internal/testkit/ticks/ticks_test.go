@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/internal/testkit/wallclock"
 	"github.com/megaframework/mega/lock/driver"
-	"github.com/megaframework/mega/lock/locktest"
 )
 
 const (
@@ -34,7 +34,7 @@ var shifted = []string{
 
 func TestNoTickRunsTwiceWhateverTheClocksOfTheProcesses(t *testing.T) {
 	bin := wallclock.Build(t, shifted...)
-	ticks := max(5, locktest.Scaled(150))
+	ticks := max(5, suite.Scaled(150))
 	for name, backend := range map[string]func(*testing.T) (orders, driver.Driver){"redis": onRedis, "cluster": onCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
