@@ -34,3 +34,18 @@ func TestLanguageReturnsToAPage(t *testing.T) {
 		kit.Post("/language", strings.NewReader("to=tlh"), asForm, "Referer: "+referer).Status(http.StatusSeeOther).Header("Location", want)
 	}
 }
+
+// The boot report is in English, for operators. The pages translate it.
+func TestReasonsOfDriversAreInTheLanguageOfThePage(t *testing.T) {
+	s := openShop(t)
+	for path, want := range map[string]string{
+		"/locks":     "<dd>캐시도 클러스터도 설정되지 않았습니다</dd>",
+		"/bus":       "<dd>NATS 서버도 클러스터도 설정되지 않았습니다</dd>",
+		"/windows":   "<dd>잠금이 이 드라이버를 씁니다</dd>",
+		"/sandboxes": "범위 이 프로세스",
+	} {
+		if a, err := s.send("GET", path, "", "Accept: text/html", "Accept-Language: ko"); err != nil || !strings.Contains(a.body, want) {
+			t.Errorf("%s lacks %q: %d %s, %v", path, want, a.status, a.body, err)
+		}
+	}
+}

@@ -55,8 +55,8 @@ func TestLedgerHasPages(t *testing.T) {
 		kit.Post("/products/1/buy", map[string]int{"quantity": 1}).Status(http.StatusOK)
 	}
 	page := []string{"Accept: text/html"}
-	kit.Get("/ledger", page...).Contains("Page 1 of 2").Contains(`<a href="?page=2" rel="next">`).Contains(`<td class="number">21</td>`)
-	kit.Get("/ledger?page=2", page...).Contains("Page 2 of 2").Contains(`<a href="?page=1" rel="prev">`).Contains(`<td class="number">1</td>`)
+	kit.Get("/ledger", page...).Contains("Page 1 of 2").Contains(`<a href="?page=2" rel="next">`).Contains(`data-label="No.">21</td>`)
+	kit.Get("/ledger?page=2", page...).Contains("Page 2 of 2").Contains(`<a href="?page=1" rel="prev">`).Contains(`data-label="No.">1</td>`)
 	kit.Get("/ledger?page=x", page...).Contains("Page 1 of 2")
 	kit.Get("/ledger?page=9", page...).Contains("Nothing has been sold yet.").Contains(`<a href="?page=2" rel="prev">`)
 }

@@ -32,12 +32,7 @@ func (s *shop) locks(t *testing.T) (p handlers.LocksPage) {
 func TestARaceWithTheLockSellsExactlyThePieces(t *testing.T) {
 	s := openShop(t)
 	for _, way := range []string{services.RaceLock, services.RaceFIFO, services.RaceNone} {
-		a, err := s.send("POST", "/locks/race", fmt.Sprintf(`{"buyers":30,"way":%q}`, way), asJSON)
-		var p handlers.LocksPage
-		if err != nil || a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &p) != nil || p.Race == nil {
-			t.Fatalf("%s: %d %s, %v", way, a.status, a.body, err)
-		}
-		r := p.Race
+		r := s.race(t, 30, way)
 		if r.Pieces != 15 || r.Sold < r.Pieces || r.Oversold != r.Sold-r.Pieces || way != services.RaceNone && r.Oversold != 0 {
 			t.Errorf("%s: %+v", way, r)
 		}
@@ -55,9 +50,20 @@ func TestARaceWithTheLockSellsExactlyThePieces(t *testing.T) {
 		}
 	}
 	a, err := s.send("POST", "/locks/race", "buyers=10&way=lock", asForm)
-	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "With the lock: 5 of 5 pieces were sold to 10 buyers.") || strings.Count(a.body, `class="works"`) != 10 {
+	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "With the lock: 10 buyers wanted 5 pieces, and 5 were sold.") || strings.Count(a.body, `class="works"`) != 10 {
 		t.Errorf("as a page: %d %s, %v", a.status, a.body, err)
 	}
+}
+
+// race has buyers race, and returns the result.
+func (s *shop) race(t *testing.T, buyers int, way string) *services.RaceResult {
+	t.Helper()
+	a, err := s.send("POST", "/locks/race", fmt.Sprintf(`{"buyers":%d,"way":%q}`, buyers, way), asJSON)
+	var p handlers.LocksPage
+	if err != nil || a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &p) != nil || p.Race == nil {
+		t.Fatalf("%s: %d %s, %v", way, a.status, a.body, err)
+	}
+	return p.Race
 }
 
 func TestTheDemoLockIsHeldTriedAndTaken(t *testing.T) {

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
-// Three workers share the jobs of a group. One of them is killed while it holds
+// Three workers share the buyers of a race, and the jobs of a group. One of them is killed while it holds
 // the lock, and another one is frozen before a write: the next holder follows, and
 // the late write is refused.
-func TestWorkersShareJobsAndFollowHoldersThatFail(t *testing.T) {
+func TestWorkersShareWorkAndFollowHoldersThatFail(t *testing.T) {
 	executable, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +28,7 @@ func TestWorkersShareJobsAndFollowHoldersThatFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.stop(t) })
+	t.Run("race", func(t *testing.T) { raceIsOverWorkers(t, s) })
 	t.Run("jobs", func(t *testing.T) { jobsAreShared(t, s) })
 	t.Run("kill", func(t *testing.T) {
 		victim, p := strike(t, s, "kill", "next")
@@ -63,6 +65,25 @@ func newest(p handlers.LocksPage, what string) store.Step {
 		return p.Steps[i]
 	}
 	return store.Step{}
+}
+
+// raceIsOverWorkers has the workers share the buyers of a race: the lock excludes
+// all of them.
+func raceIsOverWorkers(t *testing.T, s *shop) {
+	t.Helper()
+	for _, way := range []string{services.RaceLock, services.RaceFIFO} {
+		r := s.race(t, 60, way)
+		buyers, workers := 0, 0
+		for _, p := range r.Processes {
+			buyers += p.Buyers
+			if p.Worker > 0 {
+				workers++
+			}
+		}
+		if buyers != 60 || workers < 2 || r.Peak != 1 || r.Sold != 30 || r.Failed != 0 {
+			t.Errorf("%s: %d buyers in %d workers: %+v", way, buyers, workers, r)
+		}
+	}
 }
 
 func jobsAreShared(t *testing.T, s *shop) {

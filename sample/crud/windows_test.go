@@ -33,7 +33,7 @@ func TestCallsThatDoNotWaitAreAllowedOrRefused(t *testing.T) {
 		t.Errorf("the page: %+v, %+v", p, p.Result)
 	}
 	kit.Post("/windows", strings.NewReader("calls=1&way=wait"), asForm, asPage).Status(http.StatusOK).Contains("1 allowed, 0 refused.")
-	kit.Get("/windows", asPage, "Accept-Language: ko").Contains("<h1>호출 제한</h1>").Contains("800ms마다 5건")
+	kit.Get("/windows", asPage, "Accept-Language: ko").Contains("<h1>호출 제한</h1>").Contains("800 ms마다 5건")
 	for _, in := range []map[string]any{{"calls": 0}, {"calls": 21}, {"way": "luck"}} {
 		kit.Post("/windows", in).Status(http.StatusUnprocessableEntity).Code("request.invalid")
 	}

@@ -15,6 +15,7 @@ var demo = mega.Module(
 	mega.Routes(demoRoutes),
 	mega.Subscribe(services.HoldOrders, (*services.LockDemo).OnOrder),
 	mega.Subscribe(services.Strikes, (*services.LockDemo).OnStrike),
+	mega.Subscribe(services.Racers, services.OnRacer, bus.Group(services.RacerGroup)),
 	mega.Subscribe(services.Notes, (*services.Messages).OnNote),
 	mega.Subscribe(services.Jobs, (*services.Messages).OnJob, bus.Group(services.Workers)),
 	mega.Subscribe(services.JobsDone, (*services.Messages).OnDone),

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega"
@@ -57,13 +58,28 @@ func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) m
 	case price == nil:
 		wrong["price"] = ctx.T("invalid.required")
 	case *price < 0 || *price > maxPrice:
-		wrong["price"] = ctx.T("invalid.range", "min", 0, "max", maxPrice)
+		wrong["price"] = ctx.T("invalid.range", "min", 0, "max", maxPrice.Grouped())
 	}
-	switch {
-	case stock == nil:
+	if stock == nil {
 		wrong["stock"] = ctx.T("invalid.required")
-	case *stock < 0 || *stock > maxStock:
-		wrong["stock"] = ctx.T("invalid.range", "min", 0, "max", maxStock)
+		return wrong
+	}
+	return within(ctx, wrong, "stock", *stock, 0, maxStock)
+}
+
+// within adds the error of a number out of bounds to wrong, and returns wrong.
+func within[N int | int64](ctx *mega.Ctx, wrong mega.FieldErrors, field string, n, low, high N) mega.FieldErrors {
+	if n < low || n > high {
+		wrong[field] = ctx.T("invalid.range", "min", store.Grouped(int64(low)), "max", store.Grouped(int64(high)))
+	}
+	return wrong
+}
+
+// among adds the error of a value that is not one of the choices to wrong, and
+// returns wrong.
+func among(ctx *mega.Ctx, wrong mega.FieldErrors, field, value string, choices ...string) mega.FieldErrors {
+	if !slices.Contains(choices, value) {
+		wrong[field] = ctx.T("invalid.choice", "choices", strings.Join(choices, ", "))
 	}
 	return wrong
 }
@@ -75,8 +91,5 @@ type PurchaseInput struct {
 
 // Validate reports an invalid quantity.
 func (in *PurchaseInput) Validate(ctx *mega.Ctx) error {
-	if in.Quantity < 1 || in.Quantity > maxStock {
-		return mega.FieldErrors{"quantity": ctx.T("invalid.range", "min", 1, "max", maxStock)}
-	}
-	return nil
+	return within(ctx, mega.FieldErrors{}, "quantity", in.Quantity, 1, maxStock).Or()
 }

@@ -27,13 +27,10 @@ type LocksPage struct {
 	Title string `json:"-"`
 	Done  string `json:"-"` // the result of the page's last action
 
-	Driver   string         `json:"driver"`
-	Scope    string         `json:"scope"`
-	Reason   string         `json:"reason"` // of the choice of the driver
-	Warnings []string       `json:"warnings,omitempty"`
-	Holders  []lock.Holding `json:"holders"`
-	Waiters  []lock.Holder  `json:"waiters"`
-	Steps    []store.Step   `json:"steps"` // the newest first
+	DriverInfo
+	Holders []lock.Holding `json:"holders"`
+	Waiters []lock.Holder  `json:"waiters"`
+	Steps   []store.Step   `json:"steps"` // the newest first
 
 	In     RaceInput            `json:"-"`
 	Race   *services.RaceResult `json:"race,omitempty"`
@@ -57,8 +54,8 @@ func (l *Locks) show(ctx *mega.Ctx, notice string, in RaceInput, race *services.
 	info := ctx.Lock.Info()
 	p := LocksPage{
 		Title: ctx.T("locks.title"), Done: notice,
-		Driver: info.Name, Scope: info.Scope.String(), Reason: ctx.App.LockReason, Warnings: info.Warnings,
-		Holders: state.Holders, Waiters: state.Waiters, Steps: steps, In: in, Race: race,
+		DriverInfo: driverInfo(ctx, info.Name, info.Scope, ctx.App.LockReason, info.Warnings),
+		Holders:    state.Holders, Waiters: state.Waiters, Steps: steps, In: in, Race: race,
 	}
 	if err := mayStrike(ctx); err != nil {
 		p.Strike = err.key
@@ -96,24 +93,12 @@ const (
 // Validate reports invalid fields.
 func (in *RaceInput) Validate(ctx *mega.Ctx) error {
 	wrong := mega.FieldErrors{}
-	if in.Buyers < 2 || in.Buyers > maxBuyers {
-		wrong["buyers"] = between(ctx, 2, maxBuyers)
-	}
-	if in.Work < 0 || in.Work > maxWork {
-		wrong["work"] = between(ctx, 0, maxWork)
-	}
-	if in.Way != services.RaceLock && in.Way != services.RaceNone && in.Way != services.RaceFIFO {
-		wrong["way"] = ctx.T("locks.wrong.way")
-	}
-	return wrong.Or()
+	within(ctx, wrong, "buyers", in.Buyers, 2, maxBuyers)
+	within(ctx, wrong, "work", in.Work, 0, maxWork)
+	return among(ctx, wrong, "way", in.Way, services.RaceLock, services.RaceNone, services.RaceFIFO).Or()
 }
 
-// between returns the text of a number out of bounds.
-func between(ctx *mega.Ctx, low, high int) string {
-	return ctx.T("locks.wrong.between", "low", low, "high", high)
-}
-
-// Race has buyers of this process compete for one product, and shows the result.
+// Race has buyers of all processes compete for one product, and shows the result.
 func (l *Locks) Race(ctx *mega.Ctx) error {
 	in := newRaceInput()
 	if err := ctx.Bind(&in); err != nil {
@@ -136,10 +121,7 @@ const maxHold = 120
 
 // Validate reports an invalid time.
 func (in *HoldInput) Validate(ctx *mega.Ctx) error {
-	if in.Seconds < 1 || in.Seconds > maxHold {
-		return mega.FieldErrors{"seconds": between(ctx, 1, maxHold)}
-	}
-	return nil
+	return within(ctx, mega.FieldErrors{}, "seconds", in.Seconds, 1, maxHold).Or()
 }
 
 // Hold holds the demo lock in the background, which outlives the request.

@@ -22,14 +22,11 @@ type MessagesPage struct {
 	Title string `json:"-"`
 	Done  string `json:"-"` // the result of the page's last action
 
-	Driver   string               `json:"driver"`
-	Scope    string               `json:"scope"`
-	Reason   string               `json:"reason"` // of the choice of the driver
-	Warnings []string             `json:"warnings,omitempty"`
-	Notes    []services.Note      `json:"notes"` // that this process received, the newest first
-	Batch    services.Batch       `json:"batch"`
-	Answer   *RequestResult       `json:"answer,omitempty"`
-	Slow     *services.SlowResult `json:"slow,omitempty"`
+	DriverInfo
+	Notes  []services.Note      `json:"notes"` // that this process received, the newest first
+	Batch  services.Batch       `json:"batch"`
+	Answer *RequestResult       `json:"answer,omitempty"`
+	Slow   *services.SlowResult `json:"slow,omitempty"`
 }
 
 // RequestResult is the outcome of a request over the bus.
@@ -54,7 +51,7 @@ func (m *Messages) List(ctx *mega.Ctx) error {
 // show answers with the page, or with its JSON.
 func (m *Messages) show(ctx *mega.Ctx, status int, p MessagesPage) error {
 	info := ctx.Bus.Info()
-	p.Title, p.Driver, p.Scope, p.Reason, p.Warnings = ctx.T("bus.title"), info.Name, info.Scope.String(), ctx.App.BusReason, info.Warnings
+	p.Title, p.DriverInfo = ctx.T("bus.title"), driverInfo(ctx, info.Name, info.Scope, ctx.App.BusReason, info.Warnings)
 	p.Notes, p.Batch = m.messages.Received()
 	if ctx.WantsJSON() {
 		return ctx.JSON(status, p)
@@ -103,10 +100,7 @@ const maxJobs = 100
 
 // Validate reports an invalid number.
 func (in *JobsInput) Validate(ctx *mega.Ctx) error {
-	if in.Jobs < 1 || in.Jobs > maxJobs {
-		return mega.FieldErrors{"jobs": between(ctx, 1, maxJobs)}
-	}
-	return nil
+	return within(ctx, mega.FieldErrors{}, "jobs", in.Jobs, 1, maxJobs).Or()
 }
 
 // Share publishes jobs, each for one worker of the group.
@@ -131,10 +125,7 @@ type RequestInput struct {
 
 // Validate reports a subject that is not of this page.
 func (in *RequestInput) Validate(ctx *mega.Ctx) error {
-	if in.Subject != services.EchoOf && in.Subject != services.NobodyOf {
-		return mega.FieldErrors{"subject": ctx.T("bus.wrong.subject", "one", services.EchoOf, "other", services.NobodyOf)}
-	}
-	return nil
+	return among(ctx, mega.FieldErrors{}, "subject", in.Subject, services.EchoOf, services.NobodyOf).Or()
 }
 
 // Request sends a request over the bus and shows the answer with its time. JSON
@@ -167,10 +158,7 @@ const maxSlow = 2000
 
 // Validate reports an invalid number.
 func (in *SlowInput) Validate(ctx *mega.Ctx) error {
-	if in.Messages < 1 || in.Messages > maxSlow {
-		return mega.FieldErrors{"messages": between(ctx, 1, maxSlow)}
-	}
-	return nil
+	return within(ctx, mega.FieldErrors{}, "messages", in.Messages, 1, maxSlow).Or()
 }
 
 // Slow publishes messages to a subscriber that is slower, and shows its gaps.

@@ -211,7 +211,7 @@ func (h *Products) refuseOrder(ctx *mega.Ctx, id int64, err error) error {
 	page, status := productPage{}, http.StatusUnprocessableEntity
 	soldOut, isSoldOut := errors.AsType[*services.SoldOutError](err)
 	if isSoldOut {
-		page.Wrong, status = ctx.T("problem.sold_out", "count", soldOut.Stock), http.StatusConflict
+		page.Wrong, status = ctx.T("problem.sold_out", "count", store.Grouped(soldOut.Stock)), http.StatusConflict
 		err = mega.Error(status, "product.sold_out", page.Wrong)
 	}
 	if ctx.WantsJSON() || !isSoldOut && !errors.As(err, &page.Errors) {

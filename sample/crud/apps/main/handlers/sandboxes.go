@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -77,14 +76,8 @@ const maxSeconds = 120
 
 // Validate reports invalid fields.
 func (in *JobInput) Validate(ctx *mega.Ctx) error {
-	wrong := mega.FieldErrors{}
-	if in.Seconds < 0 || in.Seconds > maxSeconds {
-		wrong["seconds"] = ctx.T("invalid.range", "min", 0, "max", maxSeconds)
-	}
-	if in.End != services.EndsWell && in.End != services.EndsBroken && in.End != services.EndsKilled {
-		wrong["end"] = ctx.T("invalid.choice", "choices", strings.Join([]string{services.EndsWell, services.EndsBroken, services.EndsKilled}, ", "))
-	}
-	return wrong.Or()
+	wrong := within(ctx, mega.FieldErrors{}, "seconds", in.Seconds, 0, maxSeconds)
+	return among(ctx, wrong, "end", in.End, services.EndsWell, services.EndsBroken, services.EndsKilled).Or()
 }
 
 // Start starts a job in the background, which outlives the request.

@@ -28,10 +28,7 @@ const longestTurn = 5 * time.Second
 type WindowsPage struct {
 	Title string `json:"-"`
 
-	Driver   string         `json:"driver"`
-	Scope    string         `json:"scope"`
-	Reason   string         `json:"reason"` // of the choice of the driver
-	Warnings []string       `json:"warnings,omitempty"`
+	DriverInfo
 	N        int            `json:"n"`
 	Per      int64          `json:"per"` // milliseconds
 	Used     int            `json:"used"`
@@ -59,7 +56,7 @@ func (w *Windows) show(ctx *mega.Ctx, result *WindowsResult) error {
 	}
 	info, rate := ctx.Limit.Info(), state.Rates[0]
 	p := WindowsPage{
-		Title: ctx.T("windows.title"), Driver: info.Name, Scope: info.Scope.String(), Reason: ctx.App.LimitReason, Warnings: info.Warnings,
+		Title: ctx.T("windows.title"), DriverInfo: driverInfo(ctx, info.Name, info.Scope, ctx.App.LimitReason, info.Warnings),
 		N: rate.N, Per: rate.Per.Milliseconds(), Used: rate.Used, NextFree: rate.NextFree.Milliseconds(), Waiting: len(state.Waiters),
 		Result: result,
 	}
@@ -85,14 +82,8 @@ const maxCalls = 20
 
 // Validate reports invalid fields.
 func (in *CallsInput) Validate(ctx *mega.Ctx) error {
-	wrong := mega.FieldErrors{}
-	if in.Calls < 1 || in.Calls > maxCalls {
-		wrong["calls"] = between(ctx, 1, maxCalls)
-	}
-	if in.Way != askOnce && in.Way != waitTurn {
-		wrong["way"] = ctx.T("windows.wrong.way")
-	}
-	return wrong.Or()
+	wrong := within(ctx, mega.FieldErrors{}, "calls", in.Calls, 1, maxCalls)
+	return among(ctx, wrong, "way", in.Way, askOnce, waitTurn).Or()
 }
 
 // Call makes calls, one after the other, and shows which were allowed.

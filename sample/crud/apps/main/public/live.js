@@ -65,15 +65,33 @@ function notice(text) {
 
 // race shows the progress of a race, in whichever process it is.
 function race(state) {
-  const over = state.waiting + state.working === 0;
-  document.getElementById("running").hidden = over;
-  const limits = { waiting: state.buyers, working: state.buyers, sold: state.buyers, oversold: state.buyers - state.pieces };
+  document.getElementById("running").hidden = state.waiting + state.working === 0;
+  const limits = { waiting: state.buyers, working: state.buyers, sold: state.pieces, oversold: state.buyers - state.pieces };
   for (const [name, max] of Object.entries(limits)) {
     const meter = document.getElementById("m-" + name);
     meter.max = max;
     meter.value = state[name];
     document.getElementById("n-" + name).textContent = `${state[name]} / ${max}`;
   }
+  const racers = document.getElementById("racers");
+  racers.replaceChildren(...state.processes.map((process) => racer(process, racers.dataset.worker)));
+}
+
+// racer returns the bar of the buyers of a process that are done. It is marked
+// while one of them works.
+function racer({ worker, pid, buyers, working, done }, nameOf) {
+  const row = document.createElement("p");
+  row.className = working ? "works" : "";
+  const name = document.createElement("span");
+  name.textContent = (worker ? nameOf.replace("#", worker) + ", " : "") + `pid ${pid}`;
+  const meter = document.createElement("meter");
+  meter.max = buyers;
+  meter.value = done;
+  meter.setAttribute("aria-label", name.textContent);
+  const count = document.createElement("output");
+  count.textContent = `${done} / ${buyers}`;
+  row.append(name, " ", meter, " ", count);
+  return row;
 }
 
 // note adds an event to the list, the newest first.

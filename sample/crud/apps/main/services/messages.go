@@ -2,11 +2,10 @@ package services
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -19,8 +18,6 @@ type Messages struct {
 	mu    sync.Mutex // guards the fields below
 	notes []Note     // the newest first
 	batch Batch
-
-	slow atomic.Int64 // numbers the subjects of Slow
 }
 
 // NewMessages returns Messages that have received nothing.
@@ -171,7 +168,7 @@ const (
 // Slow publishes numbered messages in bursts to a subscriber that works on each,
 // and returns when each of them was handled or reported as missed.
 func (m *Messages) Slow(ctx *mega.Ctx, messages int) (*SlowResult, error) {
-	subject := fmt.Sprintf("demo.slow.%d-%d", os.Getpid(), m.slow.Add(1))
+	subject := "demo.slow." + rand.Text()
 	s := &slowSubscriber{result: SlowResult{Sent: messages, Buffer: slowBuffer, Gaps: []SlowGap{}}, all: make(chan struct{})}
 	sub, err := ctx.Bus.Subscribe(subject, s.handle, bus.Buffer(slowBuffer, slowBytes), bus.OnGap(s.gap))
 	if err != nil {

@@ -2,14 +2,15 @@ package services
 
 import (
 	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/lock"
 )
 
 // The ways to race.
@@ -19,189 +20,193 @@ const (
 	RaceFIFO = "fifo" // in the order of the requests, across all processes
 )
 
-// RaceResult is the outcome of a race. Each buyer wants one piece, and there are
+// RaceProgress is the state of a race. Each buyer wants one piece, and there are
 // half as many pieces as buyers.
-type RaceResult struct {
-	RaceProgress
-	Peak  int           `json:"peak"` // the highest number of buyers that worked at once
-	Wait  Histogram     `json:"wait"`
-	Hold  Histogram     `json:"hold"`
-	Turns []RaceTurn    `json:"-"` // by buyer
-	Took  time.Duration `json:"-"`
-}
-
-// RaceTurn is when a buyer asked, began to work and was done, since the start of
-// the race.
-type RaceTurn struct{ Asked, Began, Done time.Duration }
-
-// The picture of a race: a row of 5 for each buyer, and 1000 for its time.
-const rowHeight, pictureWidth = 5, 1000
-
-// RaceRow is a turn in the picture.
-type RaceRow struct{ Y, Asked, Wait, Began, Work int }
-
-// Rows returns the turns in the order in which the buyers asked.
-func (r *RaceResult) Rows() (rows []RaceRow) {
-	at := func(d time.Duration) int { return int(d * pictureWidth / max(r.Took, 1)) }
-	turns := slices.SortedStableFunc(slices.Values(r.Turns), func(a, b RaceTurn) int { return cmp.Compare(a.Asked, b.Asked) })
-	for i, t := range turns {
-		rows = append(rows, RaceRow{i * rowHeight, at(t.Asked), at(t.Began) - at(t.Asked), at(t.Began), max(at(t.Done)-at(t.Began), 1)})
-	}
-	return rows
-}
-
-// Height returns the height of the picture.
-func (r *RaceResult) Height() int { return rowHeight * len(r.Turns) }
-
-// RaceProgress is the state of a race.
 type RaceProgress struct {
-	Way      string `json:"way"`
-	Buyers   int    `json:"buyers"`
-	Pieces   int    `json:"pieces"`
-	Waiting  int    `json:"waiting"`
-	Working  int    `json:"working"` // holders of the lock, if there is one
-	Sold     int    `json:"sold"`
-	Oversold int    `json:"oversold"`
+	Way       string      `json:"way"`
+	Buyers    int         `json:"buyers"`
+	Pieces    int         `json:"pieces"`
+	Waiting   int         `json:"waiting"`
+	Working   int         `json:"working"` // holders of the lock, if there is one
+	Sold      int         `json:"sold"`
+	Oversold  int         `json:"oversold"`
+	Failed    int         `json:"failed"` // buyers whose process is gone, or who did not get the lock
+	Processes []RaceShare `json:"processes"`
+}
+
+// RaceShare is the part of a process in a race.
+type RaceShare struct {
+	RaceProcess
+	Buyers  int `json:"buyers"`
+	Working int `json:"working"`
+	Done    int `json:"done"`
+	Sold    int `json:"sold"`
 }
 
 // RaceProgresses is the topic of RaceProgress. The process with the race publishes
 // it, and every process shows it on its pages.
 const RaceProgresses = bus.Topic[RaceProgress]("demo.race")
 
-// race is a race that is running.
+// RaceTurn is when a buyer asked, began to work and was done, since the start of
+// the race, in the time of the process with the race.
+type RaceTurn struct {
+	RaceProcess
+	Asked, Began, Done time.Duration
+	did                string // the last step, or ""
+	sold               bool
+}
+
+func (t RaceTurn) over() bool { return t.did == didWrite || t.did == didFail }
+
+// race is a race that is running. Its stock is a number in the memory of this process,
+// which the buyers of all processes read and write by messages.
 type race struct {
-	way            string
-	work           time.Duration // between the reading of the stock and its writing
-	stock          atomic.Int64
-	waiting, sold  atomic.Int64
-	working, peak  atomic.Int64
-	buyers, pieces int
+	way    string
+	pieces int
+	began  time.Time
+
+	mu     sync.Mutex // guards the fields below
+	stock  int
+	peak   int
+	turns  []RaceTurn // by buyer
+	newest time.Time  // of the steps
 }
 
-// buy reads the stock, works, and writes the stock, as with a database. Each access
-// is safe; the two together are not.
-func (r *race) buy() {
-	n := r.working.Add(1)
-	for p := r.peak.Load(); n > p && !r.peak.CompareAndSwap(p, n); p = r.peak.Load() {
-	}
-	defer r.working.Add(-1)
-	stock := r.stock.Load()
-	time.Sleep(r.work)
-	if stock > 0 {
-		r.stock.Store(stock - 1)
-		r.sold.Add(1)
-	}
-}
+// raceSilence ends a race without a step for so long. It is longer than the lock of
+// a process that was killed.
+const raceSilence = 5 * demoTTL
 
-func (r *race) progress() RaceProgress {
-	sold := int(r.sold.Load())
-	return RaceProgress{r.way, r.buyers, r.pieces, int(r.waiting.Load()), int(r.working.Load()), sold, max(sold-r.pieces, 0)}
-}
-
-// Race has buyers of this process compete for one product.
+// Race has buyers compete for one product, in all processes that share the messages.
 func Race(ctx *mega.Ctx, buyers int, work time.Duration, way string) (*RaceResult, error) {
-	r := &race{way: way, work: work, buyers: buyers, pieces: buyers / 2}
-	r.stock.Store(int64(r.pieces))
-	r.waiting.Store(int64(buyers))
-	turns, errs := make([]RaceTurn, buyers), make([]error, buyers)
-	over := make(chan struct{})
-	var reporter, all sync.WaitGroup
-	reporter.Go(func() { r.report(ctx, over) })
-	began := time.Now()
-	for i := range buyers {
-		all.Go(func() {
-			turn := &turns[i]
-			turn.Asked = time.Since(began)
-			errs[i] = r.exclusively(ctx, func() {
-				r.waiting.Add(-1)
-				turn.Began = time.Since(began)
-				r.buy()
-				turn.Done = time.Since(began)
-			})
-		})
+	now := time.Now()
+	r := &race{way: way, pieces: buyers / 2, stock: buyers / 2, began: now, newest: now, turns: make([]RaceTurn, buyers)}
+	shop := "demo.shop." + rand.Text()
+	sub, err := ctx.Bus.Respond(shop, r.onStep)
+	if err != nil {
+		return nil, err
 	}
-	all.Wait()
-	close(over)
-	reporter.Wait()
-	for _, err := range errs {
-		if err != nil {
+	defer sub.Stop()
+	for i := range buyers {
+		if err := mega.Publish(ctx, Racers, Racer{i, way, work, shop}); err != nil {
 			return nil, err
 		}
 	}
-	return r.result(turns), nil
+	if err := r.report(ctx); err != nil {
+		return nil, err
+	}
+	return r.result(), nil
 }
 
-func (r *race) result(turns []RaceTurn) *RaceResult {
-	result := &RaceResult{RaceProgress: r.progress(), Peak: int(r.peak.Load()), Turns: turns}
-	waits, holds := make([]time.Duration, len(turns)), make([]time.Duration, len(turns))
-	for i, t := range turns {
-		waits[i], holds[i] = t.Began-t.Asked, t.Done-t.Began
-		result.Took = max(result.Took, t.Done)
+// onStep records a step of a buyer and answers with the stock.
+func (r *race) onStep(_ *mega.Ctx, m *bus.Msg) (any, error) {
+	var s raceStep
+	if err := m.Decode(&s); err != nil {
+		return nil, err
 	}
-	result.Wait, result.Hold = newHistogram("locks.race.wait", waits), newHistogram("locks.race.hold", holds)
-	return result
+	if s.Number < 0 || s.Number >= len(r.turns) {
+		return nil, fmt.Errorf("the race has no buyer %d", s.Number)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newest = time.Now()
+	turn, now := &r.turns[s.Number], time.Since(r.began)
+	turn.RaceProcess, turn.did = s.RaceProcess, s.Did
+	switch s.Did {
+	case didAsk:
+		turn.Asked = now
+	case didRead:
+		turn.Began = now
+		r.peak = max(r.peak, r.working())
+	case didWrite:
+		turn.Done = now
+		if turn.sold = s.Stock >= 0; turn.sold {
+			r.stock = s.Stock
+		}
+	}
+	return raceStock{r.stock}, nil
+}
+
+// working returns the number of buyers that work. The caller holds mu.
+func (r *race) working() (n int) {
+	for _, t := range r.turns {
+		if t.did == didRead {
+			n++
+		}
+	}
+	return n
 }
 
 // report publishes the progress until the race is over, and then its end.
-func (r *race) report(ctx *mega.Ctx, over <-chan struct{}) {
+func (r *race) report(ctx *mega.Ctx) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for ended := false; !ended; {
+	for {
+		p, over := r.progress()
+		if err := mega.Publish(ctx, RaceProgresses, p); err != nil || over {
+			return err
+		}
 		select {
 		case <-tick.C:
-		case <-over:
-			ended = true
 		case <-ctx.Done():
-			return
-		}
-		if err := mega.Publish(ctx, RaceProgresses, r.progress()); err != nil {
-			ctx.Log.Error("race not published", "error", err)
-			return
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// exclusively runs fn in the way of the race.
-func (r *race) exclusively(ctx *mega.Ctx, fn func()) error {
-	if r.way == RaceNone {
-		fn()
-		return nil
-	}
-	opts := []lock.Option{lock.Wait(JobWait)}
-	if r.way == RaceFIFO {
-		opts = append(opts, lock.FIFO())
-	}
-	return ctx.Lock.With("race", func(*mega.Ctx) error { fn(); return nil }, opts...)
-}
-
-// Histogram is the number of buyers by a time.
-type Histogram struct {
-	Name   string `json:"-"` // a key of the texts
-	Buyers int    `json:"-"`
-	Bars   []Bar  `json:"bars"`
-}
-
-// Bar is the number of buyers up to a time, above the bar before it.
-type Bar struct {
-	UpTo  string `json:"up_to"`
-	Count int    `json:"count"`
-}
-
-// newHistogram counts times by the bound that they do not exceed. Each bound is
-// twice the one before it.
-func newHistogram(name string, times []time.Duration) Histogram {
-	const bounds = 11 // from 1 ms to 1.024 s
-	h := Histogram{Name: name, Buyers: len(times), Bars: make([]Bar, bounds+1)}
-	for i := range bounds {
-		h.Bars[i].UpTo = (time.Millisecond << i).String()
-	}
-	h.Bars[bounds].UpTo = "more"
-	for _, t := range times {
-		i := 0
-		for i < bounds && t > time.Millisecond<<i {
-			i++
+// progress returns the state of the race, and whether it is over. Buyers that are
+// silent at its end have failed.
+func (r *race) progress() (p RaceProgress, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over = time.Since(r.newest) > raceSilence || !slices.ContainsFunc(r.turns, func(t RaceTurn) bool { return !t.over() })
+	p = RaceProgress{Way: r.way, Buyers: len(r.turns), Pieces: r.pieces, Processes: []RaceShare{}}
+	for i, t := range r.turns {
+		if over && !t.over() {
+			t.did = didFail
+			r.turns[i].did = didFail
 		}
-		h.Bars[i].Count++
+		p.count(t)
 	}
-	return h
+	p.Oversold = max(p.Sold-p.Pieces, 0)
+	slices.SortFunc(p.Processes, func(a, b RaceShare) int { return compareProcesses(a.RaceProcess, b.RaceProcess) })
+	return p, over
+}
+
+func compareProcesses(a, b RaceProcess) int {
+	return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.PID, b.PID))
+}
+
+// count adds a turn to the progress.
+func (p *RaceProgress) count(t RaceTurn) {
+	s := p.share(t.RaceProcess)
+	s.Buyers++
+	switch t.did {
+	case didRead:
+		p.Working++
+		s.Working++
+	case didWrite:
+		s.Done++
+	case didFail:
+		p.Failed++
+		s.Done++
+	default:
+		p.Waiting++
+	}
+	if t.sold {
+		p.Sold++
+		s.Sold++
+	}
+}
+
+// share returns the part of a process. A buyer without one has not reached it.
+func (p *RaceProgress) share(of RaceProcess) *RaceShare {
+	if of.PID == 0 {
+		return &RaceShare{}
+	}
+	i := slices.IndexFunc(p.Processes, func(s RaceShare) bool { return s.RaceProcess == of })
+	if i < 0 {
+		i = len(p.Processes)
+		p.Processes = append(p.Processes, RaceShare{RaceProcess: of})
+	}
+	return &p.Processes[i]
 }

@@ -34,6 +34,29 @@ func (p Price) String() string {
 	return fmt.Sprintf("%s%d.%02d", sign, p/100, p%100)
 }
 
+// Grouped returns the price for a page: "1,200.00".
+func (p Price) Grouped() string {
+	whole, places, _ := strings.Cut(p.String(), ".")
+	return grouped(whole) + "." + places
+}
+
+// Pieces returns the stock for a page: "1,200".
+func (p Product) Pieces() string { return Grouped(p.Stock) }
+
+// Pieces returns the quantity for a page.
+func (s Sale) Pieces() string { return Grouped(s.Quantity) }
+
+// Grouped returns a number for a page: "1,200".
+func Grouped(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
+
+// grouped puts the thousands of a number apart.
+func grouped(digits string) string {
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
+}
+
 // MarshalJSON writes a number: 9.50.
 func (p Price) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/megaframework/mega"
@@ -36,7 +37,7 @@ func (s *Store) Close() error { return s.db.Close() }
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
 
-// List returns products by name, and the number of all of them: those whose name
+// List returns products by name, numbers in it by value, and the number of all of them: those whose name
 // has a text in it, in upper or lower case.
 func (s *Store) List(ctx context.Context, text string, limit, offset int) ([]Product, int, error) {
 	pattern, total := "%"+strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(folded(text))+"%", 0
@@ -44,12 +45,23 @@ func (s *Store) List(ctx context.Context, text string, limit, offset int) ([]Pro
 		return nil, 0, fmt.Errorf("count products: %w", err)
 	}
 	products, err := list(ctx, s.db, "products", func(rows *sql.Rows, p *Product) error { return p.scan(rows) },
-		columns+`WHERE folded LIKE $1 ESCAPE '\' ORDER BY folded, id LIMIT $2 OFFSET $3`, pattern, limit, offset)
+		columns+`WHERE folded LIKE $1 ESCAPE '\' ORDER BY place, id LIMIT $2 OFFSET $3`, pattern, limit, offset)
 	return products, total, err
 }
 
 // folded returns a name as the search compares it.
 func folded(name string) string { return strings.ToLower(name) }
+
+var number = regexp.MustCompile("[0-9]+")
+
+// place returns a name as the list sorts it: the number of its digits before each
+// number, so that 9 is before 10.
+func place(name string) string {
+	return number.ReplaceAllStringFunc(folded(name), func(digits string) string {
+		digits = strings.TrimLeft(digits, "0")
+		return fmt.Sprintf("%03d%s", len(digits), digits)
+	})
+}
 
 const columns = "SELECT id, name, price, stock, version FROM products "
 
@@ -70,8 +82,8 @@ func (s *Store) Get(ctx context.Context, id int64) (p Product, err error) {
 
 // Create stores a new product and returns it with its id and version.
 func (s *Store) Create(ctx context.Context, p Product) (Product, error) {
-	row := s.db.QueryRowContext(ctx, "INSERT INTO products (name, folded, price, stock) VALUES ($1, $2, $3, $4) RETURNING id, version",
-		p.Name, folded(p.Name), p.Price, p.Stock)
+	row := s.db.QueryRowContext(ctx, "INSERT INTO products (name, folded, place, price, stock) VALUES ($1, $2, $3, $4, $5) RETURNING id, version",
+		p.Name, folded(p.Name), place(p.Name), p.Price, p.Stock)
 	if err := row.Scan(&p.ID, &p.Version); err != nil {
 		return Product{}, fmt.Errorf("create product: %w", err)
 	}
@@ -96,8 +108,8 @@ func (s *Store) Delete(ctx context.Context, id int64) error {
 }
 
 func (p *Product) put(ctx context.Context, tx *sql.Tx) error {
-	row := tx.QueryRowContext(ctx, "UPDATE products SET name = $1, folded = $2, price = $3, stock = $4, version = version + 1 WHERE id = $5 RETURNING version",
-		p.Name, folded(p.Name), p.Price, p.Stock, p.ID)
+	row := tx.QueryRowContext(ctx, "UPDATE products SET name = $1, folded = $2, place = $3, price = $4, stock = $5, version = version + 1 WHERE id = $6 RETURNING version",
+		p.Name, folded(p.Name), place(p.Name), p.Price, p.Stock, p.ID)
 	if err := row.Scan(&p.Version); !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}

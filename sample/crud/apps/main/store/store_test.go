@@ -31,6 +31,7 @@ func TestStore(t *testing.T) {
 		{"a new database is opened by many at once", newDatabaseIsOpenedByManyAtOnce},
 		{"a change under an older fence is refused", changeUnderAnOlderFenceIsRefused},
 		{"the search finds a part of a name", searchFindsAPartOfAName},
+		{"numbers in names are sorted by value", numbersInNamesAreSortedByValue},
 		{"each change has a version of its own", eachChangeHasAVersion},
 		{"the journal shows the newest events", journalShowsTheNewestEvents},
 		{"a late write is refused", lateWriteIsRefused},
@@ -154,6 +155,25 @@ func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
 }
 
 // Signs that mean something in a pattern are text in a search.
+func numbersInNamesAreSortedByValue(t *testing.T, url string) {
+	t.Helper()
+	s := opened(t, url)
+	want := []string{"chair", "Chair 1", "chair 2b", "Chair 9", "Chair 010", "Chair 11", "Chair 100000000000000000000", "desk 1"}
+	for _, i := range []int{4, 0, 7, 6, 2, 3, 1, 5} {
+		if _, err := s.Create(t.Context(), Product{Name: want[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, _, err := s.List(t.Context(), "", 10, 0)
+	got := []string{}
+	for _, p := range found {
+		got = append(got, p.Name)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
 func searchFindsAPartOfAName(t *testing.T, url string) {
 	t.Helper()
 	s := opened(t, url)
@@ -256,6 +276,17 @@ func TestPriceIsNeverRounded(t *testing.T) {
 		if err := p.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q: got %v, want an error", text, p)
 		}
+	}
+}
+
+func TestNumbersOfAPageAreGrouped(t *testing.T) {
+	for p, want := range map[Price]string{0: "0.00", 99999: "999.99", 100000: "1,000.00", -123456789: "-1,234,567.89"} {
+		if got := p.Grouped(); got != want {
+			t.Errorf("%d: got %s, want %s", p, got, want)
+		}
+	}
+	if got := (Product{Stock: 1_000_000_000}).Pieces(); got != "1,000,000,000" {
+		t.Errorf("got %s", got)
 	}
 }
 
