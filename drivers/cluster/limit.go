@@ -65,7 +65,7 @@ func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
 		if err := protocol.ReadJSON(d, &r); err != nil {
 			return err
 		}
-		_ = x.copied.Restore(r) // likewise
+		_, _ = x.copied.Restore(r) // likewise
 	}
 	return nil
 }

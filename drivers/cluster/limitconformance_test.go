@@ -162,3 +162,36 @@ func TestTicketThatWasGrantedIsKnownToTheNextHub(t *testing.T) {
 		t.Errorf("after it was withdrawn: %+v, %v", s, err)
 	}
 }
+
+// A copy of the limits must not have anything that the next hub refuses.
+func TestNextHubAcceptsEveryCopy(t *testing.T) {
+	p := openPost(t)
+	n, err := Dial(t.Context(), Config{Socket: p.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close(context.Background()) }()
+	d := n.Limits("")
+	take := func(cost int, per time.Duration) driver.Answer {
+		t.Helper()
+		a, err := d.Take(t.Context(), driver.Request{Key: "partner", Rates: []driver.Rate{{N: 4, Per: per}}, Cost: cost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	take(0, time.Hour)
+	for i := range 50 {
+		take(1, time.Hour+time.Duration(i)*time.Second)
+	}
+	all := take(3, time.Hour)
+	if err := d.Settle(t.Context(), driver.Settlement{Key: "partner", Rates: []driver.Rate{{N: 4, Per: time.Hour}}, At: all.At, Cost: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.kill(), p.restart()); err != nil {
+		t.Fatal(err)
+	}
+	if a := take(0, time.Hour); a.Remaining != 3 {
+		t.Errorf("the next hub has %+v, want 3 units left", a)
+	}
+}

@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -32,6 +33,9 @@ type log struct {
 	total   int64 // sum of the last mark, or base
 	last    int64 // time of the last grant
 	granted int64 // its units
+	// returned are the units that marks in the window have given back, by the
+	// time of the mark, for copies of the log (record.go).
+	returned []MarkRecord
 }
 
 type mark struct{ at, sum int64 }
@@ -40,11 +44,17 @@ type mark struct{ at, sum int64 }
 // others to the front.
 const compactFrom = 64
 
+// maxReturned is the number of times of which a log remembers the returned units.
+const maxReturned = 4 * driver.Exact
+
 // trim forgets the marks that have left the window.
 func (l *log) trim(now int64) {
 	for l.first < len(l.marks) && l.marks[l.first].at+l.per <= now {
 		l.base, l.gone = l.marks[l.first].sum, l.marks[l.first].at
 		l.first++
+	}
+	for len(l.returned) > 0 && l.returned[0].At+l.per <= now {
+		l.returned = l.returned[1:]
 	}
 	switch {
 	case l.first == len(l.marks):
@@ -137,10 +147,24 @@ func (l *log) refund(units, at int64) {
 		l.marks[j].sum -= units
 	}
 	l.total -= units
+	l.remember(l.marks[i].at, units)
 	if l.marks[i].sum == before {
 		l.marks = slices.Delete(l.marks, i, i+1)
 	}
 	if at == l.last {
 		l.granted = max(l.granted-units, 0)
+	}
+}
+
+// remember records that a mark has given units back. What it forgets, because
+// there is too much, a copy of the log counts as used.
+func (l *log) remember(at, units int64) {
+	i, known := slices.BinarySearchFunc(l.returned, at, func(m MarkRecord, at int64) int { return cmp.Compare(m.At, at) })
+	if !known {
+		l.returned = slices.Insert(l.returned, i, MarkRecord{At: at})
+	}
+	l.returned[i].Units += units
+	if len(l.returned) > maxReturned {
+		l.returned = l.returned[1:]
 	}
 }

@@ -1,15 +1,16 @@
 package windows
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/megaframework/mega/limit/driver"
 )
 
-// Record is the state of a key without the requests that wait: what another
-// table needs to go on in place of this one. Times are microseconds on the clock
-// that both tables share.
+// Record is the state of a key, or a part of it, without the requests that wait:
+// what another table needs to go on in place of this one. Times are microseconds
+// on the clock that both tables share.
 type Record struct {
 	Key      string         `json:"key"`
 	Logs     []LogRecord    `json:"logs,omitempty"`
@@ -24,10 +25,14 @@ type LogRecord struct {
 	N       int64        `json:"n"`
 	Last    int64        `json:"last"`
 	Granted int64        `json:"granted"`
-	Grants  []MarkRecord `json:"grants"` // in the order of their times
+	Gone    int64        `json:"gone,omitempty"` // grants until then have left the window
+	Grants  []MarkRecord `json:"grants"`         // in the order of their times
+	// Returned are the units that grants have given back, and that Grants does
+	// not contain any more.
+	Returned []MarkRecord `json:"returned,omitempty"`
 }
 
-// MarkRecord is the units that were granted at a time.
+// MarkRecord is the units that were granted at a time, or given back of them.
 type MarkRecord struct {
 	At    int64 `json:"at"`
 	Units int64 `json:"units"`
@@ -45,6 +50,9 @@ type TicketRecord struct {
 // Learn records a grant of r at the time at, which another table has made. A
 // grant of a ticket is recorded once.
 func (t *Table) Learn(r *driver.Request, at time.Time) error {
+	if r.Cost == 0 { // a look
+		return nil
+	}
 	return t.change(r.Key, func(e *entry, _ int64) {
 		if known := e.known(r.Ticket); known != nil && !known.waiting && known.seq >= r.Seq {
 			return
@@ -59,7 +67,17 @@ func (t *Table) Learn(r *driver.Request, at time.Time) error {
 	})
 }
 
-// Records returns a record of each key in use, in no order.
+// SettleAt is Settle at the time at of another table: a debt belongs to it.
+func (t *Table) SettleAt(s *driver.Settlement, at time.Time) error {
+	return t.change(s.Key, func(e *entry, _ int64) { e.correct(s, at.UnixMicro()) })
+}
+
+// PauseAt is Pause at the time at of another table.
+func (t *Table) PauseAt(key string, p driver.Pause, at time.Time) error {
+	return t.change(key, func(e *entry, _ int64) { e.stop(p, at.UnixMicro()) })
+}
+
+// Records returns one or more records of each key in use, in no order.
 func (t *Table) Records() (all []Record) {
 	for i := range t.shards {
 		all = t.shards[i].records(all)
@@ -77,8 +95,12 @@ func (s *shard) records(all []Record) []Record {
 		if e.pausedTo > now {
 			r.PausedTo, r.Pause = e.pausedTo, e.pause
 		}
-		for i := range e.logs {
-			r.Logs = append(r.Logs, e.logs[i].record())
+		for logs := range slices.Chunk(e.logs, driver.MaxRates) { // readers refuse large records
+			part := Record{Key: e.key}
+			for i := range logs {
+				part.Logs = append(part.Logs, logs[i].record())
+			}
+			all = append(all, part)
 		}
 		for _, t := range e.tickets {
 			if !t.waiting {
@@ -91,7 +113,10 @@ func (s *shard) records(all []Record) []Record {
 }
 
 func (l *log) record() LogRecord {
-	r := LogRecord{Per: l.per, N: l.n, Last: l.last, Granted: l.granted, Grants: make([]MarkRecord, 0, len(l.marks)-l.first)}
+	r := LogRecord{
+		Per: l.per, N: l.n, Last: l.last, Granted: l.granted, Gone: l.gone, Returned: slices.Clone(l.returned),
+		Grants: make([]MarkRecord, 0, len(l.marks)-l.first),
+	}
 	sum := l.base
 	for _, m := range l.marks[l.first:] {
 		r.Grants = append(r.Grants, MarkRecord{m.at, m.sum - sum})
@@ -100,52 +125,99 @@ func (l *log) record() LogRecord {
 	return r
 }
 
-// Restore adds what r has to its key. Two records of one key are copies of one
-// history, of which each may lack a part: a grant that is in one of them counts,
-// and a grant that is in both counts once.
-func (t *Table) Restore(r Record) error {
-	return t.change(r.Key, func(e *entry, now int64) {
+// Restore adds what r has to its key, and reports whether that was anything new.
+// Two records of one key are copies of one history, of which each may lack the
+// end: what is in one of them counts, and what is in both counts once.
+func (t *Table) Restore(r Record) (news bool, err error) {
+	err = t.change(r.Key, func(e *entry, now int64) {
 		for _, from := range r.Logs {
-			e.merge(from)
+			news = e.merge(from) || news
 		}
 		for _, x := range r.Tickets {
-			if known := e.find(x.ID); known == nil {
-				e.tickets = append(e.tickets, ticket{id: x.ID, seq: x.Seq, cost: x.Cost, at: x.At, until: x.Until})
-			}
+			news = e.mergeTicket(ticket{id: x.ID, seq: x.Seq, cost: x.Cost, at: x.At, until: x.Until}) || news
 		}
 		if r.PausedTo > max(e.pausedTo, now) {
-			e.pausedTo, e.pause = r.PausedTo, r.Pause
+			e.pausedTo, e.pause, news = r.PausedTo, r.Pause, true
 		}
 		e.settle(now - e.lead)
 	})
+	return news, err
 }
 
-// merge adds the grants of a record. Grants of one time are the same grants, and
-// the greater number is the one before a refund.
-func (e *entry) merge(from LogRecord) {
+// mergeTicket adds the memory of a ticket unless it or a later one is known. A
+// request is withdrawn after its grant.
+func (e *entry) mergeTicket(x ticket) (news bool) {
+	if known := e.find(x.id); known != nil {
+		if x.seq < known.seq || x.seq == known.seq && !known.waiting && (x.at != 0 || known.at == 0) {
+			return false
+		}
+		e.leave(x.id)
+	}
+	e.tickets = append(e.tickets, x)
+	return true
+}
+
+// merge adds the grants of a record. Grants of one time are the same grants.
+// Their number and the number of units that were given back only ever grow, so
+// the greater one of each is the later one.
+func (e *entry) merge(from LogRecord) (news bool) {
 	l := e.log(from.Per)
 	if l == nil {
-		e.logs = append(e.logs, log{per: from.Per})
+		e.logs = append(e.logs, log{per: from.Per, gone: from.Gone})
 		l = &e.logs[len(e.logs)-1]
 	}
-	units := map[int64]int64{}
-	for _, m := range slices.Concat(l.record().Grants, from.Grants) {
-		units[m.At] = max(units[m.At], m.Units)
-	}
-	times := make([]int64, 0, len(units))
-	for at := range units {
-		times = append(times, at)
-	}
-	slices.Sort(times)
-	l.marks, l.first, l.base, l.total, l.gone = nil, 0, 0, 0, 0
-	for _, at := range times {
-		l.total += units[at]
-		l.marks = append(l.marks, mark{at, l.total})
-	}
-	if len(times) > 0 {
-		l.gone = times[0] - 1
-	}
+	granted, returned := l.record().sums()
+	moreGranted, moreReturned := from.sums()
+	news = raise(granted, moreGranted)
+	news = raise(returned, moreReturned) || news
 	if from.Last >= l.last {
 		l.n, l.last, l.granted = from.N, from.Last, from.Granted
+	}
+	if news {
+		l.gone = min(l.gone, from.Gone)
+		l.rebuild(granted, returned)
+	}
+	return news
+}
+
+// sums returns the number of units that were granted at each time, and of those
+// that were given back.
+func (r LogRecord) sums() (granted, returned map[int64]int64) {
+	granted, returned = make(map[int64]int64), make(map[int64]int64)
+	for _, m := range r.Grants {
+		granted[m.At] = m.Units
+	}
+	for _, m := range r.Returned {
+		granted[m.At] += m.Units
+		returned[m.At] = m.Units
+	}
+	return granted, returned
+}
+
+// raise sets the numbers of sums that are greater in more, and reports whether
+// there are any.
+func raise(sums, more map[int64]int64) (any bool) {
+	for at, units := range more {
+		if units > sums[at] {
+			sums[at], any = units, true
+		}
+	}
+	return any
+}
+
+// rebuild replaces the marks.
+func (l *log) rebuild(granted, returned map[int64]int64) {
+	l.marks, l.first, l.base, l.total, l.returned = nil, 0, 0, 0, nil
+	for i, at := range slices.Sorted(maps.Keys(granted)) {
+		if i == 0 && l.gone == 0 { // a record of an earlier build
+			l.gone = at - 1
+		}
+		if units := granted[at] - returned[at]; units > 0 {
+			l.total += units
+			l.marks = append(l.marks, mark{at, l.total})
+		}
+		if returned[at] > 0 {
+			l.returned = append(l.returned, MarkRecord{at, returned[at]})
+		}
 	}
 }

@@ -167,7 +167,7 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 	case t >= protocol.TypeBus && t < protocol.TypeLimits:
 		return c.hub.bus.handle(c, t, d)
 	case t == protocol.LimitRecord:
-		return c.hub.limits.restore(d)
+		return c.hub.limits.restore(c, d)
 	}
 	return nil
 }

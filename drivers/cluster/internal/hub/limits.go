@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/internal/windows"
@@ -19,8 +20,8 @@ type hubLimits struct {
 	// process may become the hub: at a socket.
 	copied bool
 
-	// mu keeps the state that a new client is sent in order with the decisions:
-	// a decision that comes first is in the state, too.
+	// mu keeps decisions in the order in which the copies learn of them, and the
+	// state that a new client is sent in order with them.
 	mu sync.Mutex
 }
 
@@ -42,22 +43,22 @@ func (h *hubLimits) serve(c *Client, name string, body []byte) (answer []byte, e
 		out, err = answered(body, func(r *driver.Request) (driver.Answer, error) { return h.take(c, r) })
 	case protocol.LimitWithdraw:
 		_, err = answered(body, func(r *driver.Request) (any, error) {
-			return nil, h.change(h.table.Withdraw(r), protocol.News{Withdraw: r})
+			return nil, h.change(&protocol.News{Withdraw: r})
 		})
 	case protocol.LimitSettle:
 		_, err = answered(body, func(s *driver.Settlement) (any, error) {
 			if err := protocol.CheckRates(s.Rates); err != nil {
 				return nil, err
 			}
-			return nil, h.change(h.table.Settle(s), protocol.News{Settle: s})
+			return nil, h.change(&protocol.News{Settle: s})
 		})
 	case protocol.LimitPause:
 		_, err = answered(body, func(of *protocol.LimitOf) (any, error) {
-			return nil, h.change(h.table.Pause(of.Key, of.Pause), protocol.News{Pause: of})
+			return nil, h.change(&protocol.News{Pause: of})
 		})
 	case protocol.LimitReset:
 		_, err = answered(body, func(of *protocol.LimitOf) (any, error) {
-			return nil, h.change(h.table.Reset(of.Key), protocol.News{Reset: of})
+			return nil, h.change(&protocol.News{Reset: of})
 		})
 	case protocol.LimitInspect:
 		out, err = answered(body, func(of *protocol.LimitOf) (driver.State, error) {
@@ -92,39 +93,52 @@ func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
 		return driver.Answer{}, err
 	}
 	c.limits.know(r.Ticket)
-	a, err := h.table.Take(r)
-	if err == nil && a.Granted {
-		h.publish(protocol.News{Take: r, At: a.At})
+	if !h.copied {
+		return h.table.Take(r)
 	}
+	var b batch
+	h.mu.Lock()
+	a, err := h.table.Take(r)
+	if err == nil && a.Granted && r.Cost > 0 {
+		h.publish(&b, &protocol.News{Take: r, At: a.At})
+	}
+	h.mu.Unlock()
+	b.flush()
 	return a, err
 }
 
-// change publishes a change unless it has failed.
-func (h *hubLimits) change(err error, news protocol.News) error {
-	if err == nil {
-		h.publish(news)
+// change makes a change that is decided already.
+func (h *hubLimits) change(news *protocol.News) error {
+	var b batch
+	h.mu.Lock()
+	news.At = time.UnixMicro(protocol.NodeMicros())
+	err := news.Apply(h.table)
+	if err == nil && h.copied {
+		h.publish(&b, news)
 	}
+	h.mu.Unlock()
+	b.flush()
 	return err
 }
 
 // publish sends a decision to the copies, before the answer to the client that
-// has caused it: a grant that a client acts upon counts at the next hub (W1).
-func (h *hubLimits) publish(news protocol.News) {
-	if !h.copied {
-		return
+// has caused it: a grant that a client acts upon counts at the next hub (W1). The
+// caller holds h.mu.
+func (h *hubLimits) publish(b *batch, news *protocol.News) {
+	h.send(b, nil, protocol.LimitNews, news)
+}
+
+// send sends v to all clients but one.
+func (h *hubLimits) send(b *batch, but *Client, t protocol.Type, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return // it was decoded from JSON
 	}
-	var b batch
-	h.mu.Lock()
 	for _, c := range h.hub.list() {
-		if !c.knowsRecords.Load() {
-			continue
-		}
-		if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitNews), news); err == nil { // it was decoded from JSON
-			b.send(c, f)
+		if c != but && c.knowsRecords.Load() {
+			b.send(c, protocol.Begin(t).Rest(text))
 		}
 	}
-	h.mu.Unlock()
-	b.flush()
 }
 
 // introduce sends the state of all keys to a new client.
@@ -141,8 +155,10 @@ func (h *hubLimits) introduce(c *Client) {
 	}
 }
 
-// restore adds what a client knows from an earlier hub.
-func (h *hubLimits) restore(d *protocol.Decoder) error {
+// restore adds what a client knows from an earlier hub, and tells the other
+// copies what is new. All copies then have the same past, so that the one that
+// hears most of what follows has everything.
+func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
 	var r windows.Record
 	if err := protocol.ReadJSON(d, &r); err != nil {
 		return err
@@ -150,7 +166,15 @@ func (h *hubLimits) restore(d *protocol.Decoder) error {
 	if err := protocol.CheckLimitRecord(&r); err != nil {
 		return fmt.Errorf("a limit: %w", err)
 	}
-	return h.table.Restore(r)
+	var b batch
+	defer b.flush()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news, err := h.table.Restore(r)
+	if news && h.copied {
+		h.send(&b, c, protocol.LimitRecord, r)
+	}
+	return err
 }
 
 // leave takes the tickets of a client that has gone out of the queues (W7).

@@ -35,9 +35,10 @@ type LimitOf struct {
 	Pause driver.Pause  `json:"pause,omitzero"`
 }
 
-// News is one decision about limits. Exactly one of its operations is set.
+// News is one decision about limits. Exactly one of its operations is set. At is
+// the time of the decision; hubs of earlier builds give only those of grants.
 type News struct {
-	Take     *driver.Request    `json:"take,omitempty"` // was granted at At
+	Take     *driver.Request    `json:"take,omitempty"` // was granted
 	At       time.Time          `json:"at,omitzero"`
 	Withdraw *driver.Request    `json:"withdraw,omitempty"`
 	Settle   *driver.Settlement `json:"settle,omitempty"`
@@ -45,19 +46,24 @@ type News struct {
 	Reset    *LimitOf           `json:"reset,omitempty"`
 }
 
-// Apply does to a copy of the table what the hub has done to its own.
-func (n *News) Apply(copied *windows.Table) error {
+// Apply does to a table, or to a copy of it, what the hub has decided. Tables to
+// which the same decisions are applied in the same order have the same grants.
+func (n *News) Apply(t *windows.Table) error {
+	at := n.At
+	if at.IsZero() {
+		at = time.UnixMicro(NodeMicros())
+	}
 	switch {
 	case n.Take != nil:
-		return copied.Learn(n.Take, n.At)
+		return t.Learn(n.Take, at)
 	case n.Withdraw != nil:
-		return copied.Withdraw(n.Withdraw)
+		return t.Withdraw(n.Withdraw)
 	case n.Settle != nil:
-		return copied.Settle(n.Settle)
+		return t.SettleAt(n.Settle, at)
 	case n.Pause != nil:
-		return copied.Pause(n.Pause.Key, n.Pause.Pause)
+		return t.PauseAt(n.Pause.Key, n.Pause.Pause, at)
 	case n.Reset != nil:
-		return copied.Reset(n.Reset.Key)
+		return t.Reset(n.Reset.Key)
 	}
 	return nil
 }
@@ -104,6 +110,11 @@ func CheckLimitRecord(r *windows.Record) error {
 				return fmt.Errorf("a grant of %d units at %d", m.Units, m.At)
 			}
 			last = m.At
+		}
+		for _, m := range l.Returned {
+			if m.Units < 1 {
+				return fmt.Errorf("%d returned units at %d", m.Units, m.At)
+			}
 		}
 		if l.Per < 1 || l.N < 1 {
 			return fmt.Errorf("a log of %d per %d µs", l.N, l.Per)

@@ -1,0 +1,223 @@
+package windows_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/windows"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// copies are a table and copies of it, which learn of its decisions in their
+// order, each after a delay of its own.
+type copies struct {
+	*bench
+	others []*windows.Table
+	news   []func(*windows.Table) error
+	heard  []int // of each copy
+}
+
+func newCopies(t *testing.T, n int) *copies {
+	c := &copies{bench: newBench(t), heard: make([]int, n)}
+	for range n {
+		other := windows.New(func() int64 { return c.now })
+		t.Cleanup(other.Close)
+		c.others = append(c.others, other)
+	}
+	return c
+}
+
+// hear lets a copy learn of up to n decisions.
+func (c *copies) hear(i, n int) {
+	c.Helper()
+	for ; n > 0 && c.heard[i] < len(c.news); n-- {
+		if err := c.news[c.heard[i]](c.others[i]); err != nil {
+			c.Fatal(err)
+		}
+		c.heard[i]++
+	}
+}
+
+func (c *copies) take(cost int, rates ...driver.Rate) driver.Answer {
+	c.Helper()
+	r := driver.Request{Key: "k", Rates: rates, Cost: cost}
+	a := c.ask(r)
+	if a.Granted {
+		c.news = append(c.news, func(t *windows.Table) error { return t.Learn(&r, a.At) })
+	}
+	return a
+}
+
+func (c *copies) settle(a driver.Answer, cost, actual int, rates ...driver.Rate) {
+	c.Helper()
+	s := driver.Settlement{Key: "k", Rates: rates, At: a.At, Cost: cost, Actual: actual}
+	at := time.UnixMicro(c.now)
+	if err := c.SettleAt(&s, at); err != nil {
+		c.Fatal(err)
+	}
+	c.news = append(c.news, func(t *windows.Table) error { return t.SettleAt(&s, at) })
+}
+
+// successor returns a table that has what the copies report, as JSON.
+func (c *copies) successor() *windows.Table {
+	c.Helper()
+	next := windows.New(func() int64 { return c.now })
+	c.Cleanup(next.Close)
+	for _, other := range c.others {
+		for _, r := range other.Records() {
+			text, err := json.Marshal(r)
+			if err != nil {
+				c.Fatal(err)
+			}
+			var read windows.Record
+			if err := json.Unmarshal(text, &read); err != nil {
+				c.Fatal(err)
+			}
+			if _, err := next.Restore(read); err != nil {
+				c.Fatal(err)
+			}
+		}
+	}
+	return next
+}
+
+func (c *copies) want(next *windows.Table, rates []driver.Rate) {
+	c.Helper()
+	want, err := c.Inspect("k", rates)
+	if err != nil {
+		c.Fatal(err)
+	}
+	got, err := next.Inspect("k", rates)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for i := range want.Rates {
+		if got.Rates[i] != want.Rates[i] {
+			c.Fatalf("the next table has %+v, want %+v", got.Rates[i], want.Rates[i])
+		}
+	}
+}
+
+func TestReturnedUnitsStayReturnedInTheNextTable(t *testing.T) {
+	c, rate := newCopies(t, 2), per(5, time.Second)
+	first := c.granted(c.take(3, rate...))
+	c.pass(time.Millisecond)
+	second := c.granted(c.take(2, rate...))
+	c.hear(0, 2) // and nothing more
+	c.settle(first, 3, 1, rate...)
+	c.settle(second, 2, 0, rate...)
+	c.hear(1, 4)
+	c.want(c.successor(), rate)
+}
+
+func TestDebtCountsOnceInTheNextTable(t *testing.T) {
+	c, rate := newCopies(t, 3), per(50, time.Second)
+	a := c.granted(c.take(1, rate...))
+	c.settle(a, 1, 11, rate...)
+	for i := range c.others {
+		c.pass(time.Millisecond) // each copy hears of it at another time
+		c.hear(i, 2)
+	}
+	c.want(c.successor(), rate)
+}
+
+// Above N = 128 the time of an entry is after its grants.
+func TestUnitsAreReturnedToTheNextTable(t *testing.T) {
+	for _, rate := range [][]driver.Rate{per(5, time.Second), per(1000, time.Hour)} {
+		c := newCopies(t, 2)
+		old := c.granted(c.take(1, rate...))
+		c.pass(rate[0].Per + driver.Tick(rate[0]))
+		a := c.granted(c.take(3, rate...))
+		for i := range c.others {
+			c.hear(i, 2)
+		}
+		next := c.successor()
+		for _, left := range []driver.Settlement{{Key: "k", Rates: rate, At: old.At, Cost: 1}, {Key: "k", Rates: rate, At: a.At, Cost: 3, Actual: 1}} {
+			if err := errors.Join(c.Settle(&left), next.Settle(&left)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, _ := c.Inspect("k", rate); s.Rates[0].Used != 1 {
+			t.Errorf("the first table has %+v, want 1 unit used", s)
+		}
+		c.want(next, rate)
+	}
+}
+
+// The next table has exactly what the copy with the most news has, in whatever
+// order they report.
+func TestNextTableHasWhatTheLastOneHad(t *testing.T) {
+	for _, rates := range [][]driver.Rate{
+		per(100, 50*time.Millisecond),
+		per(1000, 50*time.Millisecond),
+		{{N: 20, Per: 10 * time.Millisecond}, {N: 500, Per: 500 * time.Millisecond}},
+	} {
+		for seed := range uint64(10) {
+			t.Run(fmt.Sprint(rates, seed), func(t *testing.T) {
+				c, random := newCopies(t, 3), rand.New(rand.NewPCG(seed, 0))
+				for range 500 {
+					c.pass(time.Duration(random.IntN(300)) * time.Microsecond)
+					cost := 1 + random.IntN(9)
+					if a := c.take(cost, rates...); a.Granted && random.IntN(2) == 0 {
+						c.pass(time.Duration(random.IntN(300)) * time.Microsecond)
+						c.settle(a, cost, random.IntN(cost+3), rates...)
+					}
+					c.hear(random.IntN(len(c.others)), random.IntN(9))
+				}
+				c.hear(random.IntN(len(c.others)), len(c.news))
+				c.want(c.successor(), rates)
+			})
+		}
+	}
+}
+
+// One process has not heard of the last grant of a ticket, and reports first.
+func TestNextTableKnowsTheLastGrantOfATicket(t *testing.T) {
+	b, rate := newBench(t), per(3, time.Minute)
+	late := windows.New(func() int64 { return b.now })
+	defer late.Close()
+	for seq := range uint64(2) {
+		b.granted(b.wait("a", seq+1, 1, rate))
+		for _, r := range b.Records() {
+			if seq == 0 {
+				if _, err := late.Restore(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b.pass(time.Millisecond)
+	}
+	next := newBench(t)
+	for _, r := range append(late.Records(), b.Records()...) {
+		if _, err := next.Restore(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.granted(next.wait("a", 2, 1, rate)) // asked again (W9)
+	if s, err := next.Inspect("k", rate); err != nil || s.Rates[0].Used != 2 {
+		t.Errorf("got %+v, %v, want 2 units used", s, err)
+	}
+}
+
+// A record of a key has a bounded number of logs, because its reader refuses
+// larger ones.
+func TestRecordsOfAKeyWithManyLogsAreSmall(t *testing.T) {
+	b := newBench(t)
+	for i := range 100 {
+		b.granted(b.take(1, per(1, time.Minute+time.Duration(i)*time.Second)...))
+	}
+	logs := 0
+	for _, r := range b.Records() {
+		logs += len(r.Logs)
+		if len(r.Logs) > driver.MaxRates {
+			t.Errorf("a record has %d logs, want at most %d", len(r.Logs), driver.MaxRates)
+		}
+	}
+	if logs != 100 {
+		t.Errorf("the records have %d logs, want 100", logs)
+	}
+}
