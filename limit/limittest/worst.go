@@ -16,20 +16,22 @@ type Grant struct {
 // one half-open interval of length per, and the start of that interval. It tries
 // every interval that begins with a grant.
 func Worst(grants []Grant, per time.Duration) (units int, start time.Time) {
-	grants = slices.Clone(grants)
-	slices.SortFunc(grants, func(a, b Grant) int { return a.From.Compare(b.From) })
-	for i, first := range grants {
-		end, sum := first.From.Add(per), 0
-		for _, g := range grants[i:] {
-			if !g.From.Before(end) {
-				break
-			}
-			if g.To.Before(end) {
-				sum += g.Units
+	begun, ended := slices.Clone(grants), slices.Clone(grants)
+	slices.SortFunc(begun, func(a, b Grant) int { return a.From.Compare(b.From) })
+	slices.SortFunc(ended, func(a, b Grant) int { return a.To.Compare(b.To) })
+	sum, next := 0, 0
+	for _, first := range begun {
+		end := first.From.Add(per)
+		for ; next < len(ended) && ended[next].To.Before(end); next++ {
+			if !ended[next].From.Before(first.From) {
+				sum += ended[next].Units
 			}
 		}
 		if sum > units {
 			units, start = sum, first.From
+		}
+		if first.To.Before(end) {
+			sum -= first.Units // the next interval begins after it
 		}
 	}
 	return units, start

@@ -2,6 +2,7 @@ package limittest_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -42,6 +43,32 @@ func TestWorstCountsHalfOpenIntervals(t *testing.T) {
 	} {
 		if got, _ := limittest.Worst(tt.grants, 100*time.Millisecond); got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The sweep finds the same as counting each interval does.
+func TestWorstTriesEveryInterval(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var grants []limittest.Grant
+		for range 1 + random.IntN(30) {
+			from := random.IntN(60)
+			grants = append(grants, limittest.Grant{From: at(from), To: at(from + random.IntN(15)), Units: 1 + random.IntN(9)})
+		}
+		want := 0
+		for first := range 60 {
+			sum := 0
+			for _, g := range grants {
+				if !g.From.Before(at(first)) && g.To.Before(at(first+10)) {
+					sum += g.Units
+				}
+			}
+			want = max(want, sum)
+		}
+		if got, _ := limittest.Worst(grants, 10*time.Millisecond); got != want {
+			t.Fatalf("seed %d: got %d, want %d", seed, got, want)
 		}
 	}
 }

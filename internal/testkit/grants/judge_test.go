@@ -71,6 +71,18 @@ func lag(client []record, key int) (low, high int64) {
 	return low, high
 }
 
+// granted returns the number of calls that were granted, and of their units.
+func granted(clients [][]record) (calls, units int) {
+	for _, client := range clients {
+		for _, r := range client {
+			if r.At != 0 {
+				calls, units = calls+1, units+int(r.Cost)
+			}
+		}
+	}
+	return calls, units
+}
+
 // balance returns the units of a key that the backend must have at least, and may
 // have at most if each of killed clients has lost the records of its callers.
 func balance(clients [][]record, key, killed int) (least, most int) {
