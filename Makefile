@@ -87,7 +87,8 @@ fuzz: ## run each fuzz target for 30s (FUZZTIME)
 	done
 
 .PHONY: bench
-bench: tools ## measure the locks and the bus beside their peers (ARGS='-row memory -quick')
+bench: ## measure the locks and the bus beside their peers (ARGS='-row memory -quick')
+	@.ci/tools bench
 	cd bench && go run . $(ARGS)
 
 .PHONY: vet

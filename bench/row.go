@@ -54,6 +54,7 @@ func allRows() []row {
 		{"cluster-kill9", inCluster, "from the death of a holder to the next one's lock, beside flock", clusterKill9},
 		{"cluster-publish", ofBus, "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
 		{"nats-request", onNATS, "a request and its answer, one after the other, beside nats.go", natsRequest},
+		{"shell-exec", ofShell, "`mega-lock exec KEY -- echo` over the socket of a keeper and on Redis, beside flock(1) and sem of GNU parallel", shellExec},
 	}
 }
 
