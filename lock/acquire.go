@@ -146,10 +146,10 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, con
 	if err != nil {
 		return outcome{}, err
 	}
-	defer l.circles.finish(n) // also when the driver panics
+	defer l.finish(n) // also when the driver panics
 	r := l.request(ctx, c, wait, time.Now())
 	g, err := l.driver.Acquire(ctx, r)
-	deadlock := l.circles.finish(n)
+	deadlock := l.finish(n)
 	if err != nil {
 		l.tidy(r, err)
 		return outcome{}, cmp.Or(deadlock, err)

@@ -61,8 +61,8 @@
 // cleaner retries releases that failed or whose grant is unknown (cleaner.go).
 // The health watches a backend that has stopped answering (health.go).
 //
-// Calls of several keys are in several.go, and the search for circles of waits
-// in circle.go. A pool's Init and Cleanup are in pool.go, slot.go and phase.go. Once and
+// Calls of several keys are in several.go, and circles of waits in circle.go and
+// internal/circle. A pool's Init and Cleanup are in pool.go, slot.go and phase.go. Once and
 // Cooldown are in once.go, Lead and Every in campaign.go. A Locker begins in
 // locker.go, and ends in close.go.
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/internal/circle"
 )
 
 // Locker grants leases of named keys. It owns its driver, and everything that
@@ -24,13 +25,13 @@ type Locker struct {
 	clock    clock
 	counters counters
 
-	gate     gate        // counts calls and leases, for Close
-	group    group.Group // owns the background goroutines
-	cleaner  cleaner     // retries failed releases
-	schedule schedule    // renews the holds and ends them in time
-	queues   *queues     // waiters of this process by key; nil where the driver's scope is the process
-	circles  circles     // waits that may be part of a circle
-	sizes    sizes       // reported differences of pool sizes
+	gate     gate          // counts calls and leases, for Close
+	group    group.Group   // owns the background goroutines
+	cleaner  cleaner       // retries failed releases
+	schedule schedule      // renews the holds and ends them in time
+	queues   *queues       // waiters of this process by key; nil where the driver's scope is the process
+	circles  circle.Search // waits that may be part of a circle
+	sizes    sizes         // reported differences of pool sizes
 
 	lastSlots lastSlots // by pool
 

@@ -130,7 +130,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	if err != nil {
 		return qs.giveUp(ctx, w, start, err)
 	}
-	defer l.circles.finish(n)
+	defer l.finish(n)
 	var passed <-chan time.Time
 	var timer *time.Timer
 	if c.wait != Forever {

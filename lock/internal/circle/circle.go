@@ -1,0 +1,140 @@
+// Package circle finds circles of waits among the calls of a process (A5). It has
+// the waits of calls whose contexts carry leases: nobody waits for a call without
+// a lease, so such a call is in no circle.
+package circle
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Lease is a lease on the context of a waiting call.
+type Lease interface {
+	Key() string
+	Live() bool
+}
+
+// Wait is the wait of a call whose context carries leases. Its fields are set
+// before Add and not changed.
+type Wait struct {
+	Key  string // the key that the call waits for
+	Held []Lease
+	Site string      // file:line of the call
+	Ends time.Time   // when the wait ends without a lease; zero if never
+	End  func(error) // ends the wait early, with the error
+
+	number uint64  // in the order of beginning
+	broken []*Wait // the circle in which this wait gave up; guarded by Search.mu
+}
+
+// Search has the waits of a process. The zero Search is ready.
+//
+// The leases on a context never change, so a circle is complete when its last
+// wait begins: [Search.Add] is the only place that searches. The search is exact. A wait
+// for a key whose lease is live is not over.
+type Search struct {
+	// mu guards the fields below. Live is called under it, and must not call
+	// the Search.
+	mu     sync.Mutex
+	byKey  map[string][]*Wait // by the key that the call waits for
+	number uint64             // of waits so far
+}
+
+// Add adds w, and removes and returns the waits that have to give up, w possibly
+// among them. The caller ends the others.
+func (s *Search) Add(w *Wait) (victims []*Wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number++
+	w.number = s.number
+	if s.byKey == nil {
+		s.byKey = make(map[string][]*Wait)
+	}
+	s.byKey[w.Key] = append(s.byKey[w.Key], w)
+	for w.broken == nil { // it may complete several circles
+		found := s.find(w)
+		if found == nil {
+			break
+		}
+		first := slices.MinFunc(found, (*Wait).compare)
+		first.broken = waitsFrom(found, first)
+		s.remove(first)
+		victims = append(victims, first)
+	}
+	return victims
+}
+
+// Finish removes w. If w gave up, it returns the circle: first w, then each wait
+// that holds the key of the one before it. The last one waits for a key of w.
+func (s *Search) Finish(w *Wait) (broken []*Wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.broken == nil {
+		s.remove(w)
+	}
+	return w.broken
+}
+
+// compare orders waits by their end. On a tie the younger is first.
+func (w *Wait) compare(o *Wait) int {
+	switch {
+	case w.Ends.Equal(o.Ends):
+		return int(o.number) - int(w.number)
+	case w.Ends.IsZero():
+		return 1
+	case o.Ends.IsZero():
+		return -1
+	}
+	return w.Ends.Compare(o.Ends)
+}
+
+// find returns a circle of waits that begins with w, or nil. Each wait of it
+// holds the key that the next one waits for. The caller holds s.mu.
+func (s *Search) find(w *Wait) []*Wait {
+	seen := map[*Wait]bool{}
+	var from func(at *Wait) []*Wait
+	from = func(at *Wait) []*Wait {
+		seen[at] = true
+		for _, lease := range at.Held {
+			key := lease.Key()
+			waits := s.byKey[key]
+			if len(waits) == 0 || !lease.Live() {
+				continue
+			}
+			if key == w.Key && at != w {
+				return []*Wait{at}
+			}
+			for _, next := range waits {
+				if seen[next] {
+					continue
+				}
+				if rest := from(next); rest != nil {
+					return append([]*Wait{at}, rest...)
+				}
+			}
+		}
+		return nil
+	}
+	return from(w)
+}
+
+// waitsFrom returns a circle that find returned in the opposite direction, from
+// first on.
+func waitsFrom(found []*Wait, first *Wait) (all []*Wait) {
+	at := slices.Index(found, first)
+	for i := range found {
+		all = append(all, found[(at-i+len(found))%len(found)])
+	}
+	return all
+}
+
+// remove removes w. The caller holds s.mu.
+func (s *Search) remove(w *Wait) {
+	rest := slices.DeleteFunc(s.byKey[w.Key], func(o *Wait) bool { return o == w })
+	if len(rest) == 0 { // L18
+		delete(s.byKey, w.Key)
+		return
+	}
+	s.byKey[w.Key] = rest
+}
