@@ -170,6 +170,7 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	if _, none := see(t, s.URL+"/console/locks?prefix=nothing"); strings.Contains(none, "pool") {
 		t.Error("a prefix selects no keys")
 	}
+	contains(t, one, `<a href="/console/locks" aria-current="page">Locks</a>`)
 	if _, bad := see(t, s.URL+"/console/lock?key="); !strings.Contains(bad, "note bad") {
 		t.Errorf("a key that is not legal has no message:\n%s", bad)
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"html/template"
@@ -23,6 +24,7 @@ type page struct {
 	file       string // of its template
 	title      string
 	label      string // in the navigation; empty leaves it out
+	under      string // the path whose entry is current for a page that has none
 	live       bool   // it has a stream
 	supervised bool   // only a supervisor has it
 	load       func(c *Console, ctx context.Context, query url.Values) any
@@ -38,7 +40,7 @@ func allPages() []page {
 		{path: Root + "/errors", file: "errors", title: "Errors and lost leases", label: "Errors", live: true, load: loadErrors},
 		{path: Root + "/boot", file: "boot", title: "Boot decisions", label: "Boot", load: loadBoot},
 		{path: Root + "/config", file: "config", title: "Configuration", label: "Configuration", load: loadConfig},
-		{path: Root + "/lock", file: "lock", title: "Lock", live: true, load: loadLock},
+		{path: Root + "/lock", file: "lock", title: "Lock", under: Root + "/locks", live: true, load: loadLock},
 	}
 }
 
@@ -46,7 +48,7 @@ func allPages() []page {
 type frame struct {
 	Program string
 	Title   string
-	Path    string
+	Path    string // of the current entry of the navigation
 	Live    bool
 	Acts    bool // the listener accepts actions
 	Nav     []page
@@ -78,7 +80,7 @@ func functions() template.FuncMap {
 // show writes a whole page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p page) {
 	c.write(w, http.StatusOK, p.file, "layout.html", frame{
-		Program: c.config.Program, Title: p.title, Path: p.path, Live: p.live, Acts: ops.MayAct(r), Nav: c.order,
+		Program: c.config.Program, Title: p.title, Path: cmp.Or(p.under, p.path), Live: p.live, Acts: ops.MayAct(r), Nav: c.order,
 		Page: p.load(c, r.Context(), r.URL.Query()),
 	})
 }
