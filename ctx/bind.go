@@ -38,18 +38,19 @@ func (c *Ctx) Bind(v any, options ...BindOption) error {
 	if t := reflect.TypeOf(v); t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return fmt.Errorf("bind: want a pointer to a struct, got %T", v)
 	}
-	err := x.Read(func(r *http.Request) error { return input.Read(r, v, slices.Contains(options, Lenient())) })
-	var fields FieldErrors
-	switch {
-	case errors.As(err, &fields): // from a field's own UnmarshalJSON
-		err = request.Invalid(errors.Unwrap(err), request.Fields(fields))
-	case err == nil:
+	err := x.Read(func(r *http.Request) error { return input.Read(r, v, slices.Contains(options, Lenient()), fieldsOf) })
+	if err == nil {
 		if err = c.validate(v); err != nil {
-			errors.As(err, &fields)
-			err = request.Invalid(err, request.Fields(fields))
+			err = request.Invalid(err, fieldsOf(err))
 		}
 	}
 	return c.worded(err)
+}
+
+// fieldsOf returns the FieldErrors in err, or nil.
+func fieldsOf(err error) request.Fields {
+	fields, _ := errors.AsType[FieldErrors](err)
+	return request.Fields(fields)
 }
 
 // validate calls the method Validate of v, if it has one.

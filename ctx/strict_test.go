@@ -73,6 +73,32 @@ func TestWrongTypesAreInvalidInput(t *testing.T) {
 	}
 }
 
+// price is a field that names itself in the errors of its own UnmarshalJSON.
+type price int
+
+func (p *price) UnmarshalJSON(text []byte) error {
+	if string(text) != "7" {
+		return megactx.FieldErrors{"price": "must be seven"}
+	}
+	*p = 7
+	return nil
+}
+
+func TestErrorsOfAFieldsOwnUnmarshalJSONAreShownUnchanged(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct {
+			Price price `json:"price"`
+			Stock int   `json:"stock"`
+		}
+		return c.Bind(&in)
+	})
+	w := s.ask("POST", "/", `{"price":8,"stock":"x"}`, "Content-Type: application/json")
+	if want := `"errors":{"price":"must be seven","stock":"must be a whole number"}`; w.Code != 422 || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("got %d %s, want 422 with %s", w.Code, w.Body, want)
+	}
+}
+
 func TestRightBodyIsBound(t *testing.T) {
 	status, wrong := bound(t, `{"ID":7,"weight":1,"fast":null,"sent":"2026-01-02T03:04:05Z","digits":"12","level":"high","tags":["a"],"image":"aGk=",
 		"city":"Ulm","zip":8907,"to":[{"zip":null}],"extra":{"a":1,"A":2},"any":{"a":[1,{}]},"raw":{"x":1}}`)

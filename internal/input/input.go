@@ -13,8 +13,9 @@ import (
 )
 
 // Read decodes the body of r into the struct that v points to. Without a body it
-// does nothing. Lenient accepts JSON with unknown fields and duplicate members.
-func Read(r *http.Request, v any, lenient bool) error {
+// does nothing. Lenient accepts JSON with unknown fields and duplicate members. own
+// returns the fields in the error of a value's UnmarshalJSON, or nil.
+func Read(r *http.Request, v any, lenient bool, own func(error) request.Fields) error {
 	header := r.Header.Get("Content-Type")
 	if header == "" && r.ContentLength == 0 {
 		return nil
@@ -24,7 +25,7 @@ func Read(r *http.Request, v any, lenient bool) error {
 	}
 	switch t := request.MediaType(header); {
 	case request.IsJSON(t):
-		return readJSON(r.Body, v, lenient)
+		return readJSON(r.Body, v, lenient, own)
 	case t == "application/x-www-form-urlencoded" || t == "multipart/form-data":
 		return readForm(r, t, v)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 // readJSON decodes a body into v. It refuses unknown fields and duplicate
 // members unless lenient is set.
-func readJSON(body io.Reader, v any, lenient bool) error {
+func readJSON(body io.Reader, v any, lenient bool, own func(error) request.Fields) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return badJSON(err)
@@ -35,7 +36,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 	if failed == nil && lenient {
 		return nil
 	}
-	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: request.Fields{}}
+	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, own: own, wrong: request.Fields{}}
 	in.value(reflect.TypeOf(v), "")
 	switch {
 	case in.isNotObject:
@@ -56,6 +57,7 @@ type bodyCheck struct {
 	dec     *json.Decoder
 	lenient bool
 	failed  bool // the text could not be decoded: inspect each value
+	own     func(error) request.Fields
 
 	wrong       request.Fields
 	isNotObject bool // the text as a whole
@@ -98,14 +100,12 @@ func (in *bodyCheck) value(t reflect.Type, path string) {
 // leaf reads one value that is not a struct, a map or a list.
 func (in *bodyCheck) leaf(t reflect.Type, path string) {
 	err := in.dec.Decode(reflect.New(t).Interface())
-	fields, isFields := errors.AsType[request.Fields](err)
 	wrongType, isType := errors.AsType[*json.UnmarshalTypeError](err)
+	own := in.own(err)
 	switch {
 	case err == nil || path == "":
-	case isFields: // from a field's own UnmarshalJSON
-		for name, text := range fields {
-			in.wrong[name] = text
-		}
+	case own != nil:
+		maps.Copy(in.wrong, own)
 	case isType && t.Kind() != reflect.Bool && isWhole(wrongType.Value):
 		in.refuse(path, outOfRange(t, wrongType.Value))
 	case isType || t == reflect.TypeFor[time.Time]():

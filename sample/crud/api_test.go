@@ -31,7 +31,7 @@ var exchanges = []struct {
 	{"create without a name", "POST", "/products", `{"name":" ","price":1,"stock":1}`, asJSON, 422, "request.invalid"},
 	{"create without a stock", "POST", "/products", `{"name":"x","price":1}`, asJSON, 422, "request.invalid"},
 	{"create with a stock below nothing", "POST", "/products", `{"name":"x","price":1,"stock":-1}`, asJSON, 422, "request.invalid"},
-	{"create with a price of three places", "POST", "/products", `{"name":"x","price":1.005,"stock":1}`, asJSON, 422, "request.invalid"},
+	{"create with a price of three places", "POST", "/products", `{"name":"x","price":1.005,"stock":1}`, asJSON, 422, `"errors":{"price":"must be a number with at most two decimal places"}`},
 	{"create from no JSON", "POST", "/products", `{"name":`, asJSON, 400, "request.bad_body"},
 	{"create from nothing", "POST", "/products", "", asJSON, 400, "request.bad_body"},
 	{"create with a name that is a number", "POST", "/products", `{"name":1,"price":1,"stock":1}`, asJSON, 422, "request.invalid"},
