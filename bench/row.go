@@ -55,6 +55,7 @@ func allRows() []row {
 		{"cluster-publish", ofBus, "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
 		{"nats-request", onNATS, "a request and its answer, one after the other, beside nats.go", natsRequest},
 		{"shell-exec", ofShell, "`mega-lock exec KEY -- echo` over the socket of a keeper and on Redis, beside flock(1) and sem of GNU parallel", shellExec},
+		{"hello-world", ofPrograms, "start and size of a program that says hello, beside net/http", helloWorld},
 	}
 }
 
