@@ -21,8 +21,10 @@ type tick struct {
 	Text string
 }
 
-// cost returns how often a figure costs what its target allows.
+// cost returns how often a figure costs what its target allows, from 0 to
+// infinity: differences of measurements may be below zero.
 func (c claim) cost(v float64) float64 {
+	v = max(v, 0)
 	if c.AtLeast {
 		return c.Bound / v
 	}

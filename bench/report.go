@@ -62,7 +62,7 @@ func (s section) Figure() string {
 	if s.Against == "" {
 		return quantity(s.Value, s.Unit)
 	}
-	return digits(s.Value) + " × " + s.Against
+	return ratio(s.Value) + " × " + s.Against
 }
 
 // Quartiles returns the quartiles of the judged figure.
@@ -84,7 +84,7 @@ func (s section) number(v float64) string {
 	if s.Against == "" {
 		return grouped(v)
 	}
-	return digits(v)
+	return ratio(v)
 }
 
 // Median returns mega's median where neither Figure nor Bars shows it.
@@ -157,6 +157,21 @@ func sentence(phrase string) string {
 	return string(unicode.ToUpper(first)) + phrase[size:] + "."
 }
 
+// shortName returns the name of a module without its host, owner and major
+// version.
+func shortName(path string) string {
+	if host, rest, ok := strings.Cut(path, "/"); ok && strings.Contains(host, ".") {
+		path = rest
+		if host == "github.com" {
+			_, path, _ = strings.Cut(rest, "/")
+		}
+	}
+	if i := strings.LastIndex(path, "/v"); i >= 0 {
+		path = path[:i]
+	}
+	return path
+}
+
 // position returns the index of a name, or the length for an unknown one.
 func position(names []string, name string) int {
 	if i := slices.Index(names, name); i >= 0 {
@@ -167,7 +182,7 @@ func position(names []string, name string) int {
 
 // write writes the page.
 func (rep *report) write(w io.Writer) error {
-	t, err := template.New("report").Funcs(template.FuncMap{"unit": unitText, "grouped": grouped}).Parse(reportText)
+	t, err := template.New("report").Funcs(template.FuncMap{"unit": unitText, "grouped": grouped, "short": shortName}).Parse(reportText)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}

@@ -66,6 +66,16 @@ func TestReportShowsEveryClaim(t *testing.T) {
 	}
 }
 
+func TestModulesHaveShortNames(t *testing.T) {
+	for path, want := range map[string]string{
+		"redis-server": "redis-server", "github.com/redis/go-redis/v9": "go-redis", "github.com/nats-io/nats.go": "nats.go", "golang.org/x/time": "x/time",
+	} {
+		if got := shortName(path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}
+
 // The page closes each element, so that no browser has to guess.
 func TestReportIsWellFormed(t *testing.T) {
 	d := xml.NewDecoder(strings.NewReader(pageOf(t, measured())))
@@ -85,8 +95,9 @@ func TestTargetsDivideThePlot(t *testing.T) {
 		{Name: "cheap", Value: 0.5, Bound: 1}, {Name: "dear", Value: 2, Bound: 1}, {Name: "free", Value: 0, Bound: 1},
 		{Name: "fast", Value: 9, Bound: 3, AtLeast: true}, {Name: "slow", Value: 1, Bound: 3, AtLeast: true},
 		{Name: "still", Value: 0, Bound: 3, AtLeast: true}, {Name: "enormous", Value: 1e9, Bound: 3},
+		{Name: "below zero", Value: -1, Bound: 3}, {Name: "far too little", Value: -1, Bound: 3, AtLeast: true},
 	} {
-		c.Low, c.High = c.Value*0.9, c.Value*1.1
+		c.Low, c.High = min(c.Value*0.9, c.Value*1.1), max(c.Value*0.9, c.Value*1.1)
 		s := newStrip(c, spanOf([]claim{c}))
 		if c.missed() != (s.Dot > target) || s.Dot < 0 || s.Dot > 100 || s.Low < 0 || s.Low+s.Width > 100 || s.Low > s.Dot || s.Dot > s.Low+s.Width {
 			t.Errorf("%s (missed: %v) is drawn as %+v", c.Name, c.missed(), *s)

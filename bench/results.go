@@ -116,7 +116,7 @@ func (c claim) value(v float64) string {
 	if c.Against == "" {
 		return digits(v)
 	}
-	return digits(v) + "×"
+	return ratio(v) + "×"
 }
 
 func (c claim) target() string {
@@ -163,6 +163,14 @@ func (c claim) before(earlier *results) string {
 		return was
 	}
 	return "new"
+}
+
+// ratio formats a ratio: one close to one is not a share.
+func ratio(v float64) string {
+	if v > 0.9 && v < 1 {
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return digits(v)
 }
 
 // digits formats with about three significant digits, and all of a share close
