@@ -99,10 +99,13 @@
 //
 // A client never sends again by itself; the driver does, for as long as
 // driver.CallTimeout, because it knows that every script is idempotent by token.
-// A call that comes alone is written and read by its caller's goroutine. What
-// comes while another is in flight gathers and goes as one pipeline. The number
-// of connections is fixed: four to a server, and a fifth while something is
-// listed.
+// A call does not wait for the answers to other calls: a caller writes its command
+// to the connection that all calls share, with what others have added meanwhile,
+// and one of the callers that wait reads the answers for all. No goroutine is in
+// between, which a call that comes alone would have to wake. While that connection
+// is being opened, and with [Config.Client] and on a Cluster, calls that come while
+// others are in flight gather and go as one pipeline. The number of connections is
+// fixed: four to a server, and a fifth while something is listed.
 //
 // # Limits
 //

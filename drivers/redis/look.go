@@ -205,7 +205,7 @@ func (e *engine) sweepUp(key string) {
 
 // explain adds the correction to an error of the rehearsal.
 func explain(err error, o opening) error {
-	if goredis.IsPermissionError(err) {
+	if goredis.IsPermissionError(err) || goredis.HasErrorPrefix(err, "NOPERM ") {
 		return unavailable(fmt.Errorf("the user lacks a permission: %w; grant it with ACL SETUSER <user> ~%s &%s* %s",
 			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
 			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))

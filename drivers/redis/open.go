@@ -59,7 +59,7 @@ func prepare(c Config) (opening, error) {
 	if err != nil {
 		return opening{}, invalid(err)
 	}
-	client, alone := c.Client, (*solo)(nil)
+	client, alone := c.Client, (*stream)(nil)
 	if client == nil {
 		if client, alone, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
@@ -82,7 +82,7 @@ func closeOwned(c Config, client goredis.UniversalClient) error {
 // invalid wraps an error of the configuration in the boundary's error.
 func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, err) }
 
-func newBackend(client goredis.UniversalClient, alone *solo, t template) (backend, error) {
+func newBackend(client goredis.UniversalClient, alone *stream, t template) (backend, error) {
 	switch c := client.(type) {
 	case *goredis.Client:
 		return &server{wire: newWire(c, alone), persistent: c.Options().MaxRetries > 0}, nil

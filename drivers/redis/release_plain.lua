@@ -6,8 +6,7 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, M
   if declared then L, Q, M = KEYS[2], KEYS[3], KEYS[6] else L, Q, M = H .. sep .. 'state', H .. sep .. 'order', mark end
-  local mine = call('get', H)
-  if mine and string.sub(mine, 1, #token) == token then
+  if call('getrange', H, 0, #token - 1) == token then
     if call('exists', L) == 0 then
       call('del', H)
       return {1, 0}

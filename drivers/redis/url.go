@@ -91,7 +91,7 @@ func (a address) dsn(host, path string, query url.Values) string {
 
 // dial makes the client for raw, and, except for a Cluster, one for calls that
 // come alone. They do not connect yet.
-func dial(raw string) (goredis.UniversalClient, *solo, error) {
+func dial(raw string) (goredis.UniversalClient, *stream, error) {
 	a, err := parse(raw)
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +106,7 @@ func dial(raw string) (goredis.UniversalClient, *solo, error) {
 	return a.single()
 }
 
-func (a address) single() (goredis.UniversalClient, *solo, error) {
+func (a address) single() (goredis.UniversalClient, *stream, error) {
 	o, err := a.options()
 	if err != nil {
 		return nil, nil, err
@@ -114,7 +114,7 @@ func (a address) single() (goredis.UniversalClient, *solo, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	alone, s := *o, &solo{}
+	alone, s := *o, newStream(o.ReadTimeout)
 	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
 	alone.ContextTimeoutEnabled = true
 	s.client = goredis.NewClient(&alone)
@@ -139,7 +139,7 @@ func (a address) options() (*goredis.Options, error) {
 	return o, nil
 }
 
-func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
+func (a address) sentinel() (goredis.UniversalClient, *stream, error) {
 	o, err := a.failoverOptions()
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +147,7 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	alone, s := *o, &solo{}
+	alone, s := *o, newStream(o.ReadTimeout)
 	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
 		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
 	}))

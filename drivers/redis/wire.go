@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -18,15 +17,14 @@ const (
 	batch = 128
 )
 
-// wire carries calls to one server on a fixed number of connections. A call
-// that comes alone uses solo. A call that comes while another is in flight uses
-// a lane, a connection with a goroutine: calls that arrive while all lanes are
-// busy are combined into one pipeline. A caller may return before its call is
-// over: a slow connection does not delay it.
+// wire carries calls to one server on a fixed number of connections. A call uses
+// the stream. While there is none, and at a client of the caller or of a
+// Cluster, it uses a lane, a connection with a goroutine: calls that arrive while
+// all lanes are busy are combined into one pipeline. A caller may return before
+// its call is over: a slow connection does not delay it.
 type wire struct {
 	client goredis.UniversalClient
-	solo   *solo        // or nil
-	flying atomic.Int32 // calls in flight
+	stream *stream // or nil
 	calls  chan *call
 	stop   chan struct{}
 	lanes  sync.WaitGroup
@@ -35,12 +33,17 @@ type wire struct {
 // call is one command on its way.
 type call struct {
 	cmd   *goredis.Cmd
-	done  chan struct{} // receives once
+	done  chan struct{} // receives once; on a stream also when the caller should read
 	timer *time.Timer
+
+	// Of a call on a stream:
+	wire     []byte // the command in RESP
+	answered bool   // guarded by stream.mu, as is left
+	left     bool   // the caller has gone
 }
 
-func newWire(client goredis.UniversalClient, s *solo) *wire {
-	w := &wire{client: client, solo: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
+func newWire(client goredis.UniversalClient, s *stream) *wire {
+	w := &wire{client: client, stream: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
 	for range lanes {
 		w.lanes.Go(w.lane)
 	}
@@ -50,12 +53,17 @@ func newWire(client goredis.UniversalClient, s *solo) *wire {
 // close ends the lanes. A call in flight ends with its connection.
 func (w *wire) close() {
 	close(w.stop)
-	if w.solo != nil {
-		_ = w.solo.client.Close()
+	if w.stream != nil {
+		w.stream.close()
 	}
 }
 
-func (w *wire) wait() { w.lanes.Wait() }
+func (w *wire) wait() {
+	w.lanes.Wait()
+	if w.stream != nil {
+		w.stream.wait()
+	}
+}
 
 func (w *wire) lane() {
 	todo := make([]*call, 0, batch)
@@ -110,14 +118,30 @@ var spare = sync.Pool{New: func() any {
 // do executes cmd once. It returns after the attempt, or with an error when ctx
 // has ended or limit has passed.
 func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
-	defer w.flying.Add(-1)
-	if w.flying.Add(1) == 1 && w.solo != nil && w.solo.try(ctx, cmd, limit) {
-		return w.outcome(cmd)
-	}
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
-	c.cmd = cmd
+	c.cmd, c.answered = cmd, false
+	ok, err := false, error(nil)
+	if w.stream != nil {
+		ok, err = w.stream.do(ctx, c, limit)
+	}
+	if !ok {
+		err = w.byLane(ctx, c, limit)
+	}
+	if err != nil {
+		return err // somebody may still have c
+	}
+	select {
+	case <-c.done: // a signal that nobody needed
+	default:
+	}
+	c.cmd = nil
+	spare.Put(c)
+	return w.outcome(cmd)
+}
+
+// byLane executes c.cmd on a lane.
+func (w *wire) byLane(ctx context.Context, c *call, limit time.Duration) (err error) {
 	c.timer.Reset(limit)
-	var err error
 	select {
 	case w.calls <- c:
 		err = w.await(ctx, c)
@@ -128,13 +152,8 @@ func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) er
 	case <-w.stop:
 		err = driver.ErrClosed
 	}
-	if err != nil {
-		return err // a lane may still have c
-	}
 	c.timer.Stop()
-	c.cmd = nil
-	spare.Put(c)
-	return w.outcome(cmd)
+	return err
 }
 
 // outcome returns the error of cmd, which is ErrClosed after close.

@@ -1,0 +1,119 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// appendCommand appends a command in RESP. It returns false for an argument of a
+// type that no script of this package has.
+func appendCommand(b []byte, args []any) ([]byte, bool) {
+	b = appendHeader(b, '*', len(args))
+	for _, a := range args {
+		var digits [20]byte
+		var number []byte
+		switch a := a.(type) {
+		case string:
+			b = append(appendHeader(b, '$', len(a)), a...)
+			b = append(b, '\r', '\n')
+			continue
+		case int:
+			number = strconv.AppendInt(digits[:0], int64(a), 10)
+		case int64:
+			number = strconv.AppendInt(digits[:0], a, 10)
+		case uint64:
+			number = strconv.AppendUint(digits[:0], a, 10)
+		default:
+			return b, false
+		}
+		b = append(appendHeader(b, '$', len(number)), number...)
+		b = append(b, '\r', '\n')
+	}
+	return b, true
+}
+
+func appendHeader(b []byte, kind byte, n int) []byte {
+	b = strconv.AppendInt(append(b, kind), int64(n), 10)
+	return append(b, '\r', '\n')
+}
+
+// reply is one answer: nil, a string, an int64 or a []any of these; or an error.
+type reply struct {
+	value any
+	err   error
+}
+
+// serverError is an error that a server answers.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError implements [goredis.Error].
+func (serverError) RedisError() {}
+
+var (
+	errUnasked = errors.New("redis: an answer without a call")
+	errSyntax  = errors.New("redis: an answer that is not RESP")
+)
+
+// parseReply reads the answer at the start of b, and returns its length, or 0 if
+// it is not complete.
+func parseReply(b []byte) (r reply, size int, broken error) {
+	end := bytes.IndexByte(b, '\n') + 1
+	if end == 0 {
+		return reply{}, 0, nil
+	}
+	if end < 3 || b[end-2] != '\r' {
+		return reply{}, 0, errSyntax
+	}
+	line := b[1 : end-2]
+	switch b[0] {
+	case '+':
+		return reply{value: string(line)}, end, nil
+	case '-':
+		return reply{err: serverError(line)}, end, nil
+	case '_':
+		return reply{err: goredis.Nil}, end, nil
+	}
+	n, err := strconv.ParseInt(string(line), 10, 64)
+	if err != nil {
+		return reply{}, 0, errSyntax
+	}
+	switch {
+	case b[0] == ':':
+		return reply{value: n}, end, nil
+	case n < 0:
+		return reply{err: goredis.Nil}, end, nil
+	case b[0] == '$':
+		if int64(len(b)-end) < n+2 {
+			return reply{}, 0, nil
+		}
+		size = end + int(n)
+		return reply{value: string(b[end:size])}, size + 2, nil
+	case b[0] != '*' || n > int64(len(b)):
+		return parseShort(b, n)
+	}
+	items := make([]any, n)
+	for i := range items {
+		item, length, broken := parseReply(b[end:])
+		if broken != nil || length == 0 {
+			return reply{}, 0, broken
+		}
+		end += length
+		if item.err == nil {
+			items[i] = item.value
+		}
+	}
+	return reply{value: items}, end, nil
+}
+
+// parseShort is for an array of which less than a byte per item has arrived.
+func parseShort(b []byte, _ int64) (reply, int, error) {
+	if b[0] != '*' {
+		return reply{}, 0, errSyntax
+	}
+	return reply{}, 0, nil
+}

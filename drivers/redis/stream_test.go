@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+)
+
+func TestAnswersAreReadWhateverThePiecesTheyComeIn(t *testing.T) {
+	text := "*5\r\n:1\r\n$4\r\na\r\nb\r\n$-1\r\n*2\r\n+ok\r\n$0\r\n\r\n*0\r\n"
+	want := []any{int64(1), "a\r\nb", nil, []any{"ok", ""}, []any{}}
+	for cut := range len(text) {
+		if _, size, err := parseReply([]byte(text[:cut])); size != 0 || err != nil {
+			t.Fatalf("%q: length %d, %v", text[:cut], size, err)
+		}
+	}
+	r, size, err := parseReply([]byte(text + ":2\r\n"))
+	if err != nil || size != len(text) || !reflect.DeepEqual(r.value, want) {
+		t.Errorf("got %#v, length %d, %v", r.value, size, err)
+	}
+	for _, nothing := range []string{"$-1\r\n", "*-1\r\n", "_\r\n"} {
+		if r, _, err := parseReply([]byte(nothing)); err != nil || !errors.Is(r.err, goredis.Nil) {
+			t.Errorf("%q: got %v, %v", nothing, r, err)
+		}
+	}
+	if r, _, err := parseReply([]byte("-NOPERM no\r\n")); err != nil || !goredis.HasErrorPrefix(r.err, "NOPERM ") {
+		t.Errorf("got %v, %v", r, err)
+	}
+	for _, broken := range []string{"\n", "HTTP/1.1 400 Bad Request\r\n", ":one\r\n", "*2\r\n:1\r\n?\r\n"} {
+		if _, _, err := parseReply([]byte(broken)); err == nil {
+			t.Errorf("%q: no error", broken)
+		}
+	}
+}
+
+// streaming returns a wire whose stream is connected.
+func streaming(t *testing.T, url string) *wire {
+	t.Helper()
+	client, s, err := dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWire(client, s)
+	t.Cleanup(func() {
+		w.close()
+		w.wait()
+		_ = client.Close()
+	})
+	for connected := false; !connected; {
+		if _, err := echo(t.Context(), w, "x"); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		connected = s.session != nil
+		s.mu.Unlock()
+	}
+	return w
+}
+
+func echo(ctx context.Context, w *wire, text string) (any, error) {
+	cmd := goredis.NewCmd(context.Background(), "echo", text)
+	err := w.do(ctx, cmd, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+func TestEachCallOnAStreamGetsItsOwnAnswer(t *testing.T) {
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for j := range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (i+j)%5 == 0 {
+					go cancel() // before, during or after the call
+				}
+				text := strconv.Itoa(i) + " " + strconv.Itoa(j)
+				if got, err := echo(ctx, w, text); err == nil && got != text || err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, %v, want %q", got, err, text)
+				}
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	w := streaming(t, server.URL())
+	ctx, leave := context.WithCancel(t.Context())
+	blocked := make(chan error, 1)
+	go func() { blocked <- w.do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	queued := func(n int) {
+		for have := -1; have < n; time.Sleep(time.Millisecond) {
+			w.stream.mu.Lock()
+			have = len(w.stream.session.calls)
+			w.stream.mu.Unlock()
+		}
+	}
+	queued(1)
+	answers := make(chan any, 1)
+	go func() {
+		got, err := echo(t.Context(), w, "here")
+		answers <- [2]any{got, err}
+	}()
+	queued(2)
+	leave()
+	if err := <-blocked; !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that left: %v", err)
+	}
+	other, _, err := dial(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.LPush(t.Context(), "list", "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answers; got != [2]any{"here", nil} {
+		t.Errorf("the caller behind it: %v", got)
+	}
+}
