@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/goroutine"
 )
 
 // closeGrace is the time for which Close waits for handlers after it has ended
@@ -79,7 +80,7 @@ func (s *Sub) isWithin(ctx context.Context) bool {
 	if d := deliveryFrom(ctx); d != nil && d.sub == s {
 		return true
 	}
-	self := goroutine()
+	self := goroutine.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.runners, func(r *runner) bool { return r.self.Load() == self })

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
+
+	"github.com/megaframework/mega/internal/goroutine"
 )
 
 // runner is a goroutine that handles messages. It lives as long as there are
@@ -57,7 +59,7 @@ func (s *Sub) hasWork() bool {
 // run is the goroutine of r.
 func (s *Sub) run(r *runner) {
 	s.bus.watch.arm()
-	r.self.Store(goroutine())
+	r.self.Store(goroutine.ID())
 	returned := false
 	defer func() {
 		if !returned {
@@ -81,6 +83,7 @@ func (s *Sub) replace(r *runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hasHandled(r)
+	r.self.Store(0) // this goroutine ends, and a later one may get its number
 	go s.run(r)
 }
 
