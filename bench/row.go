@@ -34,6 +34,7 @@ func allRows() []row {
 		{"memory-limit", ofLimits, "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", memoryLimit},
 		{"bus-memory", ofBus, "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"bus-subscriptions", ofGrowth, "an event for one of 100 000 subscriptions, beside a bus with one", busSubscriptions},
+		{"bus-flow", ofBus, "events for one and for eight subscriptions that handle them meanwhile, beside a channel and gochannel", busFlow},
 		{"redis-alone", onRedis, "acquire and whole cycle of a free key, one after the other", redisAlone},
 		{"redis-limit", ofLimits, "Allow of one unit under one and two rates, and the worst window of 20 per 50 ms, beside a minimal GCRA script and redis_rate", redisLimit},
 		{"redis-primitives", onRedis, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
