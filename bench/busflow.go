@@ -110,12 +110,13 @@ func flowClaims(ctx context.Context, l *lab, subscriptions int) (claims []claim,
 	}, nil
 }
 
-// flowRep adds the median batch of each contestant, and its allocations.
+// flowRep adds a quiet batch of each contestant, as memoryRep does, and its
+// allocations.
 func flowRep(l *lab, flows map[string]*flow, times, allocs samples) error {
 	names := []string{mega, channel, goChannel}
 	took := map[string][]time.Duration{}
 	runtime.GC()
-	for round := range l.scaled(12) {
+	for round := range l.scaled(20) {
 		for _, i := range turn(len(names), round) {
 			size := flowSize
 			if names[i] == goChannel {
@@ -129,7 +130,7 @@ func flowRep(l *lab, flows map[string]*flow, times, allocs samples) error {
 		}
 	}
 	for _, name := range names {
-		times.add(name, float64(median(took[name]))/flowSize)
+		times.add(name, float64(quantile(took[name], 0.1))/flowSize)
 		n, err := allocations(l.scaled(10_000), flows[name].batch)
 		if err != nil {
 			return err
