@@ -26,6 +26,7 @@ end
 -- entries that have left the window, but the last of them.
 local function add(l, units)
   if not l.known then -- nothing is returned to a grant from before
+    call('zadd', l.key, 'xx', 0, 0) -- changes nothing, but a full server refuses it; after a del it no longer would
     call('del', l.key)
     call('zadd', l.key, 0, int(now - 1))
   end
@@ -96,8 +97,11 @@ local function refund(l, units, at)
   end
 end
 
--- forget removes dead tickets (W7), and what was remembered for long enough.
+-- forget removes dead tickets (W7), and what was remembered for long enough. All
+-- that is in T and Q is in D: if a full server has deleted D, nobody knows which
+-- tickets are dead.
 local function forget()
+  if call('exists', D) == 0 and call('exists', T, Q) > 0 then call('del', T, Q) end
   repeat
     local gone = call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500)
     if gone[1] then

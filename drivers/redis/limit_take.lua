@@ -22,7 +22,7 @@ local function granted(at)
 end
 
 -- A ticket is remembered for a while after its grant. W9
-local queued
+local rank -- of the ticket in the queue
 if ticket ~= '' then
   forget()
   local record = call('hget', T, ticket)
@@ -30,8 +30,8 @@ if ticket ~= '' then
     local kind, had, at = match(record, '^(%a) (%d+) %d+ (%d*)')
     had = tonumber(had)
     if seq < had then return {0} end
-    queued = kind == 'w'
-    if not queued and seq == had then
+    rank = kind == 'w' and call('zrank', Q, ticket)
+    if kind ~= 'w' and seq == had then
       if at == '0' then return {0} end -- it was withdrawn
       return granted(tonumber(at))
     end
@@ -41,7 +41,7 @@ end
 -- ahead returns the number of tickets before this request, and their units. From
 -- the 65th on tickets count as the average of those before.
 local function ahead()
-  local count = queued and call('zrank', Q, ticket) or call('zcard', Q)
+  local count = rank or call('zcard', Q)
   if count == 0 then return 0, 0 end
   local some = call('zrange', Q, 0, min(count, 64) - 1)
   local due = cost == 0 and call('zmscore', D, unpack(some)) -- a look removes no dead ones
@@ -88,7 +88,7 @@ local wait = at - now
 
 -- W5: nobody overtakes a ticket.
 if cost > 0 and waiting == 0 and wait == 0 then
-  if queued then call('zrem', Q, ticket) end
+  if rank then call('zrem', Q, ticket) end
   grow(cost, smooth)
   if ticket ~= '' then remember(ticket, format('g %.0f %.0f %.0f', seq, cost, now), now + memory) end
   return granted(now)
@@ -96,12 +96,12 @@ end
 
 local full, again = 0, 0
 if ticket ~= '' and cost > 0 then
-  if not queued and call('zcard', Q) >= room then full = 1 end
+  if not rank and call('zcard', Q) >= room then full = 1 end
   if full == 1 or patience >= 0 and wait > patience then
     leave(ticket) -- W6
   else
     again = wait <= 0 and 1000 or wait <= 3000 and wait or min(max(floor(wait * 0.7), 3000), 1000000)
-    if not queued then
+    if not rank then
       local last = call('zrange', Q, -1, -1, 'withscores')[2]
       call('zadd', Q, int(max(now, (last or 0) + 1)), ticket)
     end
