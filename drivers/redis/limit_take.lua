@@ -63,11 +63,9 @@ local function spaced(l, units)
     if l.total > l.base then
       local _, before = entry(l, -2)
       last, had = l.newest, l.total - (before or 0)
-    elseif units == 0 then
-      return 0
     end
   end
-  return last + ceil((had + units) * l.per / l.n)
+  return max(last + ceil(had * l.per / l.n), now) + ceil(units * l.per / l.n)
 end
 
 local waiting, before = 0, 0

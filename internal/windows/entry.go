@@ -161,7 +161,7 @@ func (e *entry) decide(r *driver.Request, ahead, now int64) (a driver.Answer, at
 		}
 		free := l.earliest(ahead+cost, n, now)
 		if r.Smooth {
-			free = max(free, l.spaced(ahead, n))
+			free = max(free, l.spaced(ahead, n, now))
 		}
 		if free > at {
 			at, a.By = free, i

@@ -95,11 +95,9 @@ func (l *log) earliest(units, n, now int64) int64 {
 
 // spaced returns the time at which a smooth request may be granted, with ahead
 // units before it.
-func (l *log) spaced(ahead, n int64) int64 {
-	if l.granted == 0 && ahead == 0 {
-		return 0
-	}
-	return l.last + int64(math.Ceil(float64(l.granted+ahead)*float64(l.per)/float64(n)))
+func (l *log) spaced(ahead, n, now int64) int64 {
+	spacing := func(units int64) int64 { return int64(math.Ceil(float64(units) * float64(l.per) / float64(n))) }
+	return max(l.last+spacing(l.granted), now) + spacing(ahead)
 }
 
 // find returns the index of the first mark in the window for which holds is
