@@ -1,6 +1,7 @@
 // Command mega has the verbs that need no app: it writes new applications, runs
-// them while they are developed, explains codes, and shows the locks of running
-// programs and of servers. All other verbs are in the binary of each application.
+// them while they are developed, explains codes, shows the locks of running
+// programs and of servers, and runs commands under locks and limits, for scripts
+// and for agents. All other verbs are in the binary of each application.
 package main
 
 import (
@@ -19,7 +20,7 @@ func run(p cli.Process) int {
 	return cli.RunTool(p, cli.Tool{
 		Long: "mega writes and runs new applications and shows locks. All other verbs are in the binary of\n" +
 			"each application: see `go run . help` in its folder.",
-		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb, devVerb(p.Environ, p.Stdout)},
+		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb, devVerb(p.Environ, p.Stdout), mcpVerb(p.Environ)},
 		OpenLocks: openLocks,
 	})
 }

@@ -13,7 +13,12 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("MEGA_TEST_TOOL") != "" {
+		os.Exit(run(cli.Process{Args: append([]string{"mega"}, os.Args[1:]...), Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // mega runs the program in this process.
 func mega(args ...string) (status int, stdout, stderr string) {
@@ -30,7 +35,7 @@ func TestVerbsNeedNoApp(t *testing.T) {
 	if status, stdout, _ := mega("--version"); status != failure.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
 		t.Errorf("--version: exit status %d: %s", status, stdout)
 	}
-	for _, verb := range []string{"completion", "dev", "explain", "lock", "new", "version"} {
+	for _, verb := range []string{"completion", "dev", "explain", "lock", "mcp", "new", "version"} {
 		if !strings.Contains(stdout, "\n  "+verb+"  ") {
 			t.Errorf("%s is missing:\n%s", verb, stdout)
 		}

@@ -82,7 +82,9 @@ func layers() map[string][]string {
 		"internal/shell/shelltest": {},
 		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/private"},
 
-		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
+		"internal/mcp": {"internal/group", "internal/shell", "lock"},
+
+		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/mcp", "internal/scaffold", "internal/shell", "lock", "drivers/redis"},
 
 		"sample/...": {"", "lock", "lock/guard", "limit", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
@@ -204,6 +206,23 @@ func FxUnderBoot(pkgs []Package) (broken []string) {
 // by tests too: every other package gets its values from them.
 func KoanfUnderConfig(pkgs []Package) (broken []string) {
 	return confined(pkgs, koanf, "only config and internal/settings may import koanf", "config", "internal/settings")
+}
+
+// ProtocolInTheTool reports packages that link the Model Context Protocol besides
+// the tool: applications must not carry it.
+func ProtocolInTheTool(pkgs []Package) (broken []string) {
+	for _, p := range pkgs {
+		from, _ := local(p.Path)
+		if from == "internal/mcp" || from == "cmd/mega" {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "github.com/modelcontextprotocol/") {
+				broken = append(broken, fmt.Sprintf("%s depends on %s; only cmd/mega may link it", p.Path, dep))
+			}
+		}
+	}
+	return broken
 }
 
 // SmallBinary reports what makes cmd/mega-lock large or slow to start: it is for

@@ -21,13 +21,14 @@ const root = "../.."
 func TestRepositoryKeepsItsRules(t *testing.T) {
 	pkgs := packages(t)
 	for name, rule := range map[string]arch.Rule{
-		"Lattice":          arch.Lattice,
-		"StandardOnly":     arch.StandardOnly,
-		"FxUnderBoot":      arch.FxUnderBoot,
-		"KoanfUnderConfig": arch.KoanfUnderConfig,
-		"SmallBinary":      arch.SmallBinary,
-		"Documented":       arch.Documented,
-		"Named":            arch.Named,
+		"Lattice":           arch.Lattice,
+		"StandardOnly":      arch.StandardOnly,
+		"FxUnderBoot":       arch.FxUnderBoot,
+		"KoanfUnderConfig":  arch.KoanfUnderConfig,
+		"ProtocolInTheTool": arch.ProtocolInTheTool,
+		"SmallBinary":       arch.SmallBinary,
+		"Documented":        arch.Documented,
+		"Named":             arch.Named,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range rule(pkgs) {

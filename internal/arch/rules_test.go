@@ -43,6 +43,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{"lock imports fx", arch.FxUnderBoot, arch.Package{Path: mod + "lock", Imports: []string{"go.uber.org/fx"}}, "only boot may import fx"},
 		{"a test imports a part of fx", arch.FxUnderBoot, arch.Package{Path: mod + "ctx", TestImports: []string{"go.uber.org/fx/fxtest"}}, "only boot may import fx"},
 		{"boot imports koanf", arch.KoanfUnderConfig, arch.Package{Path: mod + "boot", Imports: []string{"github.com/knadh/koanf/v2"}}, "only config and internal/settings may import koanf"},
+		{"an application links the protocol of agents", arch.ProtocolInTheTool, arch.Package{Path: mod + "boot", Deps: []string{"github.com/modelcontextprotocol/go-sdk/mcp"}}, "only cmd/mega may link it"},
 		{"the small binary serves HTTP", arch.SmallBinary, arch.Package{Path: mod + "cmd/mega-lock", Deps: []string{"os", "net/http"}}, "must stay small"},
 		{"a name that only begins like boot", arch.FxUnderBoot, arch.Package{Path: mod + "bootstrap", Imports: []string{"go.uber.org/fx"}}, "only boot may import fx"},
 		{"no package doc", arch.Documented, arch.Package{Path: mod + "lock", Name: "lock"}, "no package doc"},

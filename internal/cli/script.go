@@ -28,7 +28,7 @@ func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Com
 		Annotations:           map[string]string{statuses: v.Statuses},
 		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			return scriptError(c, v.Run(process(c), args, c.ArgsLenAtDash()))
+			return ScriptError(c, v.Run(process(c), args, c.ArgsLenAtDash()))
 		},
 	}
 	if v.Flags != nil {
@@ -49,7 +49,7 @@ func limited(name string, s *Shell, environ []string) *cobra.Command {
 func (l *locks) giveBack(c *cobra.Command, handle string) error {
 	for _, v := range shell.Verbs() {
 		if v.Name == "release" {
-			return scriptError(c, v.Run(l.scriptProcess(c), []string{handle}, -1))
+			return ScriptError(c, v.Run(l.scriptProcess(c), []string{handle}, -1))
 		}
 	}
 	return nil
@@ -63,8 +63,8 @@ func (l *locks) scriptProcess(c *cobra.Command) shell.Process {
 	}
 }
 
-// scriptError converts the error of a verb of package shell.
-func scriptError(c *cobra.Command, err error) error {
+// ScriptError converts the error of a verb of package shell.
+func ScriptError(c *cobra.Command, err error) error {
 	if status, ok := errors.AsType[shell.Status](err); ok {
 		return exit(status)
 	}

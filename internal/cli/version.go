@@ -43,6 +43,9 @@ func versionFlag(s *Shell, root *cobra.Command) {
 	}
 }
 
+// Version returns the version of this program.
+func (s *Shell) Version() string { return versionOf(s.Name).Version }
+
 func printVersion(s *Shell) error {
 	v := versionOf(s.Name)
 	return s.Print(v, v.print)

@@ -11,7 +11,7 @@ import (
 
 // lent is the order of an acquire.
 type lent struct {
-	order
+	Order
 	For int           // the lease ends with this process; 0 for none
 	Max time.Duration // the lease ends after this time; 0 for no bound
 }
@@ -83,7 +83,7 @@ func (o *lent) check(environ []string) error {
 	case o.Max < 0:
 		return usage("cli.wrong_flag", fmt.Sprintf("--max %v is negative.", o.Max))
 	}
-	return o.order.check(environ)
+	return o.Order.Check(environ)
 }
 
 func (p *Process) print(h Handle) error {

@@ -87,20 +87,20 @@ func (b *Backend) String() string {
 // closeTime bounds the end of a connection.
 const closeTime = 2 * time.Second
 
-// connection is an open backend.
-type connection struct {
+// Connection is an open backend.
+type Connection struct {
 	*lock.Locker
 	node *cluster.Node // nil with a Redis
 }
 
-// open connects to the backend. pid is the process that holders see.
-func (b *Backend) open(ctx context.Context, p Process, pid int) (*connection, error) {
+// Open connects to the backend. pid is the process that holders see.
+func (b *Backend) Open(ctx context.Context, p Process, pid int) (*Connection, error) {
 	return b.connect(ctx, p, pid, b.recruit(p))
 }
 
 // connect is open with what a missing hub calls for.
-func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(context.Context) error) (*connection, error) {
-	c := &connection{}
+func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(context.Context) error) (*Connection, error) {
+	c := &Connection{}
 	d, err := c.dial(ctx, b, recruit)
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (b *Backend) recruit(p Process) func(context.Context) error {
 	return func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }
 }
 
-func (c *connection) dial(ctx context.Context, b *Backend, recruit func(context.Context) error) (driver.Driver, error) {
+func (c *Connection) dial(ctx context.Context, b *Backend, recruit func(context.Context) error) (driver.Driver, error) {
 	if b.URL != "" {
 		return redis.OpenLock(ctx, redis.Config{URL: b.URL, Engine: b.Engine, Key: b.Template, Namespace: b.Namespace})
 	}
@@ -133,15 +133,24 @@ func (c *connection) dial(ctx context.Context, b *Backend, recruit func(context.
 	return c.node.Locks(b.Namespace), nil
 }
 
-func (c *connection) leave(ctx context.Context) error {
+func (c *Connection) leave(ctx context.Context) error {
 	if c.node == nil {
 		return nil
 	}
 	return c.node.Close(ctx)
 }
 
-// close ends the connection. A lease that is left ends at its TTL.
-func (c *connection) close() {
+// Lease acquires the lease of an order, which is checked.
+func (c *Connection) Lease(ctx context.Context, o *Order) (*lock.Lease, error) {
+	options := o.options()
+	if o.Slots > 0 {
+		options = append(options, lock.Slots(o.Slots))
+	}
+	return c.Acquire(ctx, o.Key, options...)
+}
+
+// Leave ends the connection. A lease that is left ends at its TTL.
+func (c *Connection) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	_ = errors.Join(c.Close(ctx), c.leave(ctx)) // the command is over: nothing depends on it
@@ -157,8 +166,8 @@ func (e *stepError) Error() string { return fmt.Sprintf("--%s: %v", e.name, e.er
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// explain converts an error of the lock to the error of a verb.
-func explain(b *Backend, err error) *Error {
+// Explain converts an error of the lock to the error of a verb.
+func Explain(b *Backend, err error) *Error {
 	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks at %s: %v.", b, err)}
 	if coded, ok := errors.AsType[interface {
 		error

@@ -2,6 +2,9 @@ package shell
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -9,8 +12,8 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// order is a lease to acquire, as the front gives it to the holder.
-type order struct {
+// Order is a lease to acquire, as the front gives it to the holder.
+type Order struct {
 	Backend
 	Key   string
 	Slots int // 0 for a plain key
@@ -24,7 +27,22 @@ type order struct {
 	Init, Cleanup string // of a slot, for sh; "" for none
 }
 
-func (o *order) flags(f *pflag.FlagSet) {
+// Stdio is where a command runs, and its files.
+type Stdio struct {
+	Dir          string // "" for the folder of this process
+	In, Out, Err *os.File
+}
+
+// find returns the path of a command. A relative one with a slash begins in the
+// folder of the command.
+func (s *Stdio) find(name string) (string, error) {
+	if s.Dir != "" && !filepath.IsAbs(name) && strings.ContainsRune(name, filepath.Separator) {
+		name = filepath.Join(s.Dir, name)
+	}
+	return find(name)
+}
+
+func (o *Order) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Slots, "slots", 0, "let `N` commands of KEY run at once; each has a slot number")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the lock; 0 does not wait")
 	f.DurationVar(&o.TTL, "ttl", 30*time.Second, "others wait `TIME` if this machine dies")
@@ -33,8 +51,8 @@ func (o *order) flags(f *pflag.FlagSet) {
 	o.Backend.Flags(f)
 }
 
-// check returns a usage error for values that cannot be.
-func (o *order) check(environ []string) error {
+// Check returns a usage error for values that cannot be, and completes the backend.
+func (o *Order) Check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {
 	case o.Slots < 0 || o.Slots > lock.MaxSlots:
@@ -56,7 +74,7 @@ func (o *order) check(environ []string) error {
 }
 
 // options returns the options of the call to the lock.
-func (o *order) options() []lock.Option {
+func (o *Order) options() []lock.Option {
 	all := []lock.Option{lock.Wait(o.Wait), lock.TTL(o.TTL), lock.Label(o.Label)}
 	if o.FIFO {
 		all = append(all, lock.FIFO())
@@ -92,7 +110,7 @@ type report struct {
 }
 
 func execVerb() Verb {
-	var o order
+	var o Order
 	return Verb{
 		Name: "exec", Args: "KEY -- CMD [ARG...]", Short: "run a command under a lock",
 		Long: "It waits for the lock KEY, runs CMD once, and gives the lock back when CMD has ended. CMD has the lock in its\n" +
@@ -119,7 +137,7 @@ func execVerb() Verb {
 				return err
 			}
 			o.Key = key
-			if err := o.check(p.Environ); err != nil {
+			if err := o.Check(p.Environ); err != nil {
 				return err
 			}
 			return runExec(p, o, command)

@@ -4,13 +4,9 @@ package shell
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,14 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// front is the process that the script has started.
+// front is the process that the script has started, or one of several commands
+// of a process.
 type front struct {
 	p       Process
-	order   order
+	order   Order
 	path    string // of the command
 	command []string
+	stdio   Stdio
+	alone   bool // this process has no other command: it has its signals and its terminal
 
-	holder  *os.Process
 	words   *json.Encoder
 	ear     *os.File    // the holder's end of words; its close is the end of the front
 	reports chan report // closed when the holder has ended
@@ -44,37 +42,6 @@ type front struct {
 // holderTime bounds the wait for a holder that has to end.
 const holderTime = 5 * time.Second
 
-// runExec runs the command under a lease. The error is a Status if the command
-// has run.
-func runExec(p Process, o order, command []string) error {
-	path, err := find(command[0])
-	if err != nil {
-		return err
-	}
-	o.Front = os.Getpid()
-	if o.Label == "" {
-		o.Label = filepath.Base(command[0])
-		o.Label = o.Label[:min(len(o.Label), 64)]
-	}
-	f := &front{p: p, order: o, path: path, command: command, signals: make(chan os.Signal, 16)}
-	if err := f.startHolder("holder", f.order); err != nil {
-		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
-	}
-	f.listen() // while the holder starts: a signal before it ends both
-	defer f.leave()
-	g, err := f.await(granted)
-	if err == nil {
-		err = f.words.Encode(word{Start: true})
-	}
-	if err == nil {
-		_, err = f.await(going)
-	}
-	if err != nil {
-		return err
-	}
-	return f.run(g)
-}
-
 // listen receives the signals that belong to the command (X3), until the process
 // ends with its verb. A signal that is ignored stays so, for the command too.
 func (f *front) listen() {
@@ -86,62 +53,6 @@ func (f *front) listen() {
 			signal.Notify(f.signals, s)
 		}
 	}
-}
-
-// startHolder starts the process that holds the lease, by a hidden verb, and
-// gives it its order (X4).
-func (f *front) startHolder(verb string, order any) error {
-	ear, words, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	reports, mouth, err := os.Pipe()
-	if err != nil {
-		return errors.Join(err, ear.Close(), words.Close())
-	}
-	cmd, err := f.p.again(verb)
-	if err == nil {
-		cmd.Stdin, cmd.Stdout = ear, mouth
-		if f.order.Init+f.order.Cleanup != "" {
-			cmd.Stderr = os.Stderr
-		}
-		err = cmd.Start()
-	}
-	err = errors.Join(err, ear.Close(), mouth.Close())
-	if err == nil {
-		f.holder, f.ear, f.words = cmd.Process, words, json.NewEncoder(words)
-		err = f.words.Encode(order)
-	}
-	if err != nil {
-		return errors.Join(err, words.Close(), reports.Close())
-	}
-	f.reports = make(chan report, 4)
-	go func() {
-		defer close(f.reports)
-		d := json.NewDecoder(reports)
-		for {
-			var r report
-			if d.Decode(&r) != nil {
-				return
-			}
-			f.reports <- r
-		}
-	}()
-	return nil
-}
-
-// again returns a command that starts this program with a hidden verb, in a
-// session of its own.
-func (p *Process) again(verb ...string) (*exec.Cmd, error) {
-	path, err := program()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(path)
-	cmd.Args = append(append([]string{p.Name}, p.Verbs...), verb...)
-	cmd.Env = p.Environ
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, nil
 }
 
 // await waits for a report of the holder before the command runs. A signal ends
@@ -167,10 +78,11 @@ func (f *front) await(what string) (report, error) {
 	}
 }
 
-// leave waits until the holder has given back what it has.
+// leave waits until the holder has given back what it has. A process that goes on
+// waits for its end.
 func (f *front) leave() {
 	_ = f.ear.Close()
-	if f.over {
+	if f.over && f.alone {
 		return
 	}
 	bound := time.After(holderTime)
@@ -211,10 +123,12 @@ func (f *front) run(g report) error {
 	// calls before it, listen most of all, take twice as long on a locked thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	f.terminal = openTerminal()
+	if f.alone {
+		f.terminal = openTerminal()
+	}
 	hand := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
 	child, err := os.StartProcess(f.path, f.command, &os.ProcAttr{
-		Env: f.environ(g), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup(),
+		Dir: f.stdio.Dir, Env: f.environ(g), Files: []*os.File{f.stdio.In, f.stdio.Out, f.stdio.Err}, Sys: ownGroup(),
 	})
 	if err != nil {
 		return cannotRun(f.command[0], err)
@@ -225,7 +139,9 @@ func (f *front) run(g report) error {
 	if hand {
 		f.hand()
 	}
-	signal.Notify(f.signals, syscall.SIGTSTP)
+	if f.alone {
+		signal.Notify(f.signals, syscall.SIGTSTP)
+	}
 	return f.follow(statuses(f.group))
 }
 
@@ -263,7 +179,7 @@ func (f *front) follow(states <-chan ended) error {
 		case s, ok := <-states:
 			switch {
 			case !ok:
-				return &Error{Code: "cli.failed", Exit: ExitLost, Text: "The command cannot be waited for."}
+				return errUnwaited()
 			case s.Stopped():
 				f.suspend(s.StopSignal())
 			default:
@@ -322,10 +238,19 @@ func (f *front) finish(s ended) error {
 	if f.stopped != "" {
 		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + f.stopped}
 	}
+	return statusOf(s)
+}
+
+// statusOf returns the exit status of a command that has ended (X2).
+func statusOf(s ended) Status {
 	if s.Signaled() {
 		return Status(128 + int(s.Signal()))
 	}
 	return Status(s.ExitStatus())
+}
+
+func errUnwaited() error {
+	return &Error{Code: "cli.failed", Exit: ExitLost, Text: "The command cannot be waited for."}
 }
 
 // pass passes a signal to the group (X3).

@@ -22,11 +22,11 @@ func holderVerb() Verb {
 
 // holder is the process that has the lease (X4).
 type holder struct {
-	order   order
+	order   Order
 	words   chan word // closed when the front has ended
 	reports *json.Encoder
 	note    string      // about the slot, for the caller
-	backend *connection // nil until it is open
+	backend *Connection // nil until it is open
 
 	mu     sync.Mutex // guards the fields below
 	gone   bool       // the front has ended
@@ -54,11 +54,11 @@ func runHolder(p Process) error {
 	err := h.hold(ctx, p)
 	last := report{What: over, Text: h.note}
 	if err != nil {
-		last.Err = explain(&h.order.Backend, err)
+		last.Err = Explain(&h.order.Backend, err)
 	}
 	h.say(last) // first: the front does not wait for the end of the connection
 	if h.backend != nil {
-		h.backend.close()
+		h.backend.Leave()
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (h *holder) say(r report) {
 
 // hold acquires the lease, sees the command through, and releases the lease.
 func (h *holder) hold(ctx context.Context, p Process) error {
-	c, err := h.order.open(ctx, p, h.order.Front)
+	c, err := h.order.Open(ctx, p, h.order.Front)
 	if err != nil {
 		return err
 	}
@@ -111,11 +111,7 @@ func (h *holder) hold(ctx context.Context, p Process) error {
 	if h.order.Init+h.order.Cleanup != "" {
 		return h.holdSlot(ctx, c)
 	}
-	options := h.order.options()
-	if h.order.Slots > 0 {
-		options = append(options, lock.Slots(h.order.Slots))
-	}
-	lease, err := c.Acquire(ctx, h.order.Key, options...)
+	lease, err := c.Lease(ctx, &h.order)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func runAcquire(p Process, o lent) (Handle, error) {
 	if o.For != 0 {
 		o.Front = o.For
 	}
-	f := &front{p: p, order: o.order, signals: make(chan os.Signal, 16)}
+	f := &front{p: p, order: o.Order, signals: make(chan os.Signal, 16)}
 	if err := f.startHolder("lease", o); err != nil {
 		return Handle{}, &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
 	}
@@ -65,29 +65,25 @@ func runLease(p Process) error {
 	if err := d.Decode(&o); err != nil {
 		return usage("cli.extra_argument", "lease is started by acquire.")
 	}
-	h.order = o.order
+	h.order = o.Order
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	h.cancel = cancel
 	go h.hear(d) // ends with the process
 	if err := h.lend(waiting, p, o); err != nil {
-		h.say(report{What: over, Err: explain(&o.Backend, err)})
+		h.say(report{What: over, Err: Explain(&o.Backend, err)})
 	}
 	return nil
 }
 
 // lend acquires the lease, and keeps it until one of its ends (X6).
 func (h *holder) lend(ctx context.Context, p Process, o lent) error {
-	c, err := o.open(ctx, p, o.Front)
+	c, err := o.Open(ctx, p, o.Front)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	options := o.options()
-	if o.Slots > 0 {
-		options = append(options, lock.Slots(o.Slots))
-	}
-	lease, err := c.Acquire(ctx, o.Key, options...)
+	defer c.Leave()
+	lease, err := c.Lease(ctx, &o.Order)
 	if err != nil {
 		return err
 	}
@@ -229,7 +225,7 @@ func (k *kept) serve(conn net.Conn) (r request) {
 	}
 	answer := report{What: over}
 	if err != nil {
-		answer.Err = explain(&k.order.Backend, err)
+		answer.Err = Explain(&k.order.Backend, err)
 	}
 	_ = json.NewEncoder(conn).Encode(answer) // the other side has ended
 	if err != nil && r.Renew {

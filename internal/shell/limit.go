@@ -19,11 +19,11 @@ const limitStatuses = `  64  the command line is wrong
    n  otherwise the exit status of the command
 `
 
-// permitOrder is a permit to wait for.
-type permitOrder struct {
+// PermitOrder is a permit to wait for.
+type PermitOrder struct {
 	Backend
 	Key   string
-	Rates rates
+	Rates Rates
 	Cost  int
 	Wait  time.Duration
 	Allow bool
@@ -31,7 +31,7 @@ type permitOrder struct {
 	given *pflag.FlagSet // the flags, after they were parsed
 }
 
-func (o *permitOrder) flags(f *pflag.FlagSet) {
+func (o *PermitOrder) flags(f *pflag.FlagSet) {
 	f.Var(&o.Rates, "rate", "allow N units in every interval of the length TIME: `N/TIME`, such as 5/800ms; repeatable")
 	f.IntVar(&o.Cost, "cost", 1, "take `N` units")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the permit")
@@ -49,7 +49,7 @@ func (o *permitOrder) flags(f *pflag.FlagSet) {
 // nothing is held while the command runs: the process becomes the command, and
 // signals, the terminal and the exit status are the command's without help.
 func LimitVerb(name string) Verb {
-	var o permitOrder
+	var o PermitOrder
 	return Verb{
 		Name: name, Args: "KEY --rate N/TIME -- CMD [ARG...]", Short: "run a command when a limit allows it",
 		Long: "It waits until the limit KEY allows the command, and then becomes CMD. In any interval of the length TIME,\n" +
@@ -81,7 +81,7 @@ func LimitVerb(name string) Verb {
 }
 
 // check returns a usage error for values that cannot be.
-func (o *permitOrder) check(environ []string) error {
+func (o *PermitOrder) check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {
 	case len(o.Rates) == 0:

@@ -26,12 +26,12 @@ func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) err
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer c.Leave()
 	return do(c.Locker)
 }
 
-// listed is the document of ls --json.
-type listed struct {
+// Listing is the document of ls --json.
+type Listing struct {
 	Driver string       `json:"driver,omitempty"`
 	Scope  string       `json:"scope,omitempty"`
 	URL    string       `json:"url,omitempty"`
@@ -52,7 +52,7 @@ func lsVerb() Verb {
 			if len(args) > 1 {
 				return usage("cli.extra_argument", fmt.Sprintf("ls does not take %q.", args[1]))
 			}
-			all, err := list(p, &b, strings.Join(args, ""))
+			all, err := List(p, &b, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -61,8 +61,9 @@ func lsVerb() Verb {
 	}
 }
 
-func list(p Process, b *Backend, prefix string) (listed, error) {
-	all := listed{Locks: []lock.State{}}
+// List returns the locks in use whose keys begin with prefix.
+func List(p Process, b *Backend, prefix string) (Listing, error) {
+	all := Listing{Locks: []lock.State{}}
 	err := b.Look(context.Background(), p, func(l *lock.Locker) error {
 		states, err := l.List(context.Background(), prefix)
 		all.Driver, all.Scope, all.Total = l.Info().Name, l.Info().Scope.String(), len(states)
@@ -81,17 +82,17 @@ func list(p Process, b *Backend, prefix string) (listed, error) {
 		return all, wrong
 	}
 	if err != nil && !errors.Is(err, ErrNoHub) {
-		return all, explain(b, err)
+		return all, Explain(b, err)
 	}
 	return all, nil
 }
 
-func printList(p Process, all listed) error {
+func printList(p Process, all Listing) error {
 	if p.JSON {
 		e := json.NewEncoder(p.Stdout)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
-		return e.Encode([]listed{all})
+		return e.Encode([]Listing{all})
 	}
 	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	for _, s := range all.Locks {

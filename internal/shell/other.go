@@ -2,7 +2,10 @@
 
 package shell
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // unsupported is the error of every verb: this system has no process groups
 // whose end a holder could enforce.
@@ -10,7 +13,13 @@ func unsupported() error {
 	return &Error{Code: "cli.failed", Exit: ExitUsage, Text: "Locks for commands are not supported on this system. They need Linux or macOS."}
 }
 
-func runExec(Process, order, []string) error { return unsupported() }
+func runExec(Process, Order, []string) error { return unsupported() }
+
+// Exec is not supported on this system.
+func Exec(context.Context, Process, Order, []string, Stdio) error { return unsupported() }
+
+// Command is not supported on this system.
+func Command(context.Context, Process, []string, Stdio, time.Duration) error { return unsupported() }
 
 func runAcquire(Process, lent) (Handle, error) { return Handle{}, unsupported() }
 

@@ -19,7 +19,7 @@ import (
 
 // await waits for the permit. A signal ends the wait, which then leaves no ticket.
 // Afterwards signals have the effect that they had before.
-func await(p Process, o *permitOrder) error {
+func await(p Process, o *PermitOrder) error {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(s) { // such as by nohup
@@ -56,9 +56,21 @@ func await(p Process, o *permitOrder) error {
 	return nil
 }
 
+// Permit waits until the units are granted, and leaves nothing in the queue when
+// ctx ends.
+func Permit(ctx context.Context, p Process, o PermitOrder) error {
+	if err := o.check(p.Environ); err != nil {
+		return err
+	}
+	if err := o.take(ctx, p); err != nil {
+		return o.explain(err)
+	}
+	return nil
+}
+
 // take connects to the backend, waits for the permit, and leaves. A permit that
 // was granted after the end of ctx is given back.
-func (o *permitOrder) take(ctx context.Context, p Process) error {
+func (o *PermitOrder) take(ctx context.Context, p Process) error {
 	d, leave, err := o.openLimits(ctx, o.recruit(p))
 	if err != nil {
 		return err
@@ -98,7 +110,7 @@ type permit struct {
 	last     driver.Answer
 }
 
-func newPermit(o *permitOrder, d driver.Driver, app string) *permit {
+func newPermit(o *PermitOrder, d driver.Driver, app string) *permit {
 	var ticket [16]byte
 	_, _ = rand.Read(ticket[:]) // never fails
 	host, _ := os.Hostname()    // for display; an empty one is left out
@@ -205,7 +217,7 @@ func (w *permit) refused() error {
 }
 
 // explain converts an error of the limit to the error of the verb.
-func (o *permitOrder) explain(err error) error {
+func (o *PermitOrder) explain(err error) error {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/megaframework/mega/limit/driver"
 )
 
-// rates is the value of --rate.
-type rates []driver.Rate
+// Rates is the value of --rate.
+type Rates []driver.Rate
 
 // Set adds a rate such as "5/800ms". The time is rounded up to microseconds, as
 // package limit does.
-func (r *rates) Set(text string) error {
+func (r *Rates) Set(text string) error {
 	count, per, ok := strings.Cut(text, "/")
 	if !ok {
 		return errors.New(`it has no "/"; want N/TIME, such as 5/800ms`)
@@ -33,7 +33,7 @@ func (r *rates) Set(text string) error {
 }
 
 // String returns the rates as they were given.
-func (r *rates) String() string {
+func (r *Rates) String() string {
 	var all []string
 	for _, rate := range *r {
 		all = append(all, rateText(rate))
@@ -44,10 +44,10 @@ func (r *rates) String() string {
 func rateText(r driver.Rate) string { return fmt.Sprintf("%d/%v", r.N, r.Per) }
 
 // Type returns the name of the value in the help.
-func (r *rates) Type() string { return "N/TIME" }
+func (r *Rates) Type() string { return "N/TIME" }
 
 // smallest returns the smallest N, the largest cost.
-func (r rates) smallest() int {
+func (r Rates) smallest() int {
 	n := r[0].N
 	for _, rate := range r[1:] {
 		n = min(n, rate.N)

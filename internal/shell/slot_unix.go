@@ -14,7 +14,7 @@ import (
 )
 
 // holdSlot is hold for a slot that is prepared and cleaned (X9).
-func (h *holder) holdSlot(ctx context.Context, c *connection) error {
+func (h *holder) holdSlot(ctx context.Context, c *Connection) error {
 	pool := &lock.Pool{Key: h.order.Key, Size: h.order.Slots, Init: step("init", h.order.Init), Cleanup: step("cleanup", h.order.Cleanup)}
 	slot, err := c.AcquireSlot(ctx, pool, h.order.options()...)
 	if err != nil {

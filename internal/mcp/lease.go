@@ -1,0 +1,232 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/megaframework/mega/internal/shell"
+	"github.com/megaframework/mega/lock"
+)
+
+// held is a lease of the client.
+type held struct {
+	handle  string
+	lease   *lock.Lease
+	end     context.CancelFunc // of the context on which the lease lives
+	order   shell.Order
+	max     time.Duration // it ends after this time without a renewal; 0 for no bound
+	renewed chan struct{}
+}
+
+// lease describes a lease in an answer.
+type lease struct {
+	Handle string `json:"handle"`
+	Key    string `json:"key"`
+	Fence  uint64 `json:"fence"`
+	Slot   int    `json:"slot"`
+	Token  string `json:"token"`
+}
+
+func (h *held) describe() lease {
+	l := h.lease
+	return lease{h.handle, l.Key(), l.Fence(), l.Slot(), l.Token()}
+}
+
+// acquireArgs are the arguments of lock_acquire.
+type acquireArgs struct {
+	lockArgs
+	Max string `json:"max,omitempty" jsonschema:"give the lock back after this time without a lock_renew, such as 10m; default: with the end of the connection"`
+}
+
+func (s *server) acquire(ctx context.Context, in acquireArgs) (any, error) {
+	o, err := in.order(s.config.Backend)
+	if err != nil {
+		return nil, err
+	}
+	longest, err := duration("max", in.Max, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Check(s.config.Process.Environ); err != nil {
+		return nil, err
+	}
+	c, err := s.open(ctx, &o.Backend)
+	if err != nil {
+		return nil, shell.Explain(&o.Backend, err)
+	}
+	if o.Label == "" {
+		o.Label = "mcp"
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx)) // the lease ends with it, not with the call
+	stop := context.AfterFunc(ctx, end)
+	l, err := c.Lease(life, &o)
+	if err != nil {
+		end()
+		return nil, shell.Explain(&o.Backend, err)
+	}
+	h := &held{handle: "lease-" + strings.ToLower(rand.Text()[:16]), lease: l, end: end, order: o, max: longest, renewed: make(chan struct{}, 1)}
+	if !stop() || !s.keep(h) { // nobody receives the answer
+		_ = h.giveBack()
+		return nil, context.Canceled
+	}
+	return h.describe(), nil
+}
+
+// giveBack releases the lease.
+func (h *held) giveBack() error {
+	defer h.end()
+	return h.lease.Release() // it has a timeout, is retried, and the TTL ends the lease
+}
+
+// open connects to the backend, once.
+func (s *server) open(ctx context.Context, b *shell.Backend) (*shell.Connection, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.backend == nil {
+		c, err := b.Open(ctx, s.config.Process, os.Getpid())
+		if err != nil {
+			return nil, err
+		}
+		s.backend = c
+	}
+	return s.backend, nil
+}
+
+// keep remembers a lease and watches it. It returns false when the server ends.
+func (s *server) keep(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.group.Go(func(ctx context.Context) { s.watch(ctx, h) }) {
+		return false
+	}
+	s.leases[h.handle] = h
+	return true
+}
+
+// drop forgets a lease. It returns false if that has happened before.
+func (s *server) drop(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.leases[h.handle]
+	delete(s.leases, h.handle)
+	return known
+}
+
+// watch waits for the end of a lease.
+func (s *server) watch(ctx context.Context, h *held) {
+	for {
+		var late <-chan time.Time
+		if h.max > 0 {
+			late = time.After(h.max)
+		}
+		select {
+		case <-h.renewed:
+		case <-late:
+			if s.drop(h) {
+				_ = h.giveBack()
+			}
+			return
+		case <-h.lease.Context().Done():
+			if s.drop(h) {
+				s.lose(ctx, h)
+				h.end()
+			}
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lose tells the client that a lease was lost: at once if it has asked for
+// messages, and with the next answer.
+func (s *server) lose(ctx context.Context, h *held) {
+	text := fmt.Sprintf("The lease %s of %s was lost: %v. (lock.lost)", h.handle, h.lease.Key(), h.lease.Err())
+	s.mu.Lock()
+	s.lost = append(s.lost, text)
+	s.mu.Unlock()
+	for session := range s.sdk.Sessions() {
+		_ = session.Log(ctx, &sdk.LoggingMessageParams{Level: "error", Logger: "mega", Data: map[string]any{
+			"code": "lock.lost", "handle": h.handle, "key": h.lease.Key(), "text": text,
+		}})
+	}
+}
+
+// losses returns what the client has not been told yet.
+func (s *server) losses() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.lost
+	s.lost = nil
+	return all
+}
+
+// handleArgs are the arguments of lock_renew and lock_release.
+type handleArgs struct {
+	Handle string `json:"handle" jsonschema:"the handle that lock_acquire has returned"`
+}
+
+// find returns a lease of the client.
+func (s *server) find(handle string) (*held, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, known := s.leases[handle]
+	switch {
+	case known:
+		return h, nil
+	case !shell.IsHandle(handle):
+		return nil, &shell.Error{Code: "cli.invalid_argument", Exit: shell.ExitUsage, Text: fmt.Sprintf("%q is not a handle, which lock_acquire returns.", handle)}
+	}
+	return nil, &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", handle)}
+}
+
+func (s *server) renew(ctx context.Context, in handleArgs) (any, error) {
+	h, err := s.find(in.Handle)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.lease.Extend(ctx, h.order.TTL); err != nil {
+		return nil, shell.Explain(&h.order.Backend, err)
+	}
+	select {
+	case h.renewed <- struct{}{}:
+	default: // the watcher has not begun anew yet
+	}
+	return h.describe(), nil
+}
+
+func (s *server) release(_ context.Context, in handleArgs) (any, error) {
+	h, err := s.find(in.Handle)
+	if err != nil {
+		return nil, err
+	}
+	if !s.drop(h) {
+		return nil, &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", in.Handle)}
+	}
+	if err := h.giveBack(); errors.Is(err, lock.ErrLost) { // another error is retried
+		return nil, shell.Explain(&h.order.Backend, err)
+	}
+	return h.describe(), nil
+}
+
+// releaseAll gives all leases back.
+func (s *server) releaseAll() {
+	s.mu.Lock()
+	s.closed = true
+	all := s.leases
+	s.leases = nil
+	s.mu.Unlock()
+	var releasing sync.WaitGroup
+	for _, h := range all {
+		releasing.Go(func() { _ = h.giveBack() })
+	}
+	releasing.Wait()
+}

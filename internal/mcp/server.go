@@ -1,0 +1,167 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/megaframework/mega/internal/group"
+	"github.com/megaframework/mega/internal/shell"
+)
+
+// Config describes a server.
+type Config struct {
+	Process shell.Process
+	Backend shell.Backend // as the flags name it
+	Version string
+	In      io.ReadCloser
+	Out     io.WriteCloser
+}
+
+// server is the one connection of this process.
+type server struct {
+	config Config
+	sdk    *sdk.Server
+	ctx    context.Context // ends with the connection, or when the process has to end
+	end    context.CancelFunc
+	group  group.Group // watches the leases
+
+	opening sync.Mutex // held while the backend is opened
+	backend *shell.Connection
+
+	mu     sync.Mutex // guards the fields below
+	closed bool       // no lease is kept any more
+	leases map[string]*held
+	lost   []string // what the next answer reports
+}
+
+// endTime bounds the end of the connection after all commands had to be dead: the
+// client may not read.
+const endTime = 15 * time.Second
+
+const instructions = "Locks and limits that processes share. lock_exec runs a command while nobody else has the lock, with slots N at most N " +
+	"at once; it is safer than lock_acquire, which takes a lock for several steps. limit_exec and limit_permit bound how often something " +
+	"is done. An error has a code; lock.not_acquired and limit.limited mean that others were first."
+
+// Serve serves the client at c.In and c.Out, and returns when it has left or ctx
+// has ended, and everything has been given back.
+func Serve(ctx context.Context, c Config) error {
+	b := c.Backend
+	if err := b.Resolve(c.Process.Environ); err != nil { // before the client relies on it
+		return err
+	}
+	s := &server{config: c, leases: make(map[string]*held)}
+	s.ctx, s.end = context.WithCancel(ctx)
+	defer s.end()
+	s.group.Init()
+	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "mega", Title: "Locks and limits of mega", Version: c.Version}, &sdk.ServerOptions{
+		Instructions: instructions,
+		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}},
+	})
+	s.addTools()
+	ended := make(chan error, 1)
+	go func() { // serve waits for it
+		defer s.end()
+		ended <- s.sdk.Run(s.ctx, &sdk.IOTransport{Reader: &ear{c.In, s.end}, Writer: c.Out})
+	}()
+	return s.serve(ended)
+}
+
+// serve waits for the end of the connection and gives everything back.
+func (s *server) serve(ended <-chan error) error {
+	<-s.ctx.Done()
+	s.releaseAll()
+	var err error
+	select {
+	case err = <-ended:
+	case <-time.After(endTime):
+		err = errors.New("the client does not read its answers")
+	}
+	s.group.Close(endTime)
+	if s.backend != nil {
+		s.backend.Leave()
+	}
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return &shell.Error{Code: "cli.failed", Exit: shell.ExitUnavailable, Text: fmt.Sprintf("The connection has failed: %v.", err)}
+}
+
+// ear reads the input and reports its end at once: the connection itself ends
+// only when all calls have returned.
+type ear struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (e *ear) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil {
+		e.ended()
+	}
+	return n, err
+}
+
+// addTool adds a tool whose calls end with their client's patience and with s.
+func addTool[In any](s *server, name, description string, do func(context.Context, In) (any, error)) {
+	sdk.AddTool(s.sdk, &sdk.Tool{Name: name, Description: description}, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stop := context.AfterFunc(s.ctx, cancel)
+		defer stop()
+		out, err := do(ctx, in)
+		return s.answer(out, err), nil, nil
+	})
+}
+
+// failed is the error in an answer.
+type failed struct {
+	Code    string   `json:"code"`
+	Status  int      `json:"status"` // the exit status of the same verb
+	Text    string   `json:"text"`
+	Actions []string `json:"actions,omitempty"`
+}
+
+// failure is the answer of a call that has failed. Result is what there is of it.
+type failure struct {
+	Error  failed `json:"error"`
+	Result any    `json:"result,omitempty"`
+}
+
+// answer returns the answer of a call, with the losses that the client does not
+// know of.
+func (s *server) answer(out any, err error) *sdk.CallToolResult {
+	r := &sdk.CallToolResult{}
+	if err != nil {
+		e, ok := errors.AsType[*shell.Error](err)
+		if !ok {
+			e = &shell.Error{Code: "cli.failed", Exit: shell.ExitLost, Text: err.Error()}
+		}
+		r.IsError = true
+		r.Content = []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf("%s (%s)", strings.Join(append([]string{e.Text}, e.Actions...), "\n• "), e.Code)}}
+		if out == nil {
+			r.StructuredContent = failure{Error: failed{e.Code, e.Exit, e.Text, e.Actions}}
+		} else {
+			out = failure{failed{e.Code, e.Exit, e.Text, e.Actions}, out}
+		}
+	}
+	if out != nil {
+		text, err := json.Marshal(out)
+		if err != nil {
+			return s.answer(nil, err)
+		}
+		r.StructuredContent = json.RawMessage(text)
+		r.Content = append(r.Content, &sdk.TextContent{Text: string(text)})
+	}
+	for _, text := range s.losses() {
+		r.Content = append(r.Content, &sdk.TextContent{Text: text})
+	}
+	return r
+}
