@@ -64,17 +64,25 @@ const (
 // OnRacer has a buyer buy in this process.
 func OnRacer(ctx *mega.Ctx, r Racer) error {
 	ctx.Go("race", func(ctx *mega.Ctx) error {
-		_, err := r.step(ctx, didAsk, 0)
-		if err != nil {
-			return err
-		}
-		if err = r.exclusively(ctx, r.buy); err != nil {
-			_, failed := r.step(ctx, didFail, 0)
-			err = errors.Join(err, failed)
+		err := r.run(ctx)
+		if errors.Is(err, bus.ErrNoResponders) {
+			return nil // the process with the race is gone, or has ended the race
 		}
 		return err
 	})
 	return nil
+}
+
+func (r Racer) run(ctx *mega.Ctx) error {
+	if _, err := r.step(ctx, didAsk, 0); err != nil {
+		return err
+	}
+	err := r.exclusively(ctx, r.buy)
+	if err != nil {
+		_, failed := r.step(ctx, didFail, 0)
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // buy reads the stock, works, and writes the stock, as with a database. Each access
