@@ -87,7 +87,7 @@ type RefundInput struct {
 // Validate reports an invalid order.
 func (in *RefundInput) Validate() error {
 	if in.Order < 1 {
-		return mega.FieldErrors{"order": "has to be the id of an order"}
+		return mega.FieldErrors{"order": "must be the id of an order"}
 	}
 	return nil
 }

@@ -169,10 +169,10 @@ func (q *Quantity) Validate() error {
 	case q.Product == "":
 		wrong["product"] = "is required"
 	case len(q.Product) > maxName || !nameRule.MatchString(q.Product):
-		wrong["product"] = fmt.Sprintf("has to be 1 to %d letters, digits, dots and dashes", maxName)
+		wrong["product"] = fmt.Sprintf("must be 1 to %d letters, digits, dots and dashes", maxName)
 	}
 	if q.Quantity < 1 || q.Quantity > maxQuantity {
-		wrong["quantity"] = fmt.Sprintf("has to be 1 to %d", maxQuantity)
+		wrong["quantity"] = fmt.Sprintf("must be 1 to %d", maxQuantity)
 	}
 	return wrong.Or()
 }
