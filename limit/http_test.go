@@ -218,3 +218,20 @@ func TestTransportHoldsTheSlotUntilTheBodyIsClosed(t *testing.T) {
 		t.Errorf("%q are held after an error", held)
 	}
 }
+
+// idle is a RoundTripper that counts how often its idle connections are closed.
+type idle struct {
+	http.RoundTripper
+	closed int
+}
+
+func (i *idle) CloseIdleConnections() { i.closed++ }
+
+func TestTransportClosesIdleConnectionsOfItsBase(t *testing.T) {
+	l, base := open(t, memory.NewLimit(), limit.Config{}), new(idle)
+	c := &http.Client{Transport: limit.Transport(l, base, byHeader, rates(limit.PerSecond(1)))}
+	c.CloseIdleConnections()
+	if base.closed != 1 {
+		t.Errorf("closed %d times, want once", base.closed)
+	}
+}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +198,89 @@ func TestTooLateIsRefusedAtOnceAndConsumesNothing(t *testing.T) {
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("granted after %v", took)
 		}
+	})
+}
+
+// A bound that is further away than a clock can count is none.
+func TestVeryLongWaitIsNoBound(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		far, cancel := context.WithDeadline(t.Context(), time.Now().AddDate(500, 0, 0))
+		defer cancel()
+		time.Sleep(time.Minute) // the process is not new
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for ctx, opts := range map[context.Context][]limit.Option{far: nil, t.Context(): {limit.MaxWait(math.MaxInt64)}} {
+					if _, err := l.Wait(ctx, "k", rates(limit.PerSecond(1)), opts...); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// Ten thousand calls wait for one key, and their callers give up in the middle.
+func TestThousandsWaitForOneKey(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		const calls = 10_000
+		m := rates(limit.PerSecond(1000))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var served atomic.Int64
+		var all sync.WaitGroup
+		for i := range calls {
+			all.Go(func() {
+				if i%2 == 0 { // every second one has not enough time
+					_, err := l.Wait(ctx, "k", m)
+					if err == nil {
+						served.Add(1)
+					} else if !errors.Is(err, limit.ErrLimited) {
+						t.Error(err)
+					}
+					return
+				}
+				if _, err := l.Wait(t.Context(), "k", m); err != nil {
+					t.Error(err)
+				}
+				served.Add(1)
+			})
+		}
+		all.Wait()
+		s := l.Stats()
+		if n := served.Load(); n < 3*calls/4-1000 || n > 3*calls/4+1000 || s.Waiting != 0 || s.Allowed != uint64(n) {
+			t.Errorf("%d were served, %+v", n, s)
+		}
+		if state, err := l.Peek(t.Context(), "k", m); err != nil || len(state.Waiters) != 0 {
+			t.Errorf("got %+v, %v, want nobody waiting", state, err)
+		}
+	})
+}
+
+// A request for many units has its turn, although many small ones come later.
+func TestLargeRequestIsNotStarved(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(10))
+		ctx, stop := context.WithCancel(t.Context())
+		var small sync.WaitGroup
+		for range 20 {
+			small.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := l.Wait(ctx, "k", m, limit.MaxWait(time.Minute)); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		time.Sleep(3 * time.Second)
+		start := time.Now()
+		wait(t, l, m, limit.Cost(10))
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("it waited %v behind 20 callers of one unit", took)
+		}
+		stop()
+		small.Wait()
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync/atomic"
@@ -395,6 +396,12 @@ type instant time.Duration
 
 func (l *Limiter) now() instant { return instant(time.Since(l.base)) }
 
-func (i instant) add(d time.Duration) instant { return i + instant(d) }
+// add returns the last instant where the sum is beyond it.
+func (i instant) add(d time.Duration) instant {
+	if d > 0 && i > math.MaxInt64-instant(d) {
+		return math.MaxInt64
+	}
+	return i + instant(d)
+}
 
 func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }

@@ -66,6 +66,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// CloseIdleConnections closes those of the base: [http.Client.CloseIdleConnections]
+// calls it.
+func (t *transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
 // learn pauses the key if the response says so. The response counts, also if
 // the pause fails.
 func (t *transport) learn(ctx context.Context, key string, r *http.Response) {
