@@ -153,7 +153,7 @@ const (
 // pause reports failed and sleeps, for most at most, or until ctx ends.
 func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
 	p.last = min(max(2*p.last, minPause), maxPause)
-	d := jitter(min(p.last, most))
+	d := group.Jitter(min(p.last, most))
 	p.locker.observe(Retrying{Key: p.key, Err: failed, Pause: d})
 	p.locker.sleepUntil(ctx, p.locker.clock.now().add(d))
 }

@@ -33,7 +33,7 @@ const closeSilence = 10 * time.Second
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)
-	l.cleaner.flush(closeGrace)
+	l.cleaner.Flush(closeGrace)
 	l.group.Close(-1)
 	l.schedule.timer.Stop() // after the last tick, which may have armed it
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)

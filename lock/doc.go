@@ -58,7 +58,8 @@
 //
 // The schedule orders all holds by their next renewal or end, with one timer,
 // and renews those that are due in one call (schedule.go, renewal.go). The
-// cleaner retries releases that failed or whose grant is unknown (cleaner.go).
+// cleaner retries releases that failed or whose grant is unknown (cleaning.go,
+// internal/cleaner).
 // The health watches a backend that has stopped answering (health.go).
 //
 // Calls of several keys are in several.go, and circles of waits in circle.go and

@@ -60,7 +60,7 @@ func (h *health) watch(ctx context.Context) {
 			return
 		}
 		h.missed(err)
-		if !group.Sleep(ctx, jitter(pause)) {
+		if !group.Sleep(ctx, group.Jitter(pause)) {
 			h.returned()
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/internal/circle"
+	"github.com/megaframework/mega/lock/internal/cleaner"
 )
 
 // Locker grants leases of named keys. It owns its driver, and everything that
@@ -25,13 +26,13 @@ type Locker struct {
 	clock    clock
 	counters counters
 
-	gate     gate          // counts calls and leases, for Close
-	group    group.Group   // owns the background goroutines
-	cleaner  cleaner       // retries failed releases
-	schedule schedule      // renews the holds and ends them in time
-	queues   *queues       // waiters of this process by key; nil where the driver's scope is the process
-	circles  circle.Search // waits that may be part of a circle
-	sizes    sizes         // reported differences of pool sizes
+	gate     gate            // counts calls and leases, for Close
+	group    group.Group     // owns the background goroutines
+	cleaner  cleaner.Cleaner // retries failed releases
+	schedule schedule        // renews the holds and ends them in time
+	queues   *queues         // waiters of this process by key; nil where the driver's scope is the process
+	circles  circle.Search   // waits that may be part of a circle
+	sizes    sizes           // reported differences of pool sizes
 
 	lastSlots lastSlots // by pool
 
@@ -61,7 +62,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 	l.group.Init()
 	l.gate.init()
 	l.health.locker = l
-	l.cleaner.init(l)
+	l.cleaner.Init((*cleaning)(l))
 	if l.info.Scope > driver.Process {
 		l.schedule.nap = maxNap
 		l.queues = newQueues(l)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 	"weak"
 
@@ -127,7 +126,7 @@ func (h *hold) giveBack() error {
 	if sent.Rest > 0 {
 		g = sent // the backend ignores a rest with the number of a renewal
 	}
-	l.cleaner.add(g, until, err)
+	l.cleaner.Add(g, time.Duration(until), err)
 	return err
 }
 
@@ -151,7 +150,7 @@ func (h *hold) returned() driver.Grant {
 // backend may keep it for longer, because its clock may have stepped back (L5).
 func (h *hold) bury() {
 	g, until := h.keptUntil()
-	h.locker.cleaner.add(g, until, nil)
+	h.locker.cleaner.Add(g, time.Duration(until), nil)
 }
 
 func (h *hold) keptUntil() (driver.Grant, instant) {
@@ -198,25 +197,7 @@ func (l *Locker) tidy(r driver.Request, err error) {
 	if r.Pool != nil {
 		g.Handback = &driver.Handback{Status: driver.SlotDirty} // a slot that nobody has used
 	}
-	l.cleaner.add(g, l.clock.now().add(r.TTL), nil)
-}
-
-// releaseOnce makes one attempt to release g. It returns nil if the backend no
-// longer has g.
-func (l *Locker) releaseOnce(ctx context.Context, g driver.Grant) error {
-	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-	defer cancel()
-	err := l.driver.Release(ctx, g)
-	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
-		return nil
-	}
-	return l.unavailable(err, driver.CallTimeout)
-}
-
-// jitter returns d changed at random by up to a fifth, so that processes that
-// failed together do not retry together.
-func jitter(d time.Duration) time.Duration {
-	return d*4/5 + rand.N(d*2/5+1)
+	l.cleaner.Add(g, time.Duration(l.clock.now().add(r.TTL)), nil)
 }
 
 // maxGrace is the time after the end of its context in which a lease from

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -100,7 +101,7 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 		return
 	}
 	h.failing = h.locker.unavailable(r.Err, bound)
-	h.renewAt = now.add(jitter(min(h.ttl/20, retryAtMost))) // L12
+	h.renewAt = now.add(group.Jitter(min(h.ttl/20, retryAtMost))) // L12
 	err, left := h.failing, h.deadline.sub(now)
 	h.mu.Unlock()
 	h.locker.health.failed(err)

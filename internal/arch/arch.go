@@ -38,10 +38,11 @@ type Rule func(pkgs []Package) []string
 // line for it.
 func layers() map[string][]string {
 	return map[string][]string{
-		"lock/driver":          {},
-		"lock":                 {"lock/driver", "lock/internal/...", "internal/group"},
-		"lock/internal/circle": {},
-		"lock/locktest":        {"lock", "lock/driver", "internal/suite"},
+		"lock/driver":           {},
+		"lock":                  {"lock/driver", "lock/internal/...", "internal/group"},
+		"lock/internal/circle":  {},
+		"lock/internal/cleaner": {"lock/driver", "internal/group"},
+		"lock/locktest":         {"lock", "lock/driver", "internal/suite"},
 
 		"lock/guard":            {"lock", "bus"},
 		"lock/guard/redisguard": {"lock", "lock/guard"},
@@ -168,9 +169,9 @@ func Lattice(pkgs []Package) (broken []string) {
 // the packages below them.
 func fronts() map[string][]string {
 	return map[string][]string{
-		"lock":             {"lock/driver", "lock/internal/circle", "internal/group"},
+		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group"},
 		"bus":              {"bus/driver", "internal/goroutine", "internal/group"},
-		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "internal/group", "internal/windows"},
+		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/windows"},
 		"internal/group":   {},
 		"internal/windows": {"limit/driver", "lock/driver"},
 

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -16,4 +17,10 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Jitter returns d changed at random by up to a fifth, so that processes that
+// failed together do not retry together.
+func Jitter(d time.Duration) time.Duration {
+	return d*4/5 + rand.N(d*2/5+1)
 }

@@ -1,4 +1,7 @@
-package lock
+// Package cleaner releases grants in the background that could not be released at
+// once: failed releases, requests whose outcome is unknown, and leases lost by time
+// that the backend may still keep (L5, L10).
+package cleaner
 
 import (
 	"context"
@@ -9,13 +12,29 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// cleaner is the one background job of a Locker for releases that could not be
-// done at once: failed releases, requests whose outcome is unknown, and leases
-// lost by time that the backend may still keep. During an outage it uses at
-// most maxCleanUps entries and cleanersAtOnce goroutines, for any number of
-// callers (L5, L10). The job runs while there are entries.
-type cleaner struct {
-	locker *Locker
+// Owner is the owner of a Cleaner.
+type Owner interface {
+	// Now returns the time on the clock of the deadlines of grants.
+	Now() time.Duration
+	// Go runs fn in the background. It returns false after the owner's end.
+	Go(fn func(ctx context.Context)) bool
+	// Release makes one attempt to release g. Nil means that the backend does
+	// not have g any more.
+	Release(ctx context.Context, g driver.Grant) error
+	// Failed receives the error of an attempt of the background job.
+	Failed(err error)
+	// Retrying reports that the release of key has failed and is retried for the
+	// time left.
+	Retrying(key string, err error, left time.Duration)
+	// Dropped counts a grant that is left to its TTL.
+	Dropped()
+}
+
+// Cleaner is the one background job of an owner. During an outage it uses at most
+// maxCleanUps entries and cleanersAtOnce goroutines, for any number of callers.
+// The job runs while there are entries. Its times are on the clock of the owner.
+type Cleaner struct {
+	owner Owner
 
 	mu      sync.Mutex // guards the fields below
 	entries cleanUps
@@ -40,22 +59,23 @@ const (
 // expired at the backend.
 type cleanUp struct {
 	grant driver.Grant
-	rests instant // until when the key stays taken, if grant.Rest is set
-	until instant // when the grant expires at the backend
-	due   instant // when the next attempt is due
+	rests time.Duration // until when the key stays taken, if grant.Rest is set
+	until time.Duration // when the grant expires at the backend
+	due   time.Duration // when the next attempt is due
 	pause time.Duration
 }
 
-func (c *cleaner) init(l *Locker) { c.locker, c.wake = l, make(chan struct{}, 1) }
+// Init makes c ready.
+func (c *Cleaner) Init(o Owner) { c.owner, c.wake = o, make(chan struct{}, 1) }
 
-// add releases g in the background, with retries until it expires at the
+// Add releases g in the background, with retries until it expires at the
 // backend, at until. failed is the error of the caller's attempt. If it is nil,
 // the first attempt is made at once, even after until.
-func (c *cleaner) add(g driver.Grant, until instant, failed error) {
-	now := c.locker.clock.now()
-	e := cleanUp{grant: g, rests: now.add(g.Rest), until: until, due: now, pause: cleanUpPause}
+func (c *Cleaner) Add(g driver.Grant, until time.Duration, failed error) {
+	now := c.owner.Now()
+	e := cleanUp{grant: g, rests: now + g.Rest, until: until, due: now, pause: cleanUpPause}
 	if failed == nil {
-		e.until = max(until, now.add(driver.CallTimeout))
+		e.until = max(until, now+driver.CallTimeout)
 	} else if !c.postpone(&e, failed, now) {
 		return
 	}
@@ -63,17 +83,17 @@ func (c *cleaner) add(g driver.Grant, until instant, failed error) {
 }
 
 // push adds an entry and starts or wakes the job.
-func (c *cleaner) push(e cleanUp) {
+func (c *Cleaner) push(e cleanUp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.entries) >= maxCleanUps {
-		c.locker.counters.unreleased.Add(1) // L5: left to its TTL
+		c.owner.Dropped() // L5: left to its TTL
 		return
 	}
 	c.entries.push(e)
 	if !c.running {
 		c.ended = make(chan struct{})
-		c.running = c.locker.group.Go(c.run)
+		c.running = c.owner.Go(c.run)
 		return
 	}
 	select {
@@ -84,19 +104,19 @@ func (c *cleaner) push(e cleanUp) {
 
 // postpone sets the time of the next attempt for e after a failed one. It
 // returns false if the grant has expired at the backend.
-func (c *cleaner) postpone(e *cleanUp, failed error, now instant) bool {
-	left := e.until.sub(now)
+func (c *Cleaner) postpone(e *cleanUp, failed error, now time.Duration) bool {
+	left := e.until - now
 	if left <= 0 {
 		return false
 	}
-	c.locker.observe(ReleaseFailed{Key: e.grant.Key, Err: failed, Left: left})
-	e.due = now.add(min(jitter(e.pause), left))
+	c.owner.Retrying(e.grant.Key, failed, left)
+	e.due = now + min(group.Jitter(e.pause), left)
 	e.pause = min(2*e.pause, cleanUpPauseMax)
 	return true
 }
 
-// flush waits until nothing is left to release, at most for bound.
-func (c *cleaner) flush(bound time.Duration) {
+// Flush waits until nothing is left to release, at most for bound.
+func (c *Cleaner) Flush(bound time.Duration) {
 	c.mu.Lock()
 	running, ended := c.running, c.ended
 	c.mu.Unlock()
@@ -112,7 +132,7 @@ func (c *cleaner) flush(bound time.Duration) {
 }
 
 // run releases due entries until none is left.
-func (c *cleaner) run(ctx context.Context) {
+func (c *Cleaner) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	pause := cleanUpPause
@@ -133,7 +153,7 @@ func (c *cleaner) run(ctx context.Context) {
 		default:
 			// No release succeeded, so the backend is down. The pause keeps the
 			// job from spinning over thousands of entries.
-			group.Sleep(ctx, jitter(pause))
+			group.Sleep(ctx, group.Jitter(pause))
 			pause = min(2*pause, cleanUpPauseMax)
 		}
 	}
@@ -142,10 +162,10 @@ func (c *cleaner) run(ctx context.Context) {
 // take removes and returns due entries. If none is due, wait is the time until
 // the next one is. more is false if there are no entries at all; the job then
 // ends.
-func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
+func (c *Cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.locker.clock.now()
+	now := c.owner.Now()
 	for len(batch) < cleanersAtOnce && len(c.entries) > 0 && c.entries[0].due <= now {
 		if e := c.entries.pop(); e.until > now {
 			batch = append(batch, e)
@@ -159,33 +179,33 @@ func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
 		close(c.ended)
 		return nil, 0, false
 	}
-	return nil, c.entries[0].due.sub(now), true
+	return nil, c.entries[0].due - now, true
 }
 
 // release tries all entries of batch once, concurrently, and reports whether
 // any release succeeded.
-func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
-	now := c.locker.clock.now()
+func (c *Cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
+	now := c.owner.Now()
 	for i := range batch {
 		if g := &batch[i].grant; g.Rest > 0 {
-			g.Rest = max(batch[i].rests.sub(now), time.Millisecond)
+			g.Rest = max(batch[i].rests-now, time.Millisecond)
 		}
 	}
 	errs := make([]error, len(batch))
 	var work sync.WaitGroup
 	for i := 1; i < len(batch); i++ {
-		work.Go(func() { errs[i] = c.locker.releaseOnce(ctx, batch[i].grant) })
+		work.Go(func() { errs[i] = c.owner.Release(ctx, batch[i].grant) })
 	}
-	errs[0] = c.locker.releaseOnce(ctx, batch[0].grant)
+	errs[0] = c.owner.Release(ctx, batch[0].grant)
 	work.Wait()
-	now = c.locker.clock.now()
+	now = c.owner.Now()
 	for i, err := range errs {
 		switch {
 		case err == nil:
 			any = true
 		case ctx.Err() != nil:
 		default:
-			c.locker.health.failed(err)
+			c.owner.Failed(err)
 			if c.postpone(&batch[i], err, now) {
 				c.push(batch[i])
 			}
