@@ -19,7 +19,9 @@ type socketKeeper struct {
 // openSocket returns the source for the locks at a socket.
 func (l *locks) openSocket() []source {
 	k := socketKeeper{shell.Process{Name: l.shell.Name, Environ: l.environ}, l.socket}
-	return []source{{keeper: k, about: about{Socket: l.socket}}}
+	b := shell.Backend{Socket: l.socket}
+	_ = b.Resolve(l.environ) // the first question reports the error
+	return []source{{keeper: k, about: about{Socket: b.Socket}}}
 }
 
 func (k socketKeeper) use(ctx context.Context, do func(lockerKeeper) error) error {

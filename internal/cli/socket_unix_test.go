@@ -60,3 +60,17 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	}
 	<-lease.Context().Done()
 }
+
+func TestAutomaticSocketIsShownWithItsPath(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	var out bytes.Buffer
+	status := RunTool(Process{Args: strings.Fields("mega lock ls --socket auto"), Stdout: &out, Stderr: &out}, Tool{})
+	if want := "at " + filepath.Join(dir, "mega", "cluster.sock"); status != failure.ExitOK || !strings.Contains(out.String(), want) {
+		t.Errorf("exit status %d, want %q: %s", status, want, &out)
+	}
+}

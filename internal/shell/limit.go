@@ -2,6 +2,7 @@ package shell
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,16 +51,29 @@ func (o *PermitOrder) flags(f *pflag.FlagSet) {
 // signals, the terminal and the exit status are the command's without help.
 func LimitVerb(name string) Verb {
 	var o PermitOrder
+	list, lists := "", name == "limit" // the verb of an application is beside its own ls
+	if lists {
+		list = "limit ls [PREFIX] lists the limits in use whose keys begin with PREFIX. With --json: a list with one {\"driver\",\n" +
+			"\"scope\", \"url\" or \"socket\", \"total\", \"limits\"}; a limit is {\"key\", \"rates\", \"waiters\", \"paused\"}.\n\n"
+	}
 	return Verb{
 		Name: name, Args: "KEY --rate N/TIME -- CMD [ARG...]", Short: "run a command when a limit allows it",
 		Long: "It waits until the limit KEY allows the command, and then becomes CMD. In any interval of the length TIME,\n" +
 			"wherever it begins, at most N units are granted, to all who use KEY together. With several --rate, all of them\n" +
 			"must allow it. What is refused consumes nothing. All users of KEY should give the same rates.\n\n" +
+			list +
 			"A unit is consumed when CMD begins, whatever becomes of it. To bound how many run at once: lock exec --slots.\n\n" +
 			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed.",
 		Statuses: limitStatuses,
 		Flags:    o.flags,
 		Run: func(p Process, args []string, dash int) error {
+			if lists && dash < 0 && len(args) > 0 && len(args) < 3 && args[0] == "ls" && len(o.Rates) == 0 {
+				all, err := o.list(p, strings.Join(args[1:], ""))
+				if err != nil {
+					return err
+				}
+				return printLimits(p, all)
+			}
 			key, command, err := keyAndCommand(name, args, dash)
 			if err != nil {
 				return err

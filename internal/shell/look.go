@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -28,6 +30,79 @@ func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) err
 	}
 	defer c.Leave()
 	return do(c.Locker)
+}
+
+// LimitListing is the document of limit ls --json.
+type LimitListing struct {
+	Driver string              `json:"driver,omitempty"`
+	Scope  string              `json:"scope,omitempty"`
+	URL    string              `json:"url,omitempty"`
+	Socket string              `json:"socket,omitempty"`
+	Total  int                 `json:"total"`
+	Limits []limitdriver.State `json:"limits"`
+}
+
+// list returns the limits of which units are in use, that have waiters, or
+// that are paused, and whose keys begin with prefix.
+func (o *PermitOrder) list(p Process, prefix string) (LimitListing, error) {
+	all := LimitListing{Limits: []limitdriver.State{}}
+	if err := o.Resolve(p.Environ); err != nil {
+		return all, err
+	}
+	if o.URL != "" {
+		all.URL = o.String()
+	} else {
+		all.Socket = o.Socket
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
+	defer cancel()
+	d, leave, err := o.openLimits(ctx, func(context.Context) error { return ErrNoHub })
+	if errors.Is(err, ErrNoHub) {
+		return all, nil
+	}
+	if err != nil {
+		return all, o.explain(err)
+	}
+	defer func() { _ = errors.Join(d.Close(ctx), leave(ctx)) }() // nothing is held: nothing depends on it
+	states, err := d.List(ctx, prefix)
+	if err != nil {
+		return all, o.explain(err)
+	}
+	all.Driver, all.Scope, all.Total = d.Info().Name, d.Info().Scope.String(), len(states)
+	for _, s := range states {
+		s.Rates, s.Waiters = append([]limitdriver.RateState{}, s.Rates...), append([]limitdriver.Waiter{}, s.Waiters...)
+		all.Limits = append(all.Limits, s)
+	}
+	return all, nil
+}
+
+// listTime bounds a list of limits.
+const listTime = 10 * limitdriver.CallTimeout
+
+func printLimits(p Process, all LimitListing) error {
+	if p.JSON {
+		return printJSON(p, []LimitListing{all})
+	}
+	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	for _, s := range all.Limits {
+		for _, r := range s.Rates {
+			_, _ = fmt.Fprintf(w, "%q\t%s\t%d used\t%d left\tnext in %v\n", s.Key, rateText(r.Rate), r.Used, r.Remaining, r.NextFree.Round(time.Millisecond))
+		}
+		for _, x := range s.Waiters {
+			_, _ = fmt.Fprintf(w, "%q\twaits\t%q\n", s.Key, x.Holder.String()) // others have written the texts
+		}
+		if s.Paused != nil {
+			_, _ = fmt.Fprintf(w, "%q\tpaused\t%v: %q\n", s.Key, s.Paused.Left.Round(time.Second), s.Paused.Reason)
+		}
+	}
+	return w.Flush()
+}
+
+func printJSON(p Process, v any) error {
+	e := json.NewEncoder(p.Stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // Listing is the document of ls --json.
@@ -89,10 +164,7 @@ func List(p Process, b *Backend, prefix string) (Listing, error) {
 
 func printList(p Process, all Listing) error {
 	if p.JSON {
-		e := json.NewEncoder(p.Stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode([]Listing{all})
+		return printJSON(p, []Listing{all})
 	}
 	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	for _, s := range all.Locks {

@@ -5,6 +5,7 @@ package shell
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -73,6 +74,30 @@ func TestExitStatusUnderALimitIsTheCommands(t *testing.T) {
 		if status != x.status || !strings.Contains(out, x.says) {
 			t.Errorf("%s %q: exit status %d, want %d: %s", x.args, x.cmd, status, x.status, out)
 		}
+	}
+}
+
+func TestLimitsInUseAreListed(t *testing.T) {
+	p := newPlace(t)
+	if out, status := p.start("limit ls").rest(); status != 0 || out != "" {
+		t.Errorf("without a keeper: exit status %d: %s", status, out)
+	}
+	p.limits()
+	for _, key := range []string{"partner:acme", "other"} {
+		if out, status := p.start("limit " + key + " --rate 5/24h --cost 2 -- true").rest(); status != 0 {
+			t.Fatalf("exit status %d: %s", status, out)
+		}
+	}
+	if out, status := p.start("limit ls partner").rest(); status != 0 || !strings.Contains(out, `"partner:acme"  5/24h0m0s  2 used  3 left  next in 0s`) || strings.Contains(out, "other") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	var all []LimitListing
+	out, status := p.start("limit ls --json").rest()
+	if err := json.Unmarshal([]byte(out), &all); err != nil || status != 0 || len(all) != 1 || all[0].Total != 2 || all[0].Socket != p.socket() {
+		t.Errorf("exit status %d, %v: %s", status, err, out)
+	}
+	if out, status := p.start("limit ls --rate 5/24h -- echo a key, too").rest(); status != 0 || out != "a key, too\n" {
+		t.Errorf("exit status %d: %s", status, out)
 	}
 }
 
