@@ -87,7 +87,7 @@ var mutations = []struct {
 	{"L12/a failed renewal is retried", "renewal.go",
 		"\tif errors.Is(r.Err, ErrLost) {\n\t\th.mu.Unlock()\n", "\tif r.Err != nil {\n\t\th.mu.Unlock()\n"},
 	{"L12/renewals are retried until the deadline, and the cause shows it", "renewal.go",
-		"group.Jitter(min(h.ttl/20, retryAtMost))", "h.ttl"},
+		"group.Jitter(min(h.ttl/20, retryAtMost))", "group.Jitter(0) + h.ttl"},
 	{"L13/only a live lease of the same Locker on the chain counts", "acquire.go",
 		"held.hold.locker == l && ", ""},
 	{"L13/a second acquire of a key on the same context chain fails at once", "acquire.go",
