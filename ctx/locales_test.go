@@ -98,7 +98,7 @@ func TestMissingTextIsShownAndLoggedOnce(t *testing.T) {
 	}{
 		{"no.such", []any{"name", "x"}, "no.such", "unknown key"},
 		{"hello", nil, "Hello, {name}.", "no value for name"},
-		{"hello", []any{"name"}, "Hello, {name}.", "the last name, name, has no value"},
+		{"hello", []any{"name"}, "Hello, {name}.", "the name name has no value"},
 		{"cart.items", nil, "{count} items", "which chooses the plural form"},
 		{"cart.items", []any{"count", []int{1}}, "[1] items", "count is a []int, not a number"},
 	} {

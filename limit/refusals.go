@@ -24,7 +24,7 @@ type refusals struct {
 // maxSilence is how long a refusal is repeated without asking again.
 const maxSilence = time.Second
 
-// refusal is what the backend said about a cost.
+// refusal is the answer of the backend to a cost.
 type refusal struct {
 	limit  Limit
 	cost   int

@@ -22,7 +22,7 @@ const MaxLearned = time.Hour
 // request is not repeated. With Concurrent, the slot is given back when the body
 // of the response is closed.
 //
-// The errors of RoundTrip are those of [Limiter.Wait] and of base.
+// RoundTrip returns the errors of [Limiter.Wait] and of base.
 func Transport(l *Limiter, base http.RoundTripper, keyOf func(*http.Request) string, m Limit, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -187,7 +187,7 @@ func (t *turn) slot(ctx context.Context) (slot, error) {
 }
 
 // release gives the slot back, if there is one. It returns lock.ErrLost if the
-// slot was lost; what fails otherwise is tried again in the background.
+// slot was lost; another failure is retried in the background.
 func (s slot) release() error {
 	if s.lease == nil {
 		return nil

@@ -52,7 +52,7 @@ type values []any
 
 func valuesOf(kv []any) (values, error) {
 	if len(kv)%2 != 0 {
-		return values(kv[:len(kv)-1]), fmt.Errorf("the last name, %v, has no value", kv[len(kv)-1])
+		return values(kv[:len(kv)-1]), fmt.Errorf("the name %v has no value", kv[len(kv)-1])
 	}
 	return values(kv), nil
 }

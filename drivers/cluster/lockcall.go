@@ -49,9 +49,9 @@ func (q *question) wait(d time.Duration) {
 	q.until = time.Now().Add(d)
 }
 
-// excuse reports whether patience has ended late: this process was stopped, or
-// had no processor, and the answer may have arrived long ago. That does not
-// mean that the hub is silent, so excuse grants the time again, once.
+// excuse reports whether patience has fired late because this process was stopped
+// or had no processor. The answer may then have arrived unread, so the silence is
+// not the hub's, and excuse starts the timer again, once.
 func (q *question) excuse() bool {
 	if q.excused || time.Since(q.until) < lateTimer {
 		return false

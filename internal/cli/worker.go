@@ -44,7 +44,7 @@ func among(all []source, worker int) (sources []source) {
 	return sources
 }
 
-// each returns every worker of supervisors, and the other sources unchanged.
+// each replaces each supervisor among the sources by its workers.
 func each(all []source) (sources []source) {
 	for _, s := range all {
 		var ids []int

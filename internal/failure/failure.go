@@ -32,7 +32,7 @@ const (
 type Failure struct {
 	Code     string // one of Codes: "lock.driver_unavailable"
 	Exit     int
-	Text     string // what failed, as a sentence
+	Text     string // a sentence: the failed operation
 	Facts    []Fact
 	Problems settings.Problems // the errors of the configuration, if they are the reason
 	Cause    error

@@ -92,7 +92,7 @@ func (h remembering) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// flat appends an attribute, or those of a group, to all.
+// flat appends an attribute, or the attributes of a group, to all.
 func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
 	v := a.Value.Resolve()
 	if v.Kind() == slog.KindGroup {

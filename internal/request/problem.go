@@ -16,7 +16,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// problem is an error as a client sees it: RFC 9457. Its fields are those of
+// problem is an error as a client sees it: RFC 9457. It has the fields of
 // megactx.Problem, for the view "error".
 type problem struct {
 	Type    string `json:"type"`

@@ -85,7 +85,7 @@ func (h *Host) Context(ctx context.Context) context.Context {
 // origin of the Ctx for w.
 func (w *Work) Continues(outer *Work) bool { return w.outer != nil && w.outer == outer }
 
-// Log returns a logger that also says what the work is.
+// Log returns a logger with the attributes of the work.
 func (w *Work) Log(log *slog.Logger) *slog.Logger {
 	if len(w.attrs) == 0 {
 		return log

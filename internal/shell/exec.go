@@ -82,7 +82,7 @@ func (o *Order) options() []lock.Option {
 	return all
 }
 
-// word is what the front tells the holder. One field is set.
+// word is a message from the front to the holder. One field is set.
 type word struct {
 	Start bool `json:",omitempty"` // it wants to start the command
 	Group int  `json:",omitempty"` // the process group of the command, and its first process
@@ -97,7 +97,7 @@ const (
 	over     = "over"     // the lease is released or lost; with Err if the front must report that
 )
 
-// report is what the holder tells the front.
+// report is a message from the holder to the front.
 type report struct {
 	What  string
 	Fence uint64 `json:",omitempty"`

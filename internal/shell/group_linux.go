@@ -17,7 +17,7 @@ func ownGroup() *syscall.SysProcAttr {
 }
 
 // exited returns a channel that is closed when the process has ended, also while
-// its parent does not wait for it; nil if the system cannot tell.
+// its parent does not wait for it, or nil if the system cannot report that.
 func exited(pid int) <-chan struct{} {
 	fd, err := unix.PidfdOpen(pid, 0)
 	gone := make(chan struct{})

@@ -98,7 +98,7 @@ func (h *holder) give() bool {
 }
 
 func (h *holder) say(r report) {
-	_ = h.reports.Encode(r) // a front that has ended hears nothing
+	_ = h.reports.Encode(r) // the front may have ended
 }
 
 // hold acquires the lease, sees the command through, and releases the lease.

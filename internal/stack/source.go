@@ -55,8 +55,8 @@ func Excerpt(text string, line int) (lines []Line) {
 const maxWalk = 4096
 
 // Declared returns the place of a function. A method value is a function that
-// the compiler has generated: it calls its method, which is in the same package,
-// whose functions are consecutive in the program, or it contains the method.
+// the compiler has generated: it calls its method or contains it. The method is in
+// the same package, and the functions of a package are consecutive in a program.
 func Declared(fn any) (Frame, bool) {
 	code := runtime.FuncForPC(reflect.ValueOf(fn).Pointer())
 	if code == nil {

@@ -297,8 +297,8 @@ func (e *entry) paused(now int64) driver.Pause {
 	return p
 }
 
-// state returns the state of the key for these rates, or for those of which
-// units are used (W14).
+// state returns the state of the key for these rates; without rates, for all
+// rates that have used units (W14).
 func (e *entry) state(rates []driver.Rate, now int64) driver.State {
 	s := driver.State{Key: e.key}
 	if rates == nil {

@@ -77,9 +77,9 @@ func (l *log) end() int64 {
 }
 
 // earliest returns the time at which the last of units can be granted to
-// callers with the limit n, which need not be that of earlier grants (W8). It is
-// exact for units <= n, and otherwise an estimate: what does not fit into one
-// window waits for further ones. The log is trimmed.
+// callers with the limit n, which may differ from the limit of earlier grants (W8).
+// It is exact for units <= n, and otherwise an estimate: units that do not fit into
+// one window wait for further ones. The log is trimmed.
 func (l *log) earliest(units, n, now int64) int64 {
 	sum, later := l.total+units-n, int64(0) // sum has to leave the window
 	if sum > l.total {

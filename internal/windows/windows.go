@@ -11,7 +11,7 @@
 // A key has one log for each Per, which is a list of times and of the sums of
 // the units granted until then. Units in a window are the difference of two
 // sums, so a decision costs one comparison if the request is granted, and one
-// search if it is not, whatever N is (log.go). Above N = 128 times are rounded
+// search if it is not, for any N (log.go). Above N = 128 times are rounded
 // up to Per/128, so that a log has at most 129 entries more than its debts.
 //
 // An entry holds the logs of a key, and the tickets in their order (entry.go).
@@ -100,8 +100,8 @@ func (t *Table) change(key string, f func(e *entry, now int64)) error {
 	return err
 }
 
-// Inspect returns the state of key for these rates, or for those of which units
-// are used.
+// Inspect returns the state of key for these rates; without rates, for all rates
+// that have used units.
 func (t *Table) Inspect(key string, rates []driver.Rate) (state driver.State, err error) {
 	err = t.change(key, func(e *entry, now int64) { state = e.state(rates, now) })
 	return state, err

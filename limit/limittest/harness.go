@@ -49,7 +49,7 @@ type Harness struct {
 
 // Faults holds the faults that a harness can cause; nil means that the harness
 // does not support one. Each function returns when the fault is in effect. A
-// driver argument is a result of Open, whose process is affected alone.
+// driver argument is a result of Open: the fault affects its process alone.
 type Faults struct {
 	// StepClock sets the clock of the backend forward or back, until undone.
 	StepClock func(by time.Duration) (undo func() error, err error)

@@ -181,7 +181,7 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 	return driver.Grant{}, err
 }
 
-// giveUp is leave for a ticket of an owner.
+// giveUp removes a ticket that has an owner, as leave does for others.
 func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()

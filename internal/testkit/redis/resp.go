@@ -99,7 +99,7 @@ func (s *splitter) bulk(line []byte) error {
 	if s.frame.Len()+n+2 > maxFrame {
 		return fmt.Errorf("%w: a string of %d bytes", errProtocol, n)
 	}
-	// CopyN grows the buffer with what arrives, not with what was announced.
+	// CopyN grows the buffer as data arrive. A length that is announced and not sent costs no memory.
 	if _, err := io.CopyN(&s.frame, s.r, int64(n)+2); err != nil {
 		return inside(err)
 	}

@@ -16,7 +16,7 @@ import (
 // env makes a test binary a child of itself: it holds the orders.
 const env = "MEGA_TEST_CHILD"
 
-// Report is what a child tells its parent, as a line of JSON.
+// Report is a message of a child to its parent, a line of JSON.
 type Report struct {
 	What  string
 	Fence uint64 `json:",omitempty"`
@@ -25,7 +25,7 @@ type Report struct {
 	Text  string `json:",omitempty"`
 }
 
-// What a child reports.
+// The reports of a child.
 const (
 	Ready    = "ready" // it is connected, or can be connected to
 	Holding  = "holding"
@@ -68,7 +68,7 @@ type Process struct {
 	*redistest.Process
 	T     *testing.T
 	Name  string
-	Stdin *os.File // its end tells the child to finish
+	Stdin *os.File // its end makes the child finish
 
 	reports chan Report // closed when the process has closed its output
 }

@@ -104,7 +104,7 @@ func ReadHandback(d *Decoder) (*driver.Handback, error) {
 		return h, nil
 	}
 	if len(h.Left.Why) > maxToken {
-		return nil, fmt.Errorf("a slot that was left because of %d bytes", len(h.Left.Why))
+		return nil, fmt.Errorf("the reason for leaving a slot has %d bytes", len(h.Left.Why))
 	}
 	return h, CheckHolder(&h.Left.By)
 }
