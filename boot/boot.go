@@ -34,6 +34,8 @@
 //	lifecycle.go  hooks with names and budgets, and the shutdown in phases
 //	reload.go     the configuration is read again
 //	supervise.go  the supervisor of serve --workers; worker.go the other side
+//	command.go    a command instead of the program; offline.go a program for tests
+//	failure.go    any error of a boot as a Failure
 package boot
 
 import (

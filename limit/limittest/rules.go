@@ -24,7 +24,7 @@ var rules = []Rule{
 	{"W11", "Outage. Closed: ErrUnavailable within 1 s. Open, Share: allowed with Degraded (Share: floor(f × N) per process, at least 1), counted, logged once per outage, ended by the first answer. Never silent."},
 	{"W12", "A process that was told \"not before t\" refuses equal or larger costs under the same Limit locally until t, for at most 1 s without asking again, in a bounded map; Reset, Settle and Cancel of this process clear it."},
 	{"W13", "Pause(d) refuses everybody until then; the longest pause wins; Reset lifts it."},
-	{"W14", "Peek, Inspect and List show per rate: used, remaining, next free; and for the key: who waits (one line per process), and by whom and why it is paused. They change nothing."},
-	{"W15", "Per 10 ms to 31 d, N 1 to 10^9, keys as L14. One driver call per call for the rates, whatever their number, and one more for Concurrent (which needs Config.Locker, else ErrUnsupported, and Wait or With: a Result cannot hold a slot)."},
+	{"W14", "Peek, Inspect and List show per rate: used, remaining, next free; and for the key: its waiters (one line per process), and by whom and why it is paused. They change nothing."},
+	{"W15", "Per 10 ms to 31 d, N 1 to 10^9, keys as L14. One driver call per call for the rates, for any number of them, and one more for Concurrent (which needs Config.Locker, else ErrUnsupported, and Wait or With: a Result cannot hold a slot)."},
 	{"W16", "Concurrent: the slot is taken first, then the rate; the slot is given back if the rate refuses."},
 }

@@ -54,7 +54,7 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 	})
 }
 
-// who is a holder with its fence, or a waiter. Unlike the time that is left, it
+// A who is a holder with its fence, or a waiter. Unlike the time that is left, it
 // changes only when the lock changes hands.
 type who struct {
 	key    string
