@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/go-json-experiment/json"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/memory"
@@ -21,6 +22,9 @@ const (
 	channel   = "channel"
 	goChannel = "gochannel"
 	megaTopic = "mega, topic"
+	// megaTopicV2 is a topic with the code of encoding/json/v2, which the
+	// toolchain has as an experiment only.
+	megaTopicV2 = "mega, topic, json v2"
 )
 
 const (
@@ -71,16 +75,16 @@ func busMemory(ctx context.Context, l *lab) (claims []claim, err error) {
 		}
 	}
 	return []claim{
-		times.absolute("publish + 1 subscriber", "ns", channel, goChannel, megaTopic).atMost(200),
+		times.absolute("publish + 1 subscriber", "ns", channel, goChannel, megaTopic, megaTopicV2).atMost(200),
 		times.ratio("the same, as a multiple", "ns", goChannel),
-		allocs.absolute("allocations", "", channel, goChannel, megaTopic).atMost(2),
+		allocs.absolute("allocations", "", channel, goChannel, megaTopic, megaTopicV2).atMost(2),
 	}, nil
 }
 
 func openCarriers(ctx context.Context) (map[string]carrier, error) {
 	all := map[string]carrier{channel: openChannel()}
 	for name, open := range map[string]func(context.Context) (carrier, error){
-		mega: openBus, megaTopic: openTopic, goChannel: openGoChannel,
+		mega: openBus, megaTopic: openTopic, megaTopicV2: openTopicV2, goChannel: openGoChannel,
 	} {
 		c, err := open(ctx)
 		if err != nil {
@@ -111,8 +115,19 @@ type sale struct {
 	Quantity int    `json:"quantity"`
 }
 
-func openTopic(ctx context.Context) (carrier, error) {
-	b, err := bus.New(memory.NewBus(), bus.Config{})
+func openTopic(ctx context.Context) (carrier, error) { return openTopicWith(ctx, bus.Config{}) }
+
+func openTopicV2(ctx context.Context) (carrier, error) {
+	return openTopicWith(ctx, bus.Config{Codecs: map[string]bus.Codec{"application/json": jsonV2{}}})
+}
+
+type jsonV2 struct{}
+
+func (jsonV2) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonV2) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+func openTopicWith(ctx context.Context, c bus.Config) (carrier, error) {
+	b, err := bus.New(memory.NewBus(), c)
 	if err != nil {
 		return carrier{}, err
 	}

@@ -26,7 +26,7 @@ func TestEveryCarrierHandlesItsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{mega, megaTopic, channel, goChannel} {
+	for _, name := range []string{mega, megaTopic, megaTopicV2, channel, goChannel} {
 		c, ok := carriers[name]
 		if !ok {
 			t.Errorf("%s does not take part", name)

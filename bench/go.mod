@@ -7,6 +7,7 @@ replace github.com/megaframework/mega => ..
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/bsm/redislock v0.9.4
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/megaframework/mega v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2

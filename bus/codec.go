@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,14 +23,15 @@ func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(dat
 // codecs maps content types without parameters to the codecs of a Bus.
 type codecs map[string]Codec
 
-// find returns the codec for a Content-Type. Its parameters are ignored.
+// find returns the codec for a Content-Type, which is JSON if it is empty. Its
+// parameters are ignored.
 func (cs codecs) find(contentType string) (Codec, error) {
 	name, _, _ := strings.Cut(contentType, ";")
-	name = strings.TrimSpace(name)
+	name = cmp.Or(strings.TrimSpace(name), jsonType)
 	if c, ok := cs[name]; ok {
 		return c, nil
 	}
-	if name == "" || name == jsonType {
+	if name == jsonType {
 		return jsonCodec{}, nil
 	}
 	return nil, fmt.Errorf("there is no codec for %q: add one to Config.Codecs", contentType)

@@ -51,7 +51,8 @@ type Config struct {
 	Inject  func(ctx context.Context, h Headers)
 	Extract func(ctx context.Context, h Headers) context.Context
 
-	// Codecs are the codecs beside JSON, by content type.
+	// Codecs are the codecs by content type. One for application/json replaces
+	// encoding/json, for messages without a Content-Type too.
 	Codecs map[string]Codec
 
 	// CheckData compares the data of every message before and after its

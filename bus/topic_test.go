@@ -1,7 +1,9 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"testing"
@@ -44,6 +46,32 @@ func TestTopicsCarryValues(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(got) != 2 || got[0] != (sale{"bread", 2}) || got[1] != (sale{"milk", 1}) {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// upper is a codec that its users can tell from encoding/json.
+type upper struct{}
+
+func (upper) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+func (upper) Unmarshal(data []byte, v any) error { return json.Unmarshal(bytes.ToUpper(data), v) }
+
+func TestACodecForJSONAppliesWithoutAContentType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{Codecs: map[string]bus.Codec{"application/json": upper{}}})
+		var got []sale
+		if _, err := sold.Subscribe(t.Context(), b, func(_ context.Context, s sale) error { got = append(got, s); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for _, opts := range [][]bus.PubOption{nil, {bus.Header("Content-Type", "application/json; charset=utf-8")}} {
+			if err := sold.Publish(t.Context(), b, sale{"bread", 2}, opts...); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if len(got) != 2 || got[0] != (sale{"BREAD", 2}) || got[1] != got[0] {
 			t.Errorf("got %+v", got)
 		}
 	})
