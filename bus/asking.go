@@ -13,18 +13,18 @@ const blockedInterval = time.Second
 // handler it is, and returns that responder, or nil for any other request.
 func (b *Bus) beginAsking(ctx context.Context, subject string) *Sub {
 	d := deliveryFrom(ctx)
-	if d == nil || d.request == nil || d.sub.bus != b || !matches(d.sub.pattern, subject) {
+	if d == nil || d.request() == nil || d.sub.bus != b || !matches(d.sub.pattern, subject) {
 		return nil
 	}
 	s := d.sub
-	if d.asking.Add(1) == 1 && int(s.asking.Add(1)) == s.concurrency {
+	if d.extra.asking.Add(1) == 1 && int(s.asking.Add(1)) == s.concurrency {
 		s.reportBlocked(subject)
 	}
 	return s
 }
 
 func (s *Sub) endAsking(ctx context.Context) {
-	if deliveryFrom(ctx).asking.Add(-1) == 0 {
+	if deliveryFrom(ctx).extra.asking.Add(-1) == 0 {
 		s.asking.Add(-1)
 	}
 }

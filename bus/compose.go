@@ -26,7 +26,11 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	if err := b.inherit(ctx, m); err != nil {
 		return err
 	}
-	m.Data = b.own(data)
+	if m.Kind == driver.Event && b.info.Scope == driver.Process {
+		m.Local, m.Data = newAllotment(data) // S9
+	} else {
+		m.Data = b.own(data)
+	}
 	return b.checkSize(m)
 }
 

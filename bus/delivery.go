@@ -9,18 +9,23 @@ import (
 )
 
 // delivery is one message for one subscription, and the context that its
-// handler is given: one allocation for both.
+// handler is given. It is small, since many may wait.
 type delivery struct {
-	msg      Msg
-	sub      *Sub
+	msg   Msg
+	sub   *Sub
+	extra *extra // of a request, or of an event with a deadline
+	hops  uint8
+	mark  bool      // no message: msg.Missed others were lost here
+	next  *delivery // behind it in its queue
+}
+
+// extra is what few events have.
+type extra struct {
 	deadline time.Time
-	request  *driver.Message // the request to answer; nil for an event
-	answer   *answer         // of the responder
-	hops     uint8
-	mark     bool                  // no message: msg.Missed others were lost here
-	asking   atomic.Int32          // its handler's requests to its own responder
 	timed    atomic.Pointer[timed] // the context once its deadline is waited for
-	next     *delivery             // behind it in its queue
+	request  driver.Message        // the request to answer, without its data and header
+	answer   *answer               // of the responder
+	asking   atomic.Int32          // the handler's requests to its own responder
 }
 
 // answer is a responder's: its data once it has returned, and its header.
@@ -30,24 +35,46 @@ type answer struct {
 }
 
 func (s *Sub) newDelivery(m *driver.Message) *delivery {
-	d := &delivery{
-		msg:      Msg{Subject: m.Subject, Header: m.Header, Data: m.Data},
-		sub:      s,
-		deadline: m.Deadline,
-		hops:     m.Hops,
-	}
-	d.msg.delivery, d.msg.bus = d, s.bus
-	if s.kind == driver.Request {
-		d.keepRequest(m)
+	d := allot(m)
+	// One field after the other: a copy of the whole is slower while the
+	// collector runs.
+	d.msg.Subject, d.msg.Header, d.msg.Data = m.Subject, m.Header, m.Data
+	d.msg.bus, d.msg.delivery = s.bus, d
+	d.sub, d.hops = s, m.Hops
+	if s.kind == driver.Request || !m.Deadline.IsZero() {
+		d.extra = newExtra(m)
 	}
 	return d
 }
 
-// keepRequest is apart from newDelivery so that events stay off the heap.
-func (d *delivery) keepRequest(m *driver.Message) {
-	request := *m
-	request.Data, request.Header = nil, nil
-	d.request = &request
+func newExtra(m *driver.Message) *extra {
+	x := &extra{deadline: m.Deadline, request: *m}
+	x.request.Data, x.request.Header = nil, nil
+	return x
+}
+
+// request returns the request to answer, or nil for an event.
+func (d *delivery) request() *driver.Message {
+	if d.extra == nil || d.sub.kind != driver.Request {
+		return nil
+	}
+	return &d.extra.request
+}
+
+// deadline returns when the message is of no use any more, or zero for never.
+func (d *delivery) deadline() time.Time {
+	if d.extra == nil {
+		return time.Time{}
+	}
+	return d.extra.deadline
+}
+
+// timed returns the context with the deadline if there is one by now, or nil.
+func (d *delivery) timed() *timed {
+	if d.extra == nil {
+		return nil
+	}
+	return d.extra.timed.Load()
 }
 
 func isExpired(deadline time.Time) bool {
@@ -84,21 +111,22 @@ type timed struct {
 
 func (d *delivery) Deadline() (time.Time, bool) {
 	outer, ok := d.sub.ctx.Deadline()
-	if d.deadline.IsZero() || ok && outer.Before(d.deadline) {
+	own := d.deadline()
+	if own.IsZero() || ok && outer.Before(own) {
 		return outer, ok
 	}
-	return d.deadline, true
+	return own, true
 }
 
 func (d *delivery) Done() <-chan struct{} {
-	if d.deadline.IsZero() {
+	if d.deadline().IsZero() {
 		return d.sub.ctx.Done()
 	}
 	return d.clocked().Done()
 }
 
 func (d *delivery) Err() error {
-	if d.timed.Load() != nil || isExpired(d.deadline) {
+	if d.timed() != nil || isExpired(d.deadline()) {
 		return d.clocked().Err()
 	}
 	return d.sub.ctx.Err()
@@ -108,7 +136,7 @@ func (d *delivery) Value(key any) any {
 	if key == (deliveryKey{}) {
 		return d
 	}
-	if t := d.timed.Load(); t != nil {
+	if t := d.timed(); t != nil {
 		return t.Value(key)
 	}
 	return d.sub.ctx.Value(key)
@@ -117,22 +145,23 @@ func (d *delivery) Value(key any) any {
 // String names the context in derived contexts' texts.
 func (d *delivery) String() string { return "bus.Msg(" + d.msg.Subject + ")" }
 
+// clocked returns the context of a message that has a deadline.
 func (d *delivery) clocked() *timed {
-	if t := d.timed.Load(); t != nil {
+	if t := d.timed(); t != nil {
 		return t
 	}
-	ctx, cancel := context.WithDeadline(d.sub.ctx, d.deadline)
+	ctx, cancel := context.WithDeadline(d.sub.ctx, d.extra.deadline)
 	t := &timed{ctx, cancel}
-	if !d.timed.CompareAndSwap(nil, t) {
+	if !d.extra.timed.CompareAndSwap(nil, t) {
 		cancel()
-		return d.timed.Load()
+		return d.extra.timed.Load()
 	}
 	return t
 }
 
 // over frees the timer when the handler has returned.
 func (d *delivery) over() {
-	if t := d.timed.Load(); t != nil {
+	if t := d.timed(); t != nil {
 		t.cancel()
 	}
 }

@@ -62,7 +62,7 @@ func (m *Msg) codec(contentType string) (Codec, error) {
 // by returning ErrEnd. Reply fails if m is not a request.
 func (m *Msg) Reply(ctx context.Context, data []byte) error {
 	d := m.delivery
-	if d == nil || d.request == nil {
+	if d == nil || d.request() == nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, invalid("it is no request"))
 	}
 	b := d.sub.bus
@@ -72,14 +72,14 @@ func (m *Msg) Reply(ctx context.Context, data []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, contextError(ctx))
 	}
-	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, More: true, Data: b.own(data)}
-	if d.answer != nil {
-		a.Header = cloneHeader(d.answer.header) // the responder may add to its own
+	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.extra.request.ID, More: true, Data: b.own(data)}
+	if d.extra.answer != nil {
+		a.Header = cloneHeader(d.extra.answer.header) // the responder may add to its own
 	}
 	if err := b.checkSize(&a); err != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, err)
 	}
-	if err := b.driver.Answer(ctx, *d.request, a); err != nil {
+	if err := b.driver.Answer(ctx, d.extra.request, a); err != nil {
 		return b.refused(ctx, "reply to", m.Subject, err)
 	}
 	return nil

@@ -104,9 +104,10 @@ func headerSize(h Headers) (size int) {
 // batch contains the messages that the only runner of a subscription has taken out
 // of the queue, and its progress.
 type batch struct {
-	first *delivery // the next one; the runner's alone
-
 	len, bytes int // when it was taken; guarded by the subscription's mu
+	_          cacheLine
+
+	first *delivery // the next one; the runner's alone
 	// started contains the number and the weight of the started messages in one
 	// word. A publisher that finds the buffer nearly full reads it to learn the
 	// exact room. Only the runner writes it.

@@ -48,7 +48,7 @@ func keepAnswer(ctx context.Context, m *Msg, data []byte, contentType string) er
 	if d == nil {
 		d = deliveryFrom(ctx)
 	}
-	if d == nil || d.request == nil {
+	if d == nil || d.request() == nil {
 		return errNotOurs
 	}
 	a := d.ownAnswer()
@@ -60,10 +60,10 @@ func keepAnswer(ctx context.Context, m *Msg, data []byte, contentType string) er
 }
 
 func (d *delivery) ownAnswer() *answer {
-	if d.answer == nil {
-		d.answer = &answer{}
+	if d.extra.answer == nil {
+		d.extra.answer = &answer{}
 	}
-	return d.answer
+	return d.extra.answer
 }
 
 func (a *answer) set(key, value string) {
@@ -82,7 +82,7 @@ func (a *answer) set(key, value string) {
 // goroutines at once for one request.
 func ReplyHeader(ctx context.Context, key, value string) error {
 	d := deliveryFrom(ctx)
-	if d == nil || d.request == nil {
+	if d == nil || d.request() == nil {
 		return fmt.Errorf("reply header %.80q: %w", key, invalid("no request is being answered"))
 	}
 	if err := d.ownAnswer().add(key, value); err != nil {
@@ -116,10 +116,10 @@ func (a *answer) add(key, value string) error {
 func (s *Sub) respond(d *delivery, err error) {
 	a := s.answer(d, err)
 	if err = s.bus.checkSize(&a); err == nil {
-		err = s.bus.driver.Answer(d, *d.request, a)
+		err = s.bus.driver.Answer(d, d.extra.request, a)
 	}
 	if _, ok := errors.AsType[*TooLargeError](err); ok {
-		err = s.bus.driver.Answer(d, *d.request, failure(d.request, err)) // S17
+		err = s.bus.driver.Answer(d, d.extra.request, failure(&d.extra.request, err)) // S17
 	}
 	if err != nil {
 		s.bus.notify(AnswerFailed{SubID: s.subID(), Subject: d.msg.Subject, Err: classify(d, err)})
@@ -129,15 +129,15 @@ func (s *Sub) respond(d *delivery, err error) {
 func (s *Sub) answer(d *delivery, err error) driver.Message {
 	switch {
 	case errors.Is(err, ErrEnd):
-		a := plainAnswer(d.request)
+		a := plainAnswer(&d.extra.request)
 		a.End = true
 		return a
 	case err != nil:
-		return failure(d.request, err)
+		return failure(&d.extra.request, err)
 	}
-	a := plainAnswer(d.request)
-	if d.answer != nil {
-		a.Data, a.Header = s.bus.own(d.answer.data), d.answer.header
+	a := plainAnswer(&d.extra.request)
+	if own := d.extra.answer; own != nil {
+		a.Data, a.Header = s.bus.own(own.data), own.header
 	}
 	return a
 }
@@ -207,7 +207,7 @@ const maxRefusals = 1 << 16
 // events. It does not block, and may be called under any mutex except the
 // refusals'.
 func (b *Bus) refuse(d *delivery, why error) {
-	if d.request == nil {
+	if d.request() == nil {
 		return
 	}
 	rs := &b.refusals
@@ -216,7 +216,7 @@ func (b *Bus) refuse(d *delivery, why error) {
 	if len(rs.waiting) >= maxRefusals {
 		return // the requester waits until its deadline
 	}
-	rs.waiting = append(rs.waiting, refusal{d.request, why})
+	rs.waiting = append(rs.waiting, refusal{d.request(), why})
 	if !rs.busy {
 		rs.busy = b.group.Go(b.refuseAll) // S26: the caller may hold a lock
 	}

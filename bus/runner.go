@@ -34,7 +34,9 @@ func (s *Sub) hire() *runner {
 	case !s.hasWork():
 		return nil
 	case s.idle > 0:
-		s.wanted.Store(true)
+		if !s.wanted.Load() {
+			s.wanted.Store(true)
+		}
 		return nil
 	case len(s.runners) >= s.concurrency:
 		return nil
@@ -239,7 +241,7 @@ func (s *Sub) start(r *runner, d *delivery) {
 	case s.stopped.Load() || s.ctx.Err() != nil: // the watch of ctx may not have stopped it yet
 		s.discardOne(d)
 		return
-	case isExpired(d.deadline): // S24
+	case isExpired(d.deadline()): // S24
 		s.expired.Add(1)
 		s.keepLoss(d.msg.Missed)
 		return
@@ -310,11 +312,12 @@ func (s *Sub) callChecked(ctx context.Context, d *delivery) error {
 
 // finish counts and reports the result of a message, and answers a request.
 func (s *Sub) finish(d *delivery, err error) {
-	if d.request != nil {
+	request := d.request() != nil
+	if request {
 		s.respond(d, err)
 	}
 	d.over()
-	if err != nil && (d.request == nil || !errors.Is(err, ErrEnd)) {
+	if err != nil && (!request || !errors.Is(err, ErrEnd)) {
 		s.fail(d, err)
 	}
 	s.handled.Add(1)

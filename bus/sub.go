@@ -28,37 +28,45 @@ type Sub struct {
 	excuseOne sync.Once
 	excused   chan struct{} // closed when one of its handlers drains or closes the Bus
 
-	wanted atomic.Bool // there is work for an idle runner
-
 	stopped atomic.Bool // no handler starts any more; read before each
 
-	handled, failed, panicked, expired atomic.Uint64
-
-	asking atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
+	// Publishers and runners write on different cores at the same time. What
+	// each of them writes for every message has cache lines of its own.
+	_      cacheLine
+	wanted atomic.Bool // there is work for an idle runner
+	_      cacheLine
 
 	mu           sync.Mutex // guards the fields below; never held while calling a handler or the driver
 	phase        phase
+	idle         int // number of runners that look for work
+	received     uint64
+	queue        queue
+	lanes        lanes // taken out of the queue under OrderBy
+	runners      []*runner
+	busy         int   // number of runners with a message, where each takes one at a time
 	err          error // why it ended
 	registration driver.Registration
 	unbind       func() bool // stops watching the context given to Subscribe
-
-	queue   queue
-	batch   batch // taken out of the queue by the only runner, if Concurrency is 1
-	lanes   lanes // taken out of the queue under OrderBy
-	runners []*runner
-	idle    int // number of runners that look for work
-	busy    int // number of runners with a message, where each takes one at a time
 
 	gap gap // the calls of OnGap
 	// lost is added to Missed of the next message that starts. If one runner
 	// takes whole batches, only that runner accesses it.
 	lost int
 
-	received, dropped, discarded uint64
-	missed, gaps                 uint64 // reported by the driver: lost messages, and losses of unknown size
-	drops                        drops
-	blocked                      time.Time // when Blocked was reported last
+	dropped, discarded uint64
+	missed, gaps       uint64 // reported by the driver: lost messages, and losses of unknown size
+	drops              drops
+	blocked            time.Time // when Blocked was reported last
+
+	batch batch // taken out of the queue by the only runner, if Concurrency is 1
+
+	// Of the runners; mu does not guard them.
+	handled, failed, panicked, expired atomic.Uint64
+	asking                             atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
 }
+
+// cacheLine keeps fields apart that different cores write.
+type cacheLine [64]byte
 
 // phase is a stage in the life of a subscription.
 type phase int

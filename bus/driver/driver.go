@@ -281,6 +281,9 @@ type Message struct {
 	// Return is the address for the answers to a request. The driver sets it in
 	// requests that it delivers, and gets it back in Answer.
 	Return any
+	// Local is the publishing front's, and not sent. A driver that delivers
+	// inside the process passes it on, like Data.
+	Local any
 	// Err is the error of a responder that failed, or nil; its text is in Data
 	// too.
 	Err *RemoteError
