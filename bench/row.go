@@ -44,6 +44,7 @@ func allRows() []row {
 		{"redis-aof", onRedis, "bytes in the append-only file, beside redislock", redisAOF},
 		{"redis-keys", ofGrowth, "40 000 keys held at once: memory and time of each, and what is left of them", redisKeys},
 		{"redis-contended", onRedis, "4 processes of 8 goroutines want one key", redisContended},
+		{"redis-processes", onRedis, "2, 8 and 32 processes of 1 and of 4 goroutines want one key", redisProcesses},
 		{"redis-idle", onRedis, "200 goroutines wait for a key that is not released", redisIdle},
 		{"memory-keys", ofGrowth, "1 000 000 keys held at once: memory and time of each, and what is left of them", memoryKeys},
 		{"memory-growth", ofGrowth, "10, 100 and 1 000 goroutines of one process, on one key and on a key each", memoryGrowth},

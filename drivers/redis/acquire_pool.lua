@@ -16,11 +16,11 @@ do
     local strikes, lasts = match(kept[2] or '', '^2\n\n(%d+)\n\n\n\n()') -- of a record that is clean
     local ends = lasts and find(kept[2], '\n', lasts, true)
     local zero = kept[4] and match(kept[4], '^2\n([^\n]+)') -- the token on slot 0, which expires by itself
-    local v = zero and call('get', H)
+    local v = zero and call('getrange', H, 0, #zero - 1)
     -- A repeated call is known by its token. With a top below the size no slot is
     -- beyond it, so one of them is free.
     if size == slots and rested == rest and top + 0 < slots + 0 and ends and not kept[3] and
-        (not zero or v and zero ~= token and sub(v, 1, #zero) == zero) and call('zscore', S, slot) == slot and
+        (not zero or zero ~= token and v == zero) and call('zscore', S, slot) == slot and
         (slot == '0' and call('exists', H, Q, D) or call('exists', Q, D)) == 0 then
       local t = call('time')
       local first = t[1] * 1000000 + t[2]
@@ -42,10 +42,13 @@ do
           call('zadd', S, string.format('%.0f', ms + ttl), slot)
         end
         call('set', M, digits)
-        local left, life = call('pttl', L), keeping + ttl
-        if left >= 0 and left < life then
-          call('pexpire', L, life)
-          call('pexpire', S, life)
+        -- A life that is left from the last lease is enough for this one, until a
+        -- renewal prolongs it, and for half the time that is remembered after it.
+        -- Where a slot has to rest it is not: the rest begins when the loss is seen.
+        local left = call('pttl', L)
+        if left >= 0 and left < ttl + (rested == '0' and keeping / 2 or keeping) then
+          call('pexpire', L, keeping + ttl)
+          call('pexpire', S, keeping + ttl)
         end
         return {1, first, slot + 0, 0, 1, '2\n\n' .. strikes .. '\n\n\n\n' .. after}
       end

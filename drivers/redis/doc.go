@@ -39,7 +39,7 @@
 // note, strikes, and the reason of a withdrawal. The number of a slot in the last
 // key is its state: free, dirty, withdrawn, held until then, or resting until then.
 // The script that ends a lease changes both. The lease of slot 0 can expire without
-// a call; the next call changes them then. These keys stay for a minute after the last lease and the
+// a call; the next call changes them then. These keys stay for about a minute after the last lease and the
 // last rest, and for as long as a slot is withdrawn. slots.lua has the rest.
 //
 // Beside the locks there is the clock mark, mega:{}:clock: the highest fence that

@@ -34,12 +34,12 @@ var mutants = []mutant{
 	{name: "does not keep tickets with a heartbeat", noticed: "L7/waiters keep their places while they wait",
 		old: `call('zadd', D, unpack(due))`, new: ``},
 	{name: "serves the second one at every 50th release", noticed: "L7/a long queue of processes is served in order",
-		old: `local head = call('zrange', Q, 0, 0, 'withscores')`,
-		new: `local head = call('zrange', Q, 0, 0, 'withscores')
-    if call('incr', 'released') % 50 == 49 then
-      local second = call('zrange', Q, 1, 1, 'withscores')
-      if second[1] then head = second end
-    end`},
+		old: `local ticket = head[1]`,
+		new: `if call('incr', 'released') % 50 == 49 then
+      local second = call('zpopmin', Q)
+      if second[1] then call('zadd', Q, head[2], head[1]); head = second end
+    end
+    local ticket = head[1]`},
 	{name: "never shortens", noticed: "L12/the driver sets the life of a grant in both directions",
 		old: "  rev = tonumber(rev)\n", new: "  rev = tonumber(rev)\n  if slot == 0 and call('pttl', H) > tonumber(ttl) then return true end\n"},
 	{name: "takes a late copy for a renewal", noticed: "L12/the driver ignores a late copy of an older renewal",

@@ -2,7 +2,7 @@
 -- a plain lock that nobody waits for, and of one whose next waiter is there. They
 -- stand before everything else, and are written out, because to make a function
 -- in Lua costs as much as to ask Redis for something.
-if ARGV[2] == '0' and ARGV[3] == '0' then
+if ARGV[2] == '0' and ARGV[3] == '0' and not ARGV[4] then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, M
   if declared then L, Q, M = KEYS[2], KEYS[3], KEYS[6] else L, Q, M = H .. sep .. 'state', H .. sep .. 'order', mark end
@@ -15,7 +15,7 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
     -- The head of the queue is offered the lock although it may be silent: a
     -- ticket that stays so was removed by the sweep of another waiter, and where
     -- nobody else waits nobody is delayed.
-    local head = call('zrange', Q, 0, 0, 'withscores')
+    local head = call('zpopmin', Q) -- fails where nothing can be written, and exempts what follows from the limit of memory
     local ticket = head[1]
     local kept = ticket and call('hmget', L, 'pool', ticket)
     if kept and kept[2] and not kept[1] then
@@ -26,9 +26,6 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
         local last = tonumber(redis.pcall('get', M))
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        -- Taking the ticket out comes first: it fails where nothing can be
-        -- written, and exempts what follows from the limit of memory.
-        call('zrem', Q, ticket)
         local heard = redis.pcall('publish', inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
         if not counted or heard ~= 0 then
           call('hdel', L, ticket)
@@ -36,8 +33,8 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
           call('set', H, ticket .. '{"v":2,"fence":' .. digits .. ',"span":' .. span .. ',"pushed":1,"inbox":"' .. inbox .. '"' .. rest, 'px', window)
           return {1, 0}
         end
-        call('zadd', Q, head[2], ticket)
       end
     end
+    if ticket then call('zadd', Q, head[2], ticket) end
   end
 end

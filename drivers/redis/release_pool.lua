@@ -15,17 +15,21 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
   if top and top + 0 < size + 0 and ends and call('exists', Q, D) == 0 then
     -- Slot 0 expires by itself: its token says whether it has.
     local zero = slot == '0' and token or match(kept[3] or '', '^2\n([^\n]+)')
-    local v = zero and call('get', H)
+    local v = zero and call('getrange', H, 0, #zero - 1)
     local ms = 0
     if slot ~= '0' then
       local t = call('time')
       ms = math.floor((t[1] * 1000000 + t[2]) / 1000)
     end
-    if (not zero or v and sub(v, 1, #zero) == zero) and (slot == '0' or call('zcount', S, '10000000000', ms) == 0) then
+    if v == zero and (slot == '0' or call('zcount', S, '10000000000', ms) == 0) then
       if slot == '0' then call('del', H) else call('hdel', L, 's' .. slot, 'h' .. token) end
       call('hset', L, 'r' .. slot, '2\n\n' .. ARGV[5] .. '\n\n\n\n' .. sub(record, lasts, ends) .. ARGV[6] .. '\n')
       call('zadd', S, slot, slot)
-      if (slot == '0' or not zero) and call('zcount', S, 0, '(20000') == top + 1 then -- every slot is free: idle. P10
+      -- The keys live for a minute after the last lease. A life that is up to five
+      -- seconds shorter stays, which saves two commands in most cycles. P10
+      local left = call('pttl', L)
+      if left >= 0 and left < keeping - 5000 or
+          left > keeping and (slot == '0' or not zero) and call('zcount', S, 0, '(20000') == top + 1 then -- every slot is free
         call('pexpire', L, keeping)
         call('pexpire', S, keeping)
       end

@@ -57,6 +57,7 @@ func (serverError) RedisError() {}
 var (
 	errUnasked = errors.New("redis: an answer without a call")
 	errSyntax  = errors.New("redis: an answer that is not RESP")
+	errReplica = errors.New("redis: the server has become a replica")
 )
 
 // parseReply reads the answer at the start of b, and returns its length, or 0 if
@@ -93,8 +94,10 @@ func parseReply(b []byte) (r reply, size int, broken error) {
 		}
 		size = end + int(n)
 		return reply{value: string(b[end:size])}, size + 2, nil
-	case b[0] != '*' || n > int64(len(b)):
-		return parseShort(b, n)
+	case b[0] != '*':
+		return reply{}, 0, errSyntax
+	case n > int64(len(b)): // an item has more than a byte
+		return reply{}, 0, nil
 	}
 	items := make([]any, n)
 	for i := range items {
@@ -108,12 +111,4 @@ func parseReply(b []byte) (r reply, size int, broken error) {
 		}
 	}
 	return reply{value: items}, end, nil
-}
-
-// parseShort is for an array of which less than a byte per item has arrived.
-func parseShort(b []byte, _ int64) (reply, int, error) {
-	if b[0] != '*' {
-		return reply{}, 0, errSyntax
-	}
-	return reply{}, 0, nil
 }

@@ -51,7 +51,7 @@ type session struct {
 	writing bool
 	calls   []*call // without an answer, in the order of their commands
 	reading bool
-	quiet   time.Time // since when no answer has come, while calls wait
+	quiet   time.Time // since when no answer has come, while somebody waits
 	err     error     // why it has ended
 
 	in  []byte // received by the reader, and not parsed yet
@@ -165,21 +165,33 @@ func (s *stream) do(ctx context.Context, c *call, limit time.Duration) (bool, er
 		s.openLocked()
 		return false, nil
 	}
-	if len(se.calls) == 0 {
+	if !se.reading { // the answer to a caller that has left may have come long ago
 		se.quiet = now
 	}
 	se.calls, se.out = append(se.calls, c), append(se.out, c.wire...)
 	if !se.writing {
-		s.flushLocked(se)
+		s.flushLocked(se, writes)
 	}
 	return true, s.awaitLocked(ctx, se, c, now.Add(limit))
 }
 
-// flushLocked writes until nothing is left to write. It holds mu, but not over
-// I/O.
-func (s *stream) flushLocked(se *session) {
+// writes is how often a caller writes what others have added, before a goroutine
+// does it in its place.
+const writes = 16
+
+// flushLocked writes until nothing is left to write, or at most so many times. It
+// holds mu, but not over I/O.
+func (s *stream) flushLocked(se *session, times int) {
 	se.writing = true
-	for len(se.out) > 0 && se.err == nil {
+	for ; len(se.out) > 0 && se.err == nil; times-- {
+		if times == 0 {
+			s.jobs.Go(func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.flushLocked(se, -1)
+			})
+			return
+		}
 		out := se.out
 		se.out = se.spare[:0]
 		s.mu.Unlock()
@@ -314,7 +326,7 @@ func (s *stream) deliverLocked(se *session) {
 	}
 	for i := range se.got {
 		if goredis.HasErrorPrefix(se.got[i].err, "READONLY ") {
-			s.endLocked(se, se.got[i].err) // the name may lead to another server by now
+			s.endLocked(se, errReplica) // the name may lead to another server by now
 		}
 		se.got[i] = reply{}
 	}

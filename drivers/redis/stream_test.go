@@ -131,3 +131,19 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 		t.Errorf("the caller behind it: %v", got)
 	}
 }
+
+func TestAnswerThatNobodyWaitedForDoesNotEndTheConnection(t *testing.T) {
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	before := w.stream.session
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if err := w.do(ctx, goredis.NewCmd(ctx, "echo", "nobody"), time.Minute); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	w.stream.mu.Lock()
+	before.quiet = time.Now().Add(-time.Hour)
+	w.stream.mu.Unlock()
+	if got, err := echo(t.Context(), w, "here"); got != "here" || err != nil || w.stream.session != before {
+		t.Errorf("got %v, %v, on the same connection: %v", got, err, w.stream.session == before)
+	}
+}
