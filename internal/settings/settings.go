@@ -12,6 +12,9 @@
 //	assemble    default addresses, values to structs, and         address.go, decode.go,
 //	            contradictions between keys                       contradiction.go
 //
+// The type of a key decides which texts are legal (leaf.go); a layer has values
+// (value.go) and problems (problem.go).
+//
 // A step collects its problems and continues, so that Load returns all of them.
 // The rest describes the result: [Config.Explain] (explain.go), [JSONSchema]
 // (jsonschema.go), [Reference] (reference.go), and [Reload] compares a new

@@ -102,7 +102,7 @@ func circleThroughSet(e *env) {
 }
 
 func offTheChain(e *env) {
-	brief := lock.Wait(e.Units(0.5)) // enough for a busy backend to answer
+	brief := lock.Wait(e.Units(1)) // longer than the time between the two calls, so that both wait at once
 	for i, err := range e.process().crossed(lock.WithoutLease, [2]lock.Option{brief, brief}) {
 		e.Want(!errors.Is(err, lock.ErrDeadlock), "call %d: %v", i, err)
 	}
