@@ -88,14 +88,14 @@ func shortWindow(e *env) {
 }
 
 func goneProcess(e *env) {
-	key, rate := e.key("k"), e.per(5, 1)
+	key, rate := e.key("k"), e.per(5, 30) // longer than a driver takes to open
 	gone := e.process()
 	gone.granted(key, 5, rate)
 	e.Must(gone.Close(e.Ctx), "close")
 	if crash := e.h.Faults.Crash; crash != nil {
 		e.Must(crash(gone.direct), "crash")
 	}
-	e.process().refused(key, 0, 1, 1, rate)
+	e.process().refused(key, 0, 30, 1, rate)
 }
 
 func restartedBackend(e *env) {
