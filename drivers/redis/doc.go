@@ -102,7 +102,7 @@
 // A call does not wait for the answers to other calls: a caller writes its command
 // to the connection that all calls share, with what others have added meanwhile,
 // and one of the callers that wait reads the answers for all. No goroutine is in
-// between, which a call that comes alone would have to wake. While that connection
+// between, which a call that comes alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While that connection
 // is being opened, and with [Config.Client] and on a Cluster, calls that come while
 // others are in flight gather and go as one pipeline. The number of connections is
 // fixed: four to a server, and a fifth while something is listed.

@@ -60,9 +60,16 @@ var (
 	errReplica = errors.New("redis: the server has become a replica")
 )
 
+// nesting is how deep arrays may be nested. Answers to scripts have three levels.
+const nesting = 16
+
 // parseReply reads the answer at the start of b, and returns its length, or 0 if
-// it is not complete.
+// it is not complete. It allocates in proportion to b, whatever lengths b claims.
 func parseReply(b []byte) (r reply, size int, broken error) {
+	return parseNested(b, nesting)
+}
+
+func parseNested(b []byte, depth int) (r reply, size int, broken error) {
 	end := bytes.IndexByte(b, '\n') + 1
 	if end == 0 {
 		return reply{}, 0, nil
@@ -86,22 +93,18 @@ func parseReply(b []byte) (r reply, size int, broken error) {
 	switch {
 	case b[0] == ':':
 		return reply{value: n}, end, nil
+	case b[0] != '$' && b[0] != '*' || n < -1 || depth == 0:
+		return reply{}, 0, errSyntax
 	case n < 0:
 		return reply{err: goredis.Nil}, end, nil
 	case b[0] == '$':
-		if int64(len(b)-end) < n+2 {
-			return reply{}, 0, nil
-		}
-		size = end + int(n)
-		return reply{value: string(b[end:size])}, size + 2, nil
-	case b[0] != '*':
-		return reply{}, 0, errSyntax
-	case n > int64(len(b)): // an item has more than a byte
+		return parseText(b, end, n)
+	case n > int64(len(b)-end)/3: // the shortest item has three bytes
 		return reply{}, 0, nil
 	}
 	items := make([]any, n)
 	for i := range items {
-		item, length, broken := parseReply(b[end:])
+		item, length, broken := parseNested(b[end:], depth-1)
 		if broken != nil || length == 0 {
 			return reply{}, 0, broken
 		}
@@ -111,4 +114,16 @@ func parseReply(b []byte) (r reply, size int, broken error) {
 		}
 	}
 	return reply{value: items}, end, nil
+}
+
+// parseText reads a string of n bytes that begins at b[start].
+func parseText(b []byte, start int, n int64) (reply, int, error) {
+	if n > int64(len(b)-start)-2 {
+		return reply{}, 0, nil
+	}
+	end := start + int(n)
+	if b[end] != '\r' || b[end+1] != '\n' {
+		return reply{}, 0, errSyntax
+	}
+	return reply{value: string(b[start:end])}, end + 2, nil
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -22,7 +23,7 @@ type stream struct {
 	client  *goredis.Client
 	attempt time.Duration // a connection with calls that is silent for so long is dead
 
-	active atomic.Pointer[link] // the connection of the client's last write
+	active atomic.Pointer[link] // the connection of the last greeting
 
 	mu      sync.Mutex // guards the fields below
 	session *session   // nil while there is no connection
@@ -58,14 +59,17 @@ type session struct {
 	got []reply
 }
 
-// link is a connection that notes its use.
+// link is a connection that notes whether the stream has greeted on it. The same
+// client may write to others meanwhile: it has subscriptions to Sentinels.
 type link struct {
 	net.Conn
 	stream *stream
 }
 
 func (l *link) Write(b []byte) (int, error) {
-	l.stream.active.Store(l)
+	if bytes.Contains(b, []byte(greeting)) {
+		l.stream.active.Store(l)
+	}
 	return l.Conn.Write(b)
 }
 
@@ -82,6 +86,9 @@ func (s *stream) dialer(dial dialFunc) dialFunc {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
+// greeting is the argument of the stream's PING. Nothing else contains it.
+const greeting = "mega: a stream begins"
+
 // reopenEvery is the shortest time between two attempts to connect.
 const reopenEvery = 20 * time.Millisecond
 
@@ -95,7 +102,7 @@ func (s *stream) openLocked() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.attempt)
 		defer cancel()
 		held := s.client.Conn()
-		err := held.Ping(ctx).Err()
+		err := held.Do(ctx, "ping", greeting).Err()
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -224,12 +231,25 @@ func (s *stream) awaitLocked(ctx context.Context, se *session, c *call, until ti
 		if err != nil { // the answer will find nobody
 			c.left = true
 			if !se.reading {
-				se.passOnLocked()
+				s.passOnLocked(se)
 			}
 			return err
 		}
 	}
 	return nil
+}
+
+// drainLocked reads in the background until the answer to c, the last of calls
+// that nobody awaits any more. Otherwise the next caller, maybe much later, would
+// take the connection for dead.
+func (s *stream) drainLocked(se *session, c *call) {
+	s.jobs.Go(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !se.reading && !c.answered {
+			s.readLocked(s.ctx, se, c, time.Now().Add(2*s.attempt))
+		}
+	})
 }
 
 // followLocked waits until c has an answer or should read, or must not wait any
@@ -269,14 +289,14 @@ func (s *stream) readLocked(ctx context.Context, se *session, c *call, until tim
 		case err == nil || isTimeout(err) && (ctx.Err() != nil || time.Now().Before(deadline)):
 		case isTimeout(err) && own:
 			se.reading = false
-			se.passOnLocked()
+			s.passOnLocked(se)
 			return
 		default:
 			s.endLocked(se, err)
 		}
 	}
 	se.reading = false
-	se.passOnLocked()
+	s.passOnLocked(se)
 }
 
 // receive reads once, and parses what is complete.
@@ -334,12 +354,15 @@ func (s *stream) deliverLocked(se *session) {
 }
 
 // passOnLocked has the next caller that waits read.
-func (se *session) passOnLocked() {
+func (s *stream) passOnLocked(se *session) {
 	for _, c := range se.calls {
 		if !c.left {
 			c.signal()
 			return
 		}
+	}
+	if len(se.calls) > 0 {
+		s.drainLocked(se, se.calls[len(se.calls)-1])
 	}
 }
 

@@ -116,7 +116,7 @@ func (a address) single() (goredis.UniversalClient, *stream, error) {
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
 	alone, s := *o, newStream(o.ReadTimeout)
 	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
-	alone.ContextTimeoutEnabled = true
+	alone.ContextTimeoutEnabled, alone.Protocol = true, 2 // a stream gets no pushes
 	s.client = goredis.NewClient(&alone)
 	return goredis.NewClient(o), s, nil
 }
@@ -151,7 +151,7 @@ func (a address) sentinel() (goredis.UniversalClient, *stream, error) {
 	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
 		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
 	}))
-	alone.ContextTimeoutEnabled = true
+	alone.ContextTimeoutEnabled, alone.Protocol = true, 2 // a stream gets no pushes
 	s.client = goredis.NewFailoverClient(&alone)
 	return goredis.NewFailoverClient(o), s, nil
 }
