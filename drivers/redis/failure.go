@@ -54,6 +54,9 @@ func judge(err error) verdict {
 	return unknown
 }
 
+// scriptError is the beginning of an error inside a script, before version 7.
+const scriptError = "ERR Error running script"
+
 func judgeAnswer(text string) verdict {
 	word, _, _ := strings.Cut(text, " ")
 	if v, ok := codes[word]; ok {
@@ -62,8 +65,7 @@ func judgeAnswer(text string) verdict {
 	if strings.HasPrefix(text, "ERR max number of clients") {
 		return refused
 	}
-	// Before version 7 an error inside a script is wrapped in another.
-	if strings.HasPrefix(text, "ERR Error running script") {
+	if strings.HasPrefix(text, scriptError) {
 		for code, v := range codes {
 			if v == refused && strings.Contains(text, code+" ") {
 				return v
@@ -81,6 +83,13 @@ func isMoved(err error) bool {
 		}
 	}
 	return false
+}
+
+// isReadOnly reports whether the server has become a replica.
+func isReadOnly(err error) bool {
+	answer, ok := errors.AsType[goredis.Error](err)
+	return ok && (strings.HasPrefix(answer.Error(), "READONLY ") ||
+		strings.HasPrefix(answer.Error(), scriptError) && strings.Contains(answer.Error(), "-READONLY "))
 }
 
 // unavailable turns an error of the backend into one of the boundary's errors.

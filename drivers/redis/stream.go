@@ -345,7 +345,7 @@ func (s *stream) deliverLocked(se *session) {
 		se.calls = se.calls[:copy(se.calls, se.calls[len(se.got):])]
 	}
 	for i := range se.got {
-		if goredis.HasErrorPrefix(se.got[i].err, "READONLY ") {
+		if isReadOnly(se.got[i].err) {
 			s.endLocked(se, errReplica) // the name may lead to another server by now
 		}
 		se.got[i] = reply{}
