@@ -11,11 +11,9 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/lock/driver"
 )
-
-// errSlow is the cause when a call exceeds its time limit.
-var errSlow = errors.New("no answer")
 
 // backend is one server, or a Cluster of them.
 type backend interface {
@@ -105,7 +103,7 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
 	start := time.Now()
 	var o outcome
-	last := errSlow
+	last := wire.ErrSlow
 	for attempt, whole := 0, false; ; attempt++ {
 		limit := driver.CallTimeout - time.Since(start)
 		if limit <= 0 {
@@ -122,7 +120,7 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 		case ctx.Err() != nil:
 			o.again = true
 			return o, fmt.Errorf("%s: %w", name, ctx.Err())
-		case errors.Is(err, errSlow):
+		case errors.Is(err, wire.ErrSlow):
 			// The deadline of the call has passed, not the deadline of
 			// the attempt. The error of an earlier attempt, if any,
 			// explains more.

@@ -112,22 +112,6 @@ func TestErrorsAreSorted(t *testing.T) {
 	}
 }
 
-func TestReplicaIsRecognised(t *testing.T) {
-	for text, want := range map[string]bool{
-		"READONLY You can't write against a read only replica.":                     true,
-		"ERR Error running script (call to f_0): @user_script:5: -READONLY You can": true,
-		"ERR Error running script (call to f_0): @user_script:5: WRONGTYPE Operati": false,
-		"READONLYX": false,
-	} {
-		if got := isReadOnly(serverError(text)); got != want {
-			t.Errorf("%q: got %v, want %v", text, got, want)
-		}
-	}
-	if isReadOnly(nil) {
-		t.Error("no error means a replica")
-	}
-}
-
 // A beat may tell of a grant before its push does. By the time of the push the
 // lease may be on its way back: an answer to the push would be a second
 // release, and the holder's own would find nothing.

@@ -8,6 +8,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
+
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -19,13 +21,13 @@ type cluster struct {
 	moving *moving // set before the first call of a script
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
-	wires  map[*goredis.Client]*wire
-	all    []*wire
+	wires  map[*goredis.Client]*wire.Wire
+	all    []*wire.Wire
 	closed bool
 }
 
 func newCluster(client *goredis.ClusterClient) *cluster {
-	return &cluster{client: client, wires: map[*goredis.Client]*wire{}}
+	return &cluster{client: client, wires: map[*goredis.Client]*wire.Wire{}}
 }
 
 func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
@@ -53,7 +55,7 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, cmd *goredis.Cmd
 	if err != nil {
 		return false, err
 	}
-	err = w.do(ctx, cmd, limit-time.Since(start))
+	err = w.Do(ctx, cmd, limit-time.Since(start))
 	switch {
 	case err == nil:
 		return false, nil
@@ -80,7 +82,7 @@ func (c *cluster) follow(ctx context.Context, cmd *goredis.Cmd, limit time.Durat
 	}
 	again := goredis.NewCmd(context.Background(), cmd.Args()...)
 	again.SetFirstKeyPos(3)
-	err = w.do(ctx, again, limit)
+	err = w.Do(ctx, again, limit)
 	if err == nil {
 		cmd.SetErr(nil)
 		cmd.SetVal(again.Val())
@@ -94,7 +96,7 @@ func isGone(err error) bool { return err == goredis.ErrClosed } //nolint:errorli
 
 // wire returns the wire to a master. For nil it returns the wire that follows
 // redirections.
-func (c *cluster) wire(master *goredis.Client) (*wire, error) {
+func (c *cluster) wire(master *goredis.Client) (*wire.Wire, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -103,9 +105,9 @@ func (c *cluster) wire(master *goredis.Client) (*wire, error) {
 	w, ok := c.wires[master]
 	if !ok {
 		if master == nil {
-			w = newWire(c.client, nil)
+			w = wire.New(c.client, nil)
 		} else {
-			w = newWire(master, nil)
+			w = wire.New(master, nil)
 		}
 		c.wires[master], c.all = w, append(c.all, w)
 	}
@@ -118,7 +120,7 @@ func (c *cluster) forget(master *goredis.Client) {
 	defer c.mu.Unlock()
 	if w := c.wires[master]; w != nil && !c.closed {
 		delete(c.wires, master)
-		w.close()
+		w.Close()
 	}
 }
 
@@ -140,7 +142,7 @@ func (c *cluster) close() {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, w := range c.all {
-		w.close()
+		w.Close()
 	}
 	if c.moving != nil {
 		_ = c.moving.close()
@@ -149,6 +151,6 @@ func (c *cluster) close() {
 
 func (c *cluster) wait() {
 	for _, w := range c.all {
-		w.wait()
+		w.Wait()
 	}
 }

@@ -229,7 +229,7 @@ func (e *engine) tidy() {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	var calls sync.WaitGroup
-	room := make(chan struct{}, batch)
+	room := make(chan struct{}, maxKeys)
 	for _, c := range e.claims.orphans() {
 		room <- struct{}{}
 		calls.Go(func() {

@@ -8,6 +8,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -54,9 +55,6 @@ func judge(err error) verdict {
 	return unknown
 }
 
-// scriptError is the beginning of an error inside a script, before version 7.
-const scriptError = "ERR Error running script"
-
 func judgeAnswer(text string) verdict {
 	word, _, _ := strings.Cut(text, " ")
 	if v, ok := codes[word]; ok {
@@ -65,7 +63,7 @@ func judgeAnswer(text string) verdict {
 	if strings.HasPrefix(text, "ERR max number of clients") {
 		return refused
 	}
-	if strings.HasPrefix(text, scriptError) {
+	if strings.HasPrefix(text, wire.ScriptError) {
 		for code, v := range codes {
 			if v == refused && strings.Contains(text, code+" ") {
 				return v
@@ -83,13 +81,6 @@ func isMoved(err error) bool {
 		}
 	}
 	return false
-}
-
-// isReadOnly reports whether the server has become a replica.
-func isReadOnly(err error) bool {
-	answer, ok := errors.AsType[goredis.Error](err)
-	return ok && (strings.HasPrefix(answer.Error(), "READONLY ") ||
-		strings.HasPrefix(answer.Error(), scriptError) && strings.Contains(answer.Error(), "-READONLY "))
 }
 
 // unavailable turns an error of the backend into one of the boundary's errors.

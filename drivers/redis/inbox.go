@@ -10,6 +10,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 )
 
 // inboxes is the common prefix of all inbox names. It is not part of the
@@ -120,10 +122,10 @@ func (in *inbox) read() {
 		case err == nil:
 			asked, failed = false, 0
 			in.handle(m)
-		case isTimeout(err) && !asked:
+		case wire.IsTimeout(err) && !asked:
 			asked = true
 			_ = sub.Ping(ctx)
-		case isTimeout(err):
+		case wire.IsTimeout(err):
 			asked = false
 			in.replace(sub)
 		default:
@@ -174,11 +176,6 @@ func (in *inbox) deaf() {
 	if sub, closed := in.current(); !closed {
 		in.replace(sub)
 	}
-}
-
-func isTimeout(err error) bool {
-	t, ok := err.(interface{ Timeout() bool })
-	return ok && t.Timeout()
 }
 
 // decodeMessage reads "g2 <ticket> <fence> <slot> <holder key>", "g3" with the

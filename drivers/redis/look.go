@@ -10,6 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -229,7 +230,7 @@ func explainConnect(err error) error {
 		hint = "check the sentinels' addresses and the master's name"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check that the server uses TLS, and its certificate"
-	case isTimeout(err):
+	case wire.IsTimeout(err):
 		hint = "no answer: check address, firewall, and that both sides use TLS (rediss://) or neither (redis://)"
 	}
 	if hint != "" {

@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -59,13 +60,13 @@ func prepare(c Config) (opening, error) {
 	if err != nil {
 		return opening{}, invalid(err)
 	}
-	client, alone := c.Client, (*stream)(nil)
+	client, stream := c.Client, (*wire.Stream)(nil)
 	if client == nil {
-		if client, alone, err = dial(c.URL); err != nil {
+		if client, stream, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
 		}
 	}
-	b, err := newBackend(client, alone, t)
+	b, err := newBackend(client, stream, t)
 	if err != nil {
 		return opening{}, errors.Join(err, closeOwned(c, client))
 	}
@@ -82,10 +83,10 @@ func closeOwned(c Config, client goredis.UniversalClient) error {
 // invalid wraps an error of the configuration in the boundary's error.
 func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, err) }
 
-func newBackend(client goredis.UniversalClient, alone *stream, t template) (backend, error) {
+func newBackend(client goredis.UniversalClient, stream *wire.Stream, t template) (backend, error) {
 	switch c := client.(type) {
 	case *goredis.Client:
-		return &server{wire: newWire(c, alone), persistent: c.Options().MaxRetries > 0}, nil
+		return &server{wire: wire.New(c, stream), persistent: c.Options().MaxRetries > 0}, nil
 	case *goredis.ClusterClient:
 		if !t.tagged {
 			return nil, invalid(fmt.Errorf("key template %q: a Cluster needs a hash tag in it, as in %q", t.holder("%s"), DefaultKey))

@@ -6,17 +6,23 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 )
 
 // server is the backend of one server, or of the master of a Sentinel set.
 type server struct {
-	*wire
+	wire       *wire.Wire
 	persistent bool // the client retries by itself
 }
 
 func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
-	return false, s.wire.do(ctx, cmd, limit)
+	return false, s.wire.Do(ctx, cmd, limit)
 }
+
+func (s *server) close() { s.wire.Close() }
+
+func (s *server) wait() { s.wire.Wait() }
 
 func (s *server) repeats() bool { return s.persistent }
 

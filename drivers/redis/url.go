@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -89,9 +90,9 @@ func (a address) dsn(host, path string, query url.Values) string {
 	return u.String()
 }
 
-// dial makes the client for raw, and, except for a Cluster, one for calls that
-// come alone. They do not connect yet.
-func dial(raw string) (goredis.UniversalClient, *stream, error) {
+// dial makes the client for raw, and, except for a Cluster, the stream of its
+// calls. They do not connect yet.
+func dial(raw string) (goredis.UniversalClient, *wire.Stream, error) {
 	a, err := parse(raw)
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +107,7 @@ func dial(raw string) (goredis.UniversalClient, *stream, error) {
 	return a.single()
 }
 
-func (a address) single() (goredis.UniversalClient, *stream, error) {
+func (a address) single() (goredis.UniversalClient, *wire.Stream, error) {
 	o, err := a.options()
 	if err != nil {
 		return nil, nil, err
@@ -114,11 +115,7 @@ func (a address) single() (goredis.UniversalClient, *stream, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	alone, s := *o, newStream(o.ReadTimeout)
-	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
-	alone.ContextTimeoutEnabled, alone.Protocol = true, 2 // a stream gets no pushes
-	s.client = goredis.NewClient(&alone)
-	return goredis.NewClient(o), s, nil
+	return goredis.NewClient(o), wire.NewStream(*o), nil
 }
 
 // options returns the options of a URL with one server.
@@ -139,7 +136,7 @@ func (a address) options() (*goredis.Options, error) {
 	return o, nil
 }
 
-func (a address) sentinel() (goredis.UniversalClient, *stream, error) {
+func (a address) sentinel() (goredis.UniversalClient, *wire.Stream, error) {
 	o, err := a.failoverOptions()
 	if err != nil {
 		return nil, nil, err
@@ -147,13 +144,7 @@ func (a address) sentinel() (goredis.UniversalClient, *stream, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	alone, s := *o, newStream(o.ReadTimeout)
-	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
-		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
-	}))
-	alone.ContextTimeoutEnabled, alone.Protocol = true, 2 // a stream gets no pushes
-	s.client = goredis.NewFailoverClient(&alone)
-	return goredis.NewFailoverClient(o), s, nil
+	return goredis.NewFailoverClient(o), wire.NewFailoverStream(*o), nil
 }
 
 // failoverOptions returns the options of a URL with a Sentinel set.

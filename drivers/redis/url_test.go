@@ -24,7 +24,7 @@ func TestURLOfOneServer(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
-		for _, c := range []goredis.UniversalClient{client, alone.client} {
+		for _, c := range []goredis.UniversalClient{client, alone.Client} {
 			o := c.(*goredis.Client).Options()
 			if o.Addr != want.Addr || o.DB != want.DB || o.Username != want.Username || o.Password != want.Password {
 				t.Errorf("%s: %s db %d user %q password %q", raw, o.Addr, o.DB, o.Username, o.Password)
@@ -33,7 +33,7 @@ func TestURLOfOneServer(t *testing.T) {
 				t.Errorf("%s: the client sends again by itself: %d retries", raw, o.MaxRetries)
 			}
 			protocol := max(2, want.Protocol)
-			if c == goredis.UniversalClient(alone.client) {
+			if c == goredis.UniversalClient(alone.Client) {
 				protocol = 2 // a stream gets no pushes
 			}
 			if wantRead := max(want.ReadTimeout, attemptTimeout); o.ReadTimeout != wantRead || o.Protocol != protocol {
@@ -69,7 +69,7 @@ func TestURLOfManyHosts(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
-		_, _ = client.Close(), alone.client.Close()
+		_, _ = client.Close(), alone.Client.Close()
 	}
 }
 
@@ -111,7 +111,7 @@ func FuzzURL(f *testing.F) {
 		}
 		_ = client.Close()
 		if alone != nil {
-			_ = alone.client.Close()
+			_ = alone.Client.Close()
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package redis
+package wire
 
 import (
 	"context"
@@ -16,13 +16,10 @@ import (
 func TestStreamGetsNoPushes(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	w := streaming(t, server.URL()+"?protocol=3")
-	if err := w.do(t.Context(), goredis.NewCmd(t.Context(), "client", "tracking", "on", "bcast"), time.Minute); err != nil {
+	if err := w.Do(t.Context(), goredis.NewCmd(t.Context(), "client", "tracking", "on", "bcast"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	other, _, err := dial(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other, _ := dial(t, server.URL())
 	defer other.Close()
 	for range 10 {
 		if err := other.Set(t.Context(), "key", "x", 0).Err(); err != nil {
@@ -39,15 +36,12 @@ func TestStreamGetsNoPushes(t *testing.T) {
 func TestAnswerThatNobodyAwaitsIsRead(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	w := streaming(t, server.URL())
-	other, _, err := dial(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other, _ := dial(t, server.URL())
 	defer other.Close()
 	w.stream.attempt = time.Hour // no call is in flight
 	ctx, leave := context.WithCancel(t.Context())
 	blocked := make(chan error, 1)
-	go func() { blocked <- w.do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
 	waiting := func() int {
 		w.stream.mu.Lock()
 		defer w.stream.mu.Unlock()
@@ -96,7 +90,7 @@ func TestStreamUsesTheConnectionThatItOpened(t *testing.T) {
 	}
 	o.Protocol = 2
 	dialRedis := goredis.NewDialer(o)
-	s := newStream(attemptTimeout)
+	s := newStream(attempt)
 	other, err := s.dialer(dialRedis)(t.Context(), "tcp", o.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -106,11 +100,11 @@ func TestStreamUsesTheConnectionThatItOpened(t *testing.T) {
 		conn, err := dialRedis(ctx, network, addr)
 		return &nosy{Conn: conn, other: func() { _, _ = other.Write([]byte("PING\r\n")) }}, err
 	})
-	s.client = goredis.NewClient(o)
-	w := newWire(s.client, s)
+	s.Client = goredis.NewClient(o)
+	w := New(s.Client, s)
 	defer func() {
-		w.close()
-		w.wait()
+		w.Close()
+		w.Wait()
 	}()
 	for session := (*session)(nil); session == nil; {
 		if _, err := echo(t.Context(), w, "x"); err != nil {

@@ -1,4 +1,4 @@
-package redis
+package wire
 
 import (
 	"context"
@@ -41,17 +41,28 @@ func TestAnswersAreReadWhateverThePiecesTheyComeIn(t *testing.T) {
 	}
 }
 
-// streaming returns a wire whose stream is connected.
-func streaming(t *testing.T, url string) *wire {
+// dial returns a client and a stream to the server, neither of which is connected.
+func dial(t *testing.T, url string) (*goredis.Client, *Stream) {
 	t.Helper()
-	client, s, err := dial(url)
+	o, err := goredis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWire(client, s)
+	o.ReadTimeout = attempt
+	return goredis.NewClient(o), NewStream(*o)
+}
+
+// attempt is a time within which a server answers.
+const attempt = 10 * time.Second
+
+// streaming returns a wire whose stream is connected.
+func streaming(t *testing.T, url string) *Wire {
+	t.Helper()
+	client, s := dial(t, url)
+	w := New(client, s)
 	t.Cleanup(func() {
-		w.close()
-		w.wait()
+		w.Close()
+		w.Wait()
 		_ = client.Close()
 	})
 	for connected := false; !connected; {
@@ -65,9 +76,9 @@ func streaming(t *testing.T, url string) *wire {
 	return w
 }
 
-func echo(ctx context.Context, w *wire, text string) (any, error) {
+func echo(ctx context.Context, w *Wire, text string) (any, error) {
 	cmd := goredis.NewCmd(context.Background(), "echo", text)
-	err := w.do(ctx, cmd, time.Minute)
+	err := w.Do(ctx, cmd, time.Minute)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +111,7 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 	w := streaming(t, server.URL())
 	ctx, leave := context.WithCancel(t.Context())
 	blocked := make(chan error, 1)
-	go func() { blocked <- w.do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
 	queued := func(n int) {
 		for have := -1; have < n; time.Sleep(time.Millisecond) {
 			w.stream.mu.Lock()
@@ -119,10 +130,7 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 	if err := <-blocked; !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller that left: %v", err)
 	}
-	other, _, err := dial(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other, _ := dial(t, server.URL())
 	defer other.Close()
 	if err := other.LPush(t.Context(), "list", "x").Err(); err != nil {
 		t.Fatal(err)
@@ -137,7 +145,7 @@ func TestAnswerThatNobodyWaitedForDoesNotEndTheConnection(t *testing.T) {
 	before := w.stream.session
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	if err := w.do(ctx, goredis.NewCmd(ctx, "echo", "nobody"), time.Minute); !errors.Is(err, context.Canceled) {
+	if err := w.Do(ctx, goredis.NewCmd(ctx, "echo", "nobody"), time.Minute); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	w.stream.mu.Lock()
@@ -145,5 +153,21 @@ func TestAnswerThatNobodyWaitedForDoesNotEndTheConnection(t *testing.T) {
 	w.stream.mu.Unlock()
 	if got, err := echo(t.Context(), w, "here"); got != "here" || err != nil || w.stream.session != before {
 		t.Errorf("got %v, %v, on the same connection: %v", got, err, w.stream.session == before)
+	}
+}
+
+func TestReplicaIsRecognised(t *testing.T) {
+	for text, want := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                     true,
+		"ERR Error running script (call to f_0): @user_script:5: -READONLY You can": true,
+		"ERR Error running script (call to f_0): @user_script:5: WRONGTYPE Operati": false,
+		"READONLYX": false,
+	} {
+		if got := isReadOnly(serverError(text)); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+	if isReadOnly(nil) {
+		t.Error("no error means a replica")
 	}
 }

@@ -1,7 +1,14 @@
-package redis
+// Package wire carries the calls of a process to a Redis server on few
+// connections, and without a call that waits for the answers to others.
+//
+//	Wire    a server: the stream, or lanes while it is not connected    wire.go
+//	Stream  the connection that all calls share                         stream.go
+//	answers as they are sent, for the stream                            resp.go
+package wire
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,14 +24,14 @@ const (
 	batch = 128
 )
 
-// wire carries calls to one server on a fixed number of connections. A call uses
+// Wire carries calls to one server on a fixed number of connections. A call uses
 // the stream. While there is none, and at a client of the caller or of a
 // Cluster, it uses a lane, a connection with a goroutine: calls that arrive while
 // all lanes are busy are combined into one pipeline. A caller may return before
 // its call is over: a slow connection does not delay it.
-type wire struct {
+type Wire struct {
 	client goredis.UniversalClient
-	stream *stream // or nil
+	stream *Stream // or nil
 	calls  chan *call
 	stop   chan struct{}
 	lanes  sync.WaitGroup
@@ -42,30 +49,33 @@ type call struct {
 	left     bool   // the caller has gone
 }
 
-func newWire(client goredis.UniversalClient, s *stream) *wire {
-	w := &wire{client: client, stream: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
+// New returns a wire to the server of client, which the caller closes. It takes
+// ownership of s, which may be nil.
+func New(client goredis.UniversalClient, s *Stream) *Wire {
+	w := &Wire{client: client, stream: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
 	for range lanes {
 		w.lanes.Go(w.lane)
 	}
 	return w
 }
 
-// close ends the lanes. A call in flight ends with its connection.
-func (w *wire) close() {
+// Close ends the lanes and the stream. A call in flight ends with its connection.
+func (w *Wire) Close() {
 	close(w.stop)
 	if w.stream != nil {
 		w.stream.close()
 	}
 }
 
-func (w *wire) wait() {
+// Wait returns when they have ended.
+func (w *Wire) Wait() {
 	w.lanes.Wait()
 	if w.stream != nil {
 		w.stream.wait()
 	}
 }
 
-func (w *wire) lane() {
+func (w *Wire) lane() {
 	todo := make([]*call, 0, batch)
 	for {
 		select {
@@ -83,7 +93,7 @@ func (w *wire) lane() {
 }
 
 // gather adds the calls that arrived while every lane was busy.
-func (w *wire) gather(todo []*call) []*call {
+func (w *Wire) gather(todo []*call) []*call {
 	for len(todo) < batch {
 		select {
 		case c := <-w.calls:
@@ -96,7 +106,7 @@ func (w *wire) gather(todo []*call) []*call {
 }
 
 // send stores each outcome in its command.
-func (w *wire) send(todo []*call) {
+func (w *Wire) send(todo []*call) {
 	ctx := context.Background() // the client's own timeouts bound it
 	if len(todo) == 1 {
 		_ = w.client.Process(ctx, todo[0].cmd)
@@ -115,9 +125,12 @@ var spare = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-// do executes cmd once. It returns after the attempt, or with an error when ctx
+// ErrSlow is the cause when a call exceeds its time limit.
+var ErrSlow = errors.New("no answer")
+
+// Do executes cmd once. It returns after the attempt, or with an error when ctx
 // has ended or limit has passed.
-func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
+func (w *Wire) Do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
 	c.cmd, c.answered = cmd, false
 	ok, err := false, error(nil)
@@ -140,7 +153,7 @@ func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) er
 }
 
 // byLane executes c.cmd on a lane.
-func (w *wire) byLane(ctx context.Context, c *call, limit time.Duration) (err error) {
+func (w *Wire) byLane(ctx context.Context, c *call, limit time.Duration) (err error) {
 	c.timer.Reset(limit)
 	select {
 	case w.calls <- c:
@@ -148,7 +161,7 @@ func (w *wire) byLane(ctx context.Context, c *call, limit time.Duration) (err er
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-c.timer.C:
-		err = errSlow
+		err = ErrSlow
 	case <-w.stop:
 		err = driver.ErrClosed
 	}
@@ -157,7 +170,7 @@ func (w *wire) byLane(ctx context.Context, c *call, limit time.Duration) (err er
 }
 
 // outcome returns the error of cmd, which is ErrClosed after close.
-func (w *wire) outcome(cmd *goredis.Cmd) error {
+func (w *Wire) outcome(cmd *goredis.Cmd) error {
 	err := cmd.Err()
 	if err != nil {
 		select {
@@ -169,14 +182,14 @@ func (w *wire) outcome(cmd *goredis.Cmd) error {
 	return err
 }
 
-func (w *wire) await(ctx context.Context, c *call) error {
+func (w *Wire) await(ctx context.Context, c *call) error {
 	select {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-c.timer.C:
-		return errSlow
+		return ErrSlow
 	case <-w.stop:
 		return driver.ErrClosed
 	}

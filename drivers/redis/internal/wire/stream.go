@@ -1,4 +1,4 @@
-package redis
+package wire
 
 import (
 	"bytes"
@@ -11,17 +11,17 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// stream is a connection that carries the calls of many goroutines. A call does
+// Stream is a connection that carries the calls of many goroutines. A call does
 // not wait for the answers to earlier ones, and there is no goroutine in between:
 // each caller writes its command, and with it what others have added meanwhile;
 // the first caller that waits reads the answers for all. So a call that comes
 // alone wakes no other goroutine, which is a third of its time.
 //
-// The client opens the connection (TLS, user, database, the master of a Sentinel
+// Its client opens the connection (TLS, user, database, the master of a Sentinel
 // set), and then leaves it to the stream.
-type stream struct {
-	client  *goredis.Client
-	attempt time.Duration // a connection with calls that is silent for so long is dead
+type Stream struct {
+	Client  *goredis.Client // opens the connection
+	attempt time.Duration   // a connection with calls that is silent for so long is dead
 
 	active atomic.Pointer[link] // the connection of the last greeting
 
@@ -36,8 +36,31 @@ type stream struct {
 	cancel context.CancelFunc
 }
 
-func newStream(attempt time.Duration) *stream {
-	s := &stream{attempt: attempt}
+// NewStream returns a stream to a server, which is not connected yet.
+func NewStream(o goredis.Options) *Stream {
+	s := newStream(o.ReadTimeout)
+	o.Dialer = s.dialer(goredis.NewDialer(&o))
+	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
+	s.Client = goredis.NewClient(&o)
+	return s
+}
+
+// NewFailoverStream returns a stream to the master of a Sentinel set, which is not
+// connected yet.
+func NewFailoverStream(o goredis.FailoverOptions) *Stream {
+	s := newStream(o.ReadTimeout)
+	o.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig}))
+	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
+	s.Client = goredis.NewFailoverClient(&o)
+	return s
+}
+
+// noPushes is the version of the protocol in which a server sends nothing but
+// answers.
+const noPushes = 2
+
+func newStream(attempt time.Duration) *Stream {
+	s := &Stream{attempt: attempt}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -63,7 +86,7 @@ type session struct {
 // client may write to others meanwhile: it has subscriptions to Sentinels.
 type link struct {
 	net.Conn
-	stream *stream
+	stream *Stream
 }
 
 func (l *link) Write(b []byte) (int, error) {
@@ -74,7 +97,7 @@ func (l *link) Write(b []byte) (int, error) {
 }
 
 // dialer wraps the dialer of the client's options: each connection is a link.
-func (s *stream) dialer(dial dialFunc) dialFunc {
+func (s *Stream) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -93,7 +116,7 @@ const greeting = "mega: a stream begins"
 const reopenEvery = 20 * time.Millisecond
 
 // openLocked connects in the background. The caller holds mu.
-func (s *stream) openLocked() {
+func (s *Stream) openLocked() {
 	if s.busy || s.closed || time.Since(s.opened) < reopenEvery {
 		return
 	}
@@ -101,7 +124,7 @@ func (s *stream) openLocked() {
 	s.jobs.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.attempt)
 		defer cancel()
-		held := s.client.Conn()
+		held := s.Client.Conn()
 		err := held.Do(ctx, "ping", greeting).Err()
 		if err == nil {
 			err = ctx.Err()
@@ -119,7 +142,7 @@ func (s *stream) openLocked() {
 
 // endLocked ends a session. Its calls fail with err: whether the server has
 // executed them is not known. The caller holds mu.
-func (s *stream) endLocked(se *session, err error) {
+func (s *Stream) endLocked(se *session, err error) {
 	if se.err != nil {
 		return
 	}
@@ -140,7 +163,7 @@ func (s *stream) endLocked(se *session, err error) {
 }
 
 // close ends the connection.
-func (s *stream) close() {
+func (s *Stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -151,15 +174,15 @@ func (s *stream) close() {
 }
 
 // wait returns when the connection is closed.
-func (s *stream) wait() {
+func (s *Stream) wait() {
 	s.jobs.Wait()
-	_ = s.client.Close()
+	_ = s.Client.Close()
 }
 
 // do executes c.cmd once, and returns true. It returns false, and has done
 // nothing, if there is no connection. The result is in c.cmd, unless the caller's
 // context or limit has ended before: then it is the error.
-func (s *stream) do(ctx context.Context, c *call, limit time.Duration) (bool, error) {
+func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) (bool, error) {
 	var ok bool
 	if c.wire, ok = appendCommand(c.wire[:0], c.cmd.Args()); !ok {
 		return false, nil
@@ -188,7 +211,7 @@ const writes = 16
 
 // flushLocked writes until nothing is left to write, or at most so many times. It
 // holds mu, but not over I/O.
-func (s *stream) flushLocked(se *session, times int) {
+func (s *Stream) flushLocked(se *session, times int) {
 	se.writing = true
 	for ; len(se.out) > 0 && se.err == nil; times-- {
 		if times == 0 {
@@ -214,7 +237,7 @@ func (s *stream) flushLocked(se *session, times int) {
 }
 
 // awaitLocked waits for the answer to c, and reads while nobody else does.
-func (s *stream) awaitLocked(ctx context.Context, se *session, c *call, until time.Time) error {
+func (s *Stream) awaitLocked(ctx context.Context, se *session, c *call, until time.Time) error {
 	for !c.answered {
 		if !se.reading {
 			s.readLocked(ctx, se, c, until)
@@ -226,7 +249,7 @@ func (s *stream) awaitLocked(ctx context.Context, se *session, c *call, until ti
 		}
 		err := ctx.Err()
 		if err == nil && !time.Now().Before(until) {
-			err = errSlow
+			err = ErrSlow
 		}
 		if err != nil { // the answer will find nobody
 			c.left = true
@@ -242,7 +265,7 @@ func (s *stream) awaitLocked(ctx context.Context, se *session, c *call, until ti
 // drainLocked reads in the background until the answer to c, the last of calls
 // that nobody awaits any more. Otherwise the next caller, maybe much later, would
 // take the connection for dead.
-func (s *stream) drainLocked(se *session, c *call) {
+func (s *Stream) drainLocked(se *session, c *call) {
 	s.jobs.Go(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -254,7 +277,7 @@ func (s *stream) drainLocked(se *session, c *call) {
 
 // followLocked waits until c has an answer or should read, or must not wait any
 // more.
-func (s *stream) followLocked(ctx context.Context, c *call, until time.Time) {
+func (s *Stream) followLocked(ctx context.Context, c *call, until time.Time) {
 	s.mu.Unlock()
 	c.timer.Reset(time.Until(until))
 	select {
@@ -267,7 +290,7 @@ func (s *stream) followLocked(ctx context.Context, c *call, until time.Time) {
 }
 
 // readLocked reads answers until there is one for c, or it must not wait any more.
-func (s *stream) readLocked(ctx context.Context, se *session, c *call, until time.Time) {
+func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until time.Time) {
 	se.reading = true
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { _ = se.conn.SetReadDeadline(time.Unix(1, 0)) })()
@@ -286,8 +309,8 @@ func (s *stream) readLocked(ctx context.Context, se *session, c *call, until tim
 		s.mu.Lock()
 		s.deliverLocked(se)
 		switch {
-		case err == nil || isTimeout(err) && (ctx.Err() != nil || time.Now().Before(deadline)):
-		case isTimeout(err) && own:
+		case err == nil || IsTimeout(err) && (ctx.Err() != nil || time.Now().Before(deadline)):
+		case IsTimeout(err) && own:
 			se.reading = false
 			s.passOnLocked(se)
 			return
@@ -323,7 +346,7 @@ func (se *session) receive() error {
 }
 
 // deliverLocked gives the parsed answers to their calls.
-func (s *stream) deliverLocked(se *session) {
+func (s *Stream) deliverLocked(se *session) {
 	if len(se.got) == 0 {
 		return
 	}
@@ -354,7 +377,7 @@ func (s *stream) deliverLocked(se *session) {
 }
 
 // passOnLocked has the next caller that waits read.
-func (s *stream) passOnLocked(se *session) {
+func (s *Stream) passOnLocked(se *session) {
 	for _, c := range se.calls {
 		if !c.left {
 			c.signal()

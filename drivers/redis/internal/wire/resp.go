@@ -1,9 +1,10 @@
-package redis
+package wire
 
 import (
 	"bytes"
 	"errors"
 	"strconv"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -126,4 +127,21 @@ func parseText(b []byte, start int, n int64) (reply, int, error) {
 		return reply{}, 0, errSyntax
 	}
 	return reply{value: string(b[start:end])}, end + 2, nil
+}
+
+// ScriptError is the beginning of an error inside a script, before version 7. The
+// error of the command follows.
+const ScriptError = "ERR Error running script"
+
+// isReadOnly reports whether the server has become a replica.
+func isReadOnly(err error) bool {
+	answer, ok := errors.AsType[goredis.Error](err)
+	return ok && (strings.HasPrefix(answer.Error(), "READONLY ") ||
+		strings.HasPrefix(answer.Error(), ScriptError) && strings.Contains(answer.Error(), "-READONLY "))
+}
+
+// IsTimeout reports whether a connection has exceeded a deadline.
+func IsTimeout(err error) bool {
+	t, ok := err.(interface{ Timeout() bool })
+	return ok && t.Timeout()
 }
