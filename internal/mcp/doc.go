@@ -8,8 +8,8 @@
 // # Leases
 //
 // A lease from lock_acquire belongs to the process. It is given back when the
-// client releases it or has closed the connection, and when the process is told to
-// end; if the process is killed, the lease ends at the hub with its connection, and
+// client releases it or has closed the connection, and when the process gets a
+// signal to end; if the process is killed, the lease ends at the hub with its connection, and
 // in a Redis at its TTL. The client learns of a lost lease by a message of the
 // level error, if it has asked for messages, and with the next answer in any case.
 //

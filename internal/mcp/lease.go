@@ -146,7 +146,7 @@ func (s *server) watch(ctx context.Context, h *held) {
 	}
 }
 
-// lose tells the client that a lease was lost: at once if it has asked for
+// lose reports to the client that a lease was lost: at once if it has asked for
 // messages, and with the next answer.
 func (s *server) lose(ctx context.Context, h *held) {
 	text := fmt.Sprintf("The lease %s of %s was lost: %v. (lock.lost)", h.handle, h.lease.Key(), h.lease.Err())
@@ -160,7 +160,7 @@ func (s *server) lose(ctx context.Context, h *held) {
 	}
 }
 
-// losses returns what the client has not been told yet.
+// losses returns the reports that the client has not received yet.
 func (s *server) losses() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

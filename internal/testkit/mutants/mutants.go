@@ -96,7 +96,7 @@ func (m Mutant) run(t *testing.T, bin string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, bin, "-test.run", pattern(m.test()), "-test.timeout", "30s")
-	run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // what breaks now and then is not seen in a few calls
+	run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // a mutant that fails now and then would pass in a few calls
 	return run.CombinedOutput()
 }
 
