@@ -127,13 +127,17 @@ func startTimes(ctx context.Context, l *lab, ours, plain program) (samples, erro
 
 // untilAnswer starts a program, and returns when it has answered with 200.
 func untilAnswer(ctx context.Context, binary string) (d time.Duration, err error) {
-	addrs, err := freeAddrs(2)
+	addr, err := redistest.FindAddr()
+	if err != nil {
+		return 0, err
+	}
+	ops, err := redistest.FindAddr()
 	if err != nil {
 		return 0, err
 	}
 	cmd := exec.Command(binary)
 	cmd.Dir = filepath.Dir(binary) // without a configuration
-	cmd.Env = append(os.Environ(), "MEGA_ENV=production", "MEGA_APPS_MAIN_ADDR="+addrs[0], "MEGA_OPS_ADDR="+addrs[1])
+	cmd.Env = append(os.Environ(), "MEGA_ENV=production", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_OPS_ADDR="+ops)
 	began := time.Now()
 	p, err := redistest.StartProcess(cmd)
 	if err != nil {
@@ -141,7 +145,7 @@ func untilAnswer(ctx context.Context, binary string) (d time.Duration, err error
 	}
 	defer func() { _ = p.Kill() }() // it has answered, or err says why not
 	for {
-		if answered(ctx, addrs[0]) {
+		if answered(ctx, addr) {
 			return time.Since(began), nil
 		}
 		select {
@@ -153,19 +157,6 @@ func untilAnswer(ctx context.Context, binary string) (d time.Duration, err error
 			return 0, errors.New("the program did not answer within 30 s")
 		}
 	}
-}
-
-// freeAddrs returns loopback addresses that were free a moment ago.
-func freeAddrs(n int) (addrs []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // when all are found, so that they differ
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs, nil
 }
 
 func answered(ctx context.Context, addr string) bool {

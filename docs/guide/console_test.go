@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // console is a shell beside a running shop, in whose folder it is. Pages show
@@ -52,7 +53,7 @@ func newConsole(t *testing.T, program, config string) *console {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stderr.Close() })
-	c := &console{t: t, dir: dir, ops: free(t), stderr: stderr}
+	c := &console{t: t, dir: dir, ops: redistest.FreeAddr(t), stderr: stderr}
 	c.write("mega.config.yaml", config)
 	// A command called shop, which is this executable.
 	exe, err := os.Executable()
@@ -65,16 +66,6 @@ func newConsole(t *testing.T, program, config string) *console {
 	}
 	c.start()
 	return c
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func (c *console) write(name, text string) {

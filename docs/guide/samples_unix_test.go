@@ -16,6 +16,8 @@ import (
 	"time"
 
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // What the README of a sample says to type answers what it says. Each block of
@@ -55,11 +57,11 @@ func TestConsoleOfTheSamples(t *testing.T) {
 // what was answered.
 func beside(t *testing.T, exe, sample string, addrs map[string]string, settings []string, block string) string {
 	t.Helper()
-	dir, ops := t.TempDir(), free(t)
+	dir, ops := t.TempDir(), redistest.FreeAddr(t)
 	environ := []string{"MEGA_OPS_ADDR=" + ops, "MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"), "XDG_RUNTIME_DIR=" + dir}
 	var there, here []string
 	for app, addr := range addrs {
-		own := free(t)
+		own := redistest.FreeAddr(t)
 		environ = append(environ, fmt.Sprintf("MEGA_APPS_%s_ADDR=%s", strings.ToUpper(app), own))
 		if strings.HasPrefix(addr, "localhost:") { // the only name to which the app answers
 			own = strings.Replace(own, "127.0.0.1", "localhost", 1)

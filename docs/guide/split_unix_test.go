@@ -64,7 +64,7 @@ func split(t *testing.T, exe string, drivers []string) (web, admin string) {
 	t.Helper()
 	database := "MEGA_DATABASE_URL=sqlite://" + filepath.Join(t.TempDir(), "shop.db")
 	serve := func(app string) string {
-		addr, ops := free(t), free(t)
+		addr, ops := redistest.FreeAddr(t), redistest.FreeAddr(t)
 		own := []string{database, "MEGA_OPS_ADDR=" + ops, "MEGA_APPS_" + strings.ToUpper(app) + "_ADDR=" + addr}
 		t.Cleanup(started(t, exe, multi, slices.Concat(drivers, own), nil, "http://"+ops, "--only", app))
 		return "http://" + strings.Replace(addr, "127.0.0.1", "localhost", 1)

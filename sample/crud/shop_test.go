@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // startTime bounds how long a process may take to serve.
@@ -238,7 +239,7 @@ func (s *shop) stock(t *testing.T, n int) string {
 // redisServer starts a server of the test's own and returns its URL.
 func redisServer(t *testing.T) string {
 	t.Helper()
-	port := freePort(t)
+	_, port, _ := net.SplitHostPort(redistest.FreeAddr(t))
 	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
 	cmd.SysProcAttr = endWithParent()
 	var log bytes.Buffer
@@ -267,29 +268,6 @@ func redisServer(t *testing.T) string {
 	}
 	t.Fatal("redis does not answer")
 	return ""
-}
-
-// freePort returns a loopback port that nobody uses now. It lies below the range
-// from which systems take the ports of outgoing connections, so that none of those
-// has it before the server listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	var l net.Listener
-	var err error
-	for range 100 {
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func answersPing(addr string) bool {

@@ -4,8 +4,6 @@
 package databasetest
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -25,7 +23,7 @@ func Postgres(t *testing.T) (url string) {
 	t.Helper()
 	dir := serverDir(t, "postgres")
 	run(t, "postgres", binary(t, "initdb"), "--auth=trust", "--username=mega", "--no-sync", "--encoding=UTF8", "--locale=C", "-D", filepath.Join(dir, "data"))
-	port := freePort(t)
+	_, port, _ := net.SplitHostPort(redistest.FreeAddr(t))
 	start(t, as("postgres", binary(t, "postgres"), "-D", filepath.Join(dir, "data"), "-k", dir, "-p", port, "-c", "listen_addresses=127.0.0.1",
 		"-c", "fsync=off"))
 	return "postgres://mega@127.0.0.1:" + port + "/postgres?sslmode=disable"
@@ -38,7 +36,7 @@ func MariaDB(t *testing.T) (dsn string) {
 	dir := serverDir(t, "mysql")
 	data := filepath.Join(dir, "data")
 	run(t, "mysql", binary(t, "mariadb-install-db"), "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--datadir="+data)
-	port := freePort(t)
+	_, port, _ := net.SplitHostPort(redistest.FreeAddr(t))
 	start(t, as("mysql", binary(t, "mariadbd"), "--no-defaults", "--datadir="+data, "--socket="+filepath.Join(dir, "s"), "--pid-file="+filepath.Join(dir, "pid"),
 		"--port="+port, "--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0"))
 	return "root@tcp(127.0.0.1:" + port + ")/mysql"
@@ -105,24 +103,4 @@ func binary(t *testing.T, name string) string {
 		t.Fatalf("%s is not installed: make tools installs it", name)
 	}
 	return found[len(found)-1]
-}
-
-// freePort returns a loopback port that nobody uses now. It lies below the range
-// from which systems take the ports of outgoing connections, so that none of those
-// has it before the server listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	var l net.Listener
-	var err error
-	for range 100 {
-		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }

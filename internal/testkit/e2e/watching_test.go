@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -335,7 +333,7 @@ func (w watched) disks() string {
 }
 
 func TestProbesFollowTheSupervisorFromItsStartToItsEnd(t *testing.T) {
-	addr := freePort(t)
+	addr := redistest.FreeAddr(t)
 	c := startWorkers(t, "primary", "2", "MEGA_OPS_ADDR="+addr)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	c.until(t, "in primary")
@@ -367,23 +365,4 @@ func TestProbesFollowTheSupervisorFromItsStartToItsEnd(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("it leaves %q, %v", left, err)
 	}
-}
-
-// freePort returns a loopback address that nobody uses now. It lies below the range
-// from which systems take the ports of outgoing connections, so that none of those
-// has it before the program listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	var l net.Listener
-	var err error
-	for range 100 {
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

@@ -5,11 +5,29 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"testing"
 )
 
-// freePort returns a loopback port that nobody uses now. It lies below the
-// range from which systems take the ports of outgoing connections, so that
-// none of those has it when a killed server wants it back.
+// FreeAddr is FindAddr for a test.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	addr, err := FindAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// FindAddr returns a loopback address that nobody uses now, for a program that is
+// about to start. Its port lies below the range from which systems take the ports
+// of outgoing connections and of listeners on port 0, so that none of those has it
+// before the program listens, or when a killed server wants it back.
+func FindAddr() (string, error) {
+	port, err := freePort()
+	return address(port), err
+}
+
+// freePort returns the port of a FindAddr.
 func freePort() (int, error) {
 	var err error
 	for range 100 {
