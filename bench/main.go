@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	partial := *only != "" || *quick
 	if partial && filepath.Clean(*output) == resultsFile {
-		return fmt.Errorf("%s has the results of whole runs; write those of a part to another file", resultsFile)
+		return fmt.Errorf("%s has the results of whole runs; write the results of a part to another file", resultsFile)
 	}
 	var found *results
 	err = profiled(*profile, func() (err error) {

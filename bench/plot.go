@@ -45,7 +45,7 @@ func spanOf(claims []claim) float64 {
 	return span
 }
 
-// stripAt returns the place of a multiple of the target. What lies outside the
+// stripAt returns the place of a multiple of the target. A multiple outside the
 // axis is at its end.
 func stripAt(multiple, span float64) float64 {
 	at := math.Log2(multiple) / math.Log2(span)

@@ -143,7 +143,7 @@ func untilAnswer(ctx context.Context, binary string) (d time.Duration, err error
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = p.Kill() }() // it has answered, or err says why not
+	defer func() { _ = p.Kill() }() // it has answered, or err is the reason
 	for {
 		if answered(ctx, addr) {
 			return time.Since(began), nil
@@ -174,7 +174,7 @@ func answered(ctx context.Context, addr string) bool {
 }
 
 // shares is a claim about whose functions a program consists of: the framework's,
-// those of its largest dependencies, and those of Go's library.
+// the functions of its largest dependencies, and of Go's library.
 func shares(ctx context.Context, p program) (claim, error) {
 	modules, err := goTool(ctx, "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", p.source)
 	if err != nil {

@@ -22,7 +22,7 @@ type results struct {
 	System string    `json:"system"`
 	CPUs   int       `json:"cpus"`
 	CPU    string    `json:"cpu,omitempty"`
-	// Versions are those of the servers and of the compared modules.
+	// Versions has the versions of the servers and of the compared modules.
 	Versions []version `json:"versions,omitempty"`
 	Quick    bool      `json:"quick,omitempty"`
 	Claims   []claim   `json:"claims"`

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -267,6 +268,10 @@ func TestLossWithoutACauseIsUnknown(t *testing.T) {
 }
 
 func TestLockerIsCountedAndReadWithEachScrape(t *testing.T) {
+	synctest.Test(t, testLockerIsCounted)
+}
+
+func testLockerIsCounted(t *testing.T) {
 	m := newMetrics()
 	l := newLocker(t, m)
 	m.Locker(l)
@@ -280,12 +285,9 @@ func TestLockerIsCountedAndReadWithEachScrape(t *testing.T) {
 	}
 	<-lease.Context().Done()
 	_ = lease.Release()
-	const lost = `mega_lock_lost_total{cause="forced",key_class="order:*"} 1`
-	for !strings.Contains(scrape(t, m), lost) { // the context ends before the observer gets the event
-		time.Sleep(time.Millisecond)
-	}
+	synctest.Wait() // the context ends before the observer gets the event
 	want(t, scrape(t, m), `mega_lock_active 0`, `mega_lock_forced_total{key_class="order:*"} 1`,
-		lost, `mega_lock_held_seconds_count{key_class="order:*"} 1`)
+		`mega_lock_lost_total{cause="forced",key_class="order:*"} 1`, `mega_lock_held_seconds_count{key_class="order:*"} 1`)
 }
 
 func TestBusIsReadWithEachScrape(t *testing.T) {
