@@ -53,6 +53,23 @@ func TestConsoleOfTheSamples(t *testing.T) {
 	}
 }
 
+// The report that README.md shows is the one of make run.
+func TestReadmeShowsTheReportOfTheSample(t *testing.T) {
+	const sample = "../../sample/crud"
+	dir, ops := t.TempDir(), redistest.FreeAddr(t)
+	environ := []string{
+		"MEGA_OPS_ADDR=" + ops, "MEGA_APPS_MAIN_ADDR=" + redistest.FreeAddr(t),
+		"MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"), "XDG_RUNTIME_DIR=" + dir,
+	}
+	var log bytes.Buffer
+	logged(t, &log, executable(t, sample), sample, environ, nil, "http://"+ops)()
+	_, shown, _ := strings.Cut(read(t, "../../README.md"), "```\nlock ")
+	shown, _, found := strings.Cut(shown, "```\n")
+	if !found || !strings.Contains(log.String(), "\nlock "+shown) {
+		t.Errorf("README.md shows\nlock %s\nthe sample prints\n%s", shown, &log)
+	}
+}
+
 // beside starts a sample, types a block beside it, and returns the block with
 // what was answered.
 func beside(t *testing.T, exe, sample string, addrs map[string]string, settings []string, block string) string {
@@ -106,19 +123,25 @@ func beside(t *testing.T, exe, sample string, addrs map[string]string, settings 
 // started runs a sample until stop is called, which wants it to end in order.
 func started(t *testing.T, exe, sample string, environ, settings []string, ops string, args ...string) (stop func()) {
 	t.Helper()
+	var log bytes.Buffer
+	return logged(t, &log, exe, sample, environ, settings, ops, args...)
+}
+
+// logged is started, and keeps the log, which is complete after stop.
+func logged(t *testing.T, log *bytes.Buffer, exe, sample string, environ, settings []string, ops string, args ...string) (stop func()) {
+	t.Helper()
 	cmd := exec.Command(exe, args...)
 	for _, s := range settings {
 		cmd.Args = append(cmd.Args, "--set", s)
 	}
-	var log bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stderr = sample, append(clean(), environ...), &log
+	cmd.Dir, cmd.Env, cmd.Stderr = sample, append(clean(), environ...), log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s ended with %v\n%s", sample, err, &log)
+			t.Errorf("%s ended with %v\n%s", sample, err, log)
 		}
 	}
 	await(t, ops+"/readyz", `"ok"`)
