@@ -82,18 +82,19 @@ func compile(ctx context.Context, dir, folder, flags string) (program, error) {
 	if err := os.WriteFile(p.source, text, 0o600); err != nil {
 		return program{}, err
 	}
-	_, err = goTool(ctx, "build", "-buildvcs=false", "-ldflags="+flags, "-o", p.binary, p.source)
+	_, err = goTool(ctx, nil, "build", "-buildvcs=false", "-ldflags="+flags, "-o", p.binary, p.source)
 	return p, err
 }
 
-// goTool runs the go command in the framework's module.
-func goTool(ctx context.Context, args ...string) (string, error) {
+// goTool runs the go command in the framework's module, with environ beside the
+// environment of this process.
+func goTool(ctx context.Context, environ []string, args ...string) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("find %s (run the bench in its folder): %w", module, err)
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = strings.TrimSpace(string(root))
+	cmd.Dir, cmd.Env = strings.TrimSpace(string(root)), append(os.Environ(), environ...)
 	var messages strings.Builder
 	cmd.Stderr = &messages
 	out, err := cmd.Output()
@@ -176,11 +177,11 @@ func answered(ctx context.Context, addr string) bool {
 // shares is a claim about whose functions a program consists of: the framework's,
 // the functions of its largest dependencies, and of Go's library.
 func shares(ctx context.Context, p program) (claim, error) {
-	modules, err := goTool(ctx, "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", p.source)
+	modules, err := goTool(ctx, nil, "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", p.source)
 	if err != nil {
 		return claim{}, err
 	}
-	symbols, err := goTool(ctx, "tool", "nm", "-size", "-sort", "none", p.binary)
+	symbols, err := goTool(ctx, nil, "tool", "nm", "-size", "-sort", "none", p.binary)
 	if err != nil {
 		return claim{}, err
 	}

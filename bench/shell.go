@@ -125,16 +125,8 @@ func newScripts(ctx context.Context, l *lab) (*scripts, error) {
 // build builds a program of the framework as a container has it: stripped, and
 // without libraries of the system.
 func build(ctx context.Context, program, path string) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/megaframework/mega").Output()
-	if err != nil {
-		return fmt.Errorf("find the framework: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", program, path)
-	cmd.Dir, cmd.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", path, err, out)
-	}
-	return nil
+	_, err := goTool(ctx, []string{"CGO_ENABLED=0"}, "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", program, path)
+	return err
 }
 
 // run runs the command under a contestant, and returns the times until its first
