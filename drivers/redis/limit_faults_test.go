@@ -203,11 +203,19 @@ func TestWaitersLiveThroughLostData(t *testing.T) {
 			}
 		})
 	}
-	for l.Stats().Allowed < 6 {
-		must(t, errors.Join(s.FlushAll(), s.ScriptFlush()))
-		time.Sleep(50 * time.Millisecond) // lets a call in between
+	over := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(over)
+	}()
+	for lose := time.Tick(50 * time.Millisecond); ; { // calls succeed in between
+		select {
+		case <-over:
+			return
+		case <-lose:
+			must(t, errors.Join(s.FlushAll(), s.ScriptFlush()))
+		}
 	}
-	calls.Wait()
 }
 
 // A failover that keeps what was acknowledged is an outage and no more: what was
