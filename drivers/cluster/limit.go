@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,13 +23,14 @@ import (
 type limits struct {
 	node   *Node
 	copied *windows.Table
-	// offset is the time of day, in microseconds, at which the clock of the node
-	// read 0. It is for people: the clock itself does not step.
-	offset int64
+	// epoch is the time of day, in microseconds since 1970, at which the clock of
+	// the node read 0. The first hub of the node says it; it never changes then,
+	// so that Settle names the time that Take was told.
+	epoch int64
 }
 
 func newLimits(n *Node) *limits {
-	return &limits{node: n, copied: windows.New(protocol.NodeMicros), offset: time.Now().UnixMicro() - protocol.NodeMicros()}
+	return &limits{node: n, copied: windows.New(protocol.NodeMicros)}
 }
 
 // Limits returns the limits of a namespace, which separates environments at one
@@ -42,6 +44,14 @@ func (n *Node) Limits(namespace string) driver.Driver {
 		prefix = namespace + endOfNamespace
 	}
 	return &limit{of: n.limits, prefix: prefix}
+}
+
+// date sets the epoch that grants are dated with; 0 comes from a hub of an
+// earlier build. Its caller is the reader of a session that no call can use yet.
+func (x *limits) date(epoch int64) {
+	if x.epoch == 0 {
+		x.epoch = cmp.Or(epoch, protocol.Epoch())
+	}
 }
 
 // LimitsInUse reports whether a grant at the socket counts, a pause lasts, or a
@@ -167,7 +177,7 @@ func (x *limit) Take(ctx context.Context, r driver.Request) (a driver.Answer, er
 	r.Key = x.prefix + r.Key
 	err = x.call(ctx, protocol.LimitTake, r, &a, false)
 	if a.Granted {
-		a.At = a.At.Add(time.Duration(x.of.offset) * time.Microsecond)
+		a.At = a.At.Add(time.Duration(x.of.epoch) * time.Microsecond)
 	}
 	return a, err
 }
@@ -180,7 +190,7 @@ func (x *limit) Withdraw(ctx context.Context, r driver.Request) error {
 
 // Settle implements [driver.Driver].
 func (x *limit) Settle(ctx context.Context, s driver.Settlement) error {
-	s.Key, s.At = x.prefix+s.Key, s.At.Add(-time.Duration(x.of.offset)*time.Microsecond)
+	s.Key, s.At = x.prefix+s.Key, s.At.Add(-time.Duration(x.of.epoch)*time.Microsecond)
 	return x.call(ctx, protocol.LimitSettle, s, nil, true)
 }
 

@@ -134,6 +134,22 @@ func TestGrantsOfTheDeadCountAtTheNextHub(t *testing.T) {
 	}
 }
 
+// The processes of a node, and those at the hub that follows, say the same time
+// for the same grant, whatever the time of day was when they started.
+func TestProcessesDateGrantsAlike(t *testing.T) {
+	socket := socketPath(t)
+	a, b := meetAt(t, socket), meetAt(t, socket)
+	s := b.served(t, nil)
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.served(t, s)
+	c := meetAt(t, socket)
+	if a.limits.epoch != b.limits.epoch || b.limits.epoch != c.limits.epoch {
+		t.Errorf("the epochs are %d, %d and %d", a.limits.epoch, b.limits.epoch, c.limits.epoch)
+	}
+}
+
 // An answer that was lost is asked for again at the next hub, which knows what
 // the ticket was granted.
 func TestTicketThatWasGrantedIsKnownToTheNextHub(t *testing.T) {

@@ -76,6 +76,7 @@ type session struct {
 	calls   protocol.Calls
 	number  uint64 // the hub's number of this process
 
+	epoch  int64         // of the hub's limits; 0 from a hub of an earlier build
 	shut   bool          // the hub does not know all clients yet
 	opened chan struct{} // closed when the hub knows all clients
 }
@@ -402,6 +403,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			// hub is reported before any request is sent to this one. Locks
 			// come last: their last frame marks the end of the report.
 			n.bus.connected(s)
+			n.limits.date(s.epoch)
 			n.limits.connected(s)
 			n.lock.connected(s)
 			if !s.shut {
@@ -439,6 +441,9 @@ func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks protocol
 		v := d.Uint()
 		s.number = d.Uint()
 		s.shut = d.Bool()
+		if d.Left() > 0 {
+			s.epoch = int64(d.Uint())
+		}
 		if v < speaks.Oldest || v > speaks.Newest {
 			return fmt.Errorf("%w: %s speaks version %d of the protocol, this process version %d", driver.ErrUnavailable, s.hub, v, speaks.Newest) // L24
 		}

@@ -154,7 +154,7 @@ func (h *Hub) divideBacklogs() {
 func (h *Hub) welcome(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c.send(protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut))
+	c.send(protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut).Uint(uint64(h.limits.epoch)))
 	if h.shut {
 		h.waiting = append(h.waiting, c)
 	}

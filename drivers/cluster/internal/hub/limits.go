@@ -19,6 +19,10 @@ type hubLimits struct {
 	// copied reports that every client has a copy of the table, because another
 	// process may become the hub: at a socket.
 	copied bool
+	// epoch is the time of day, in microseconds since 1970, at which the node's
+	// clock read 0. The clients date grants with it: it is the same for all of
+	// them and at later hubs, whenever they started.
+	epoch int64
 
 	// mu keeps decisions in the order in which the copies learn of them, and the
 	// state that a new client is sent in order with them.
@@ -32,7 +36,7 @@ type clientLimits struct {
 }
 
 func newHubLimits(h *Hub) *hubLimits {
-	return &hubLimits{hub: h, table: windows.New(protocol.NodeMicros)}
+	return &hubLimits{hub: h, table: windows.New(protocol.NodeMicros), epoch: protocol.Epoch()}
 }
 
 // serve answers a call of c. It reports whether the call is about limits.

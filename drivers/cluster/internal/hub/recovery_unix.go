@@ -47,6 +47,9 @@ func Follow(c Config, lock *rendezvous.HubLock, left rendezvous.Record, again bo
 	s := &Successor{New(c), r}
 	s.shut = true // until open
 	s.limits.copied = true
+	if s.limits.epoch, err = lock.Epoch(s.limits.epoch); err != nil {
+		return nil, err
+	}
 	s.locks.succeed(left.Fence)
 	s.locks.reported = func(c *Client) { r.reported(c.file) }
 	return s, nil

@@ -48,5 +48,9 @@ func ReadClock() Clock {
 	return best
 }
 
+// Epoch returns the time of day, in microseconds since 1970, at which the node's
+// clock read 0. Two calls differ if the time of day was corrected in between.
+func Epoch() int64 { return time.Now().UnixMicro() - NodeMicros() }
+
 // NodeMicros returns NodeNanos in microseconds.
 func NodeMicros() int64 { return NodeNanos() / int64(time.Microsecond) }

@@ -16,7 +16,8 @@
 // A process becomes a [ClientFile] before it sends a request to the hub. From the
 // clients' files, the next holder of the hub lock learns which processes may still
 // hold leases of the last hub. From the [Record] in the lock file it learns the
-// maximum duration and the maximum fence of those leases.
+// maximum duration and the maximum fence of those leases, and the time of day that
+// belongs to the clock of the node.
 //
 // Times are nanoseconds on a clock that all processes of the node share and
 // that includes the time asleep. This package only compares them. It relies on

@@ -109,7 +109,7 @@ func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 	}
 	s.left = last.record.on(boot)
 	s.inherited = s.left.Expiry
-	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid())}}
+	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch}}
 	s.fence.Store(s.left.Fence)
 	return s, s.raise(0, 0)
 }
@@ -170,6 +170,20 @@ func (s *HubLock) raise(expiry int64, fence uint64) error {
 	s.expiry.Store(expiry)
 	s.fence.Store(fence)
 	return nil
+}
+
+// Epoch returns the epoch that the first hub of this boot has recorded. If there
+// is none, it records this one.
+func (s *HubLock) Epoch(micros int64) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.latest.record.Epoch == 0 {
+		s.latest.record.Epoch = micros
+		if err := s.write(); err != nil {
+			return 0, err
+		}
+	}
+	return s.latest.record.Epoch, nil
 }
 
 // Settle records that no lease of an earlier hub is left. The record then

@@ -24,7 +24,7 @@ func written(records ...Record) []byte {
 }
 
 func TestTheNewerCopyCounts(t *testing.T) {
-	one := Record{Boot: here, PID: 7, Expiry: 10, Fence: 20}
+	one := Record{Boot: here, PID: 7, Expiry: 10, Fence: 20, Epoch: 30}
 	two := Record{Boot: here, PID: 8, Expiry: 11, Fence: 21}
 	three := Record{Boot: before, PID: 9, Expiry: -12, Fence: 22}
 	for _, x := range []struct {
@@ -103,7 +103,7 @@ func TestAFileOfSomebodyElseIsRefused(t *testing.T) {
 }
 
 func TestABootEndsAllButFences(t *testing.T) {
-	r := Record{Boot: before, PID: 7, Expiry: 10, Fence: 20}
+	r := Record{Boot: before, PID: 7, Expiry: 10, Fence: 20, Epoch: 30}
 	if got := r.on(here); got != (Record{Fence: 20}) {
 		t.Errorf("on another boot: %+v", got)
 	}
