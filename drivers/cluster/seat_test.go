@@ -48,10 +48,7 @@ func costsNoLease(t *testing.T, remove func(socket string, b *Node, g driver.Gra
 		t.Fatal(err)
 	}
 	b.lock.mu.Lock() // it is slow to say what it has
-	a.presence.mu.Lock()
-	host := a.presence.host
-	a.presence.mu.Unlock()
-	host.Fail(errors.New("as asked"))
+	a.host().Fail(errors.New("as asked"))
 	a.served(t, before)
 	r.Token = "a"
 	_, err = a.Lock().Acquire(t.Context(), r)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	busdriver "github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 )
 
@@ -53,9 +54,15 @@ func meetAt(t *testing.T, socket string) *Node {
 const longestReunion = 500 * time.Millisecond
 
 func (n *Node) hasHub() bool {
+	h := n.host()
+	return h != nil && !h.Failed()
+}
+
+// host returns the hub in this process, or nil.
+func (n *Node) host() *hub.Host {
 	n.presence.mu.Lock()
 	defer n.presence.mu.Unlock()
-	return n.presence.host != nil && !n.presence.host.Failed()
+	return n.presence.host
 }
 
 func hubs(nodes []*Node) (n int) {
@@ -113,7 +120,7 @@ func TestAHubThatLosesItsSeatEnds(t *testing.T) {
 	socket := socketPath(t)
 	n := meetAt(t, socket)
 	s := n.served(t, nil)
-	old := n.presence.host
+	old := n.host()
 	if err := os.Remove(socket + ".lock"); err != nil {
 		t.Fatal(err)
 	}
