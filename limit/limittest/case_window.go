@@ -28,15 +28,20 @@ var windowCases = []testCase{
 
 func slidingWindow(e *env) {
 	p, key, rate := e.process(), e.key("k"), e.per(3, 1)
+	// left is at most how much of the window of a grant is left, in units of
+	// time. The rates of two clocks may differ a little.
+	left := func(granted time.Time) float64 { return 1.001 - float64(time.Since(granted))/float64(rate.Per) }
 	p.granted(key, 2, rate)
+	first := time.Now()
 	e.Pass(0.4)
 	p.granted(key, 1, rate)
-	p.refused(key, 0, 0.6, 1, rate)
-	p.refused(key, 0.5, 1, 3, rate)
-	wait := p.refused(key, 0, 0.6, 2, rate).Wait
+	second := time.Now()
+	p.refused(key, 0, left(first), 1, rate)
+	p.refused(key, 0.5, left(second), 3, rate)
+	wait := p.refused(key, 0, left(first), 2, rate).Wait
 	e.Sleep(wait)
 	p.granted(key, 2, rate)
-	p.refused(key, 0, 0.5, 1, rate)
+	p.refused(key, 0, left(second), 1, rate)
 }
 
 // crowd runs processes that use key for some time, by Wait and by the driver,
