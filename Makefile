@@ -63,6 +63,7 @@ test-core: tools vet
 
 .PHONY: race
 race: tools ## run every test under -race, with a fifth of the counts (RACE_SCALE)
+	@GOWORK=off go list -deps ./... >/dev/null # what the framework alone is built with: a test that builds it has no network
 	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -p $(AT_ONCE) -timeout 30m $(LONGEST) $(PACKAGES)
 
 .PHONY: e2e
