@@ -34,7 +34,7 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	return b.checkSize(m)
 }
 
-// apply puts what the options ask for into the message.
+// apply adds the headers, the id and the deadline of the options to the message.
 func (b *Bus) apply(m *driver.Message, opts []PubOption) error {
 	size := 0
 	for i := range opts {
@@ -62,7 +62,7 @@ func (b *Bus) apply(m *driver.Message, opts []PubOption) error {
 	return checkBounds(len(m.Header), size)
 }
 
-// newHeader is an empty header for a message to send.
+// newHeader returns an empty header for a message to send.
 func (b *Bus) newHeader() Headers {
 	if h, ok := b.headers.Get().(Headers); ok {
 		return h
@@ -70,8 +70,8 @@ func (b *Bus) newHeader() Headers {
 	return make(Headers)
 }
 
-// reuse takes back the header of a message that was sent, where the driver has
-// copied it. It was made here: no caller has it.
+// reuse keeps the header of a sent message for another one, if the driver has
+// copied it. newHeader has made it, so no caller has it.
 func (b *Bus) reuse(h Headers) {
 	const most = 8 // keys; clearing a map that was large costs as much as that
 	if b.info.Copies && h != nil && len(h) <= most {
@@ -80,8 +80,8 @@ func (b *Bus) reuse(h Headers) {
 	}
 }
 
-// own is data that its owner may go on to use, once the message was handed to
-// the driver.
+// own returns data for a message whose sender may change its own data after the
+// call: the same if the driver copies it, else a copy.
 func (b *Bus) own(data []byte) []byte {
 	if b.info.Copies && data != nil {
 		return data
@@ -102,8 +102,8 @@ func clone(data []byte) []byte {
 // checkSize checks the front's own limit. The driver checks the backend's,
 // which may change.
 func (b *Bus) checkSize(m *driver.Message) error {
-	// More than a header takes that was checked before: to count it takes as long
-	// as all other checks.
+	// A checked header is smaller than this. To count its bytes would take as long
+	// as all other checks together.
 	const surely = 6 * MaxHeader
 	if len(m.Data) <= b.config.MaxPayload-surely {
 		return nil
@@ -111,7 +111,7 @@ func (b *Bus) checkSize(m *driver.Message) error {
 	return m.CheckSize(b.config.MaxPayload) // S17
 }
 
-// inherit gives a message that is sent while another is handled what that one
+// inherit copies to a message that a handler sends what the handled message
 // passes on: its place in the chain, its trace and its baggage.
 func (b *Bus) inherit(ctx context.Context, m *driver.Message) error {
 	d := deliveryFrom(ctx)

@@ -24,7 +24,7 @@ type gap struct {
 	timer   *time.Timer
 }
 
-// merged is the loss of two adjacent marks, where -1 is an unknown number.
+// merged returns the loss of two adjacent marks, where -1 is an unknown number.
 func merged(a, b int) int {
 	if a < 0 || b < 0 {
 		return -1
@@ -60,9 +60,9 @@ func (s *Sub) reachMark() {
 func (s *Sub) isAtBarrier() bool { return s.onGap != nil && s.queue.atMark() }
 
 // isBarred reports whether no message may start: OnGap is being called, or is
-// due and waits, for earlier handlers or for the backend. A copy that is fetched
-// before the subscription is active again would miss what is published in
-// between. The caller holds s.mu.
+// due and waits, for earlier handlers or for the backend. If OnGap fetched the
+// state before the subscription is active again, it would miss the messages that
+// are published in between. The caller holds s.mu.
 func (s *Sub) isBarred() bool {
 	g := &s.gap
 	if g.running {
@@ -81,7 +81,8 @@ func (s *Sub) beginRepair() *delivery {
 	return d
 }
 
-// repair calls OnGap, and survives it.
+// repair calls OnGap. A panic counts as an error of the call, unless s.crash lets it
+// end the process.
 func (s *Sub) repair(r *runner, d *delivery) {
 	var err error
 	returned := false

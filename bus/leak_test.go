@@ -39,7 +39,7 @@ func TestSubscriptionsAndRequestsLeaveNothing(t *testing.T) {
 	}
 	round(100)
 	before, goroutines := heap(), suite.Goroutines(0)
-	round(scale(20_000))
+	round(suite.Scaled(20_000))
 	if grown := heap() - before; grown > 1<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
@@ -55,7 +55,7 @@ func TestIdleSubscriptionsHaveNoGoroutine(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	before := runtime.NumGoroutine()
 	var l log
-	subs := make([]*bus.Sub, scale(1000))
+	subs := make([]*bus.Sub, suite.Scaled(1000))
 	for i := range subs {
 		subs[i] = subscribe(t, b, "a", l.handler)
 	}
@@ -87,7 +87,7 @@ func TestKeysLeaveNothing(t *testing.T) {
 	}
 	round(100)
 	before := heap()
-	round(max(scale(20_000), 5000)) // fewer would not show
+	round(max(suite.Scaled(20_000), 5000)) // fewer would not show
 	if grown := heap() - before; grown > 1<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 func TestSubscribeMeansActive(t *testing.T) {
 	b := newBus(t, bus.Config{})
-	for range scale(10_000) {
+	for range suite.Scaled(10_000) {
 		got := make(chan struct{})
 		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { close(got); return nil })
 		publish(t, b, "a", "")
@@ -65,7 +66,7 @@ func TestStopDiscardsQueuedMessages(t *testing.T) {
 // The end of the context is Stop also for the message behind the one that is
 // being handled, whoever hears of the end first.
 func TestEndOfTheContextStartsNothingMore(t *testing.T) {
-	for range scale(1000) {
+	for range suite.Scaled(1000) {
 		b := newBus(t, bus.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		queued := make(chan struct{})
@@ -105,7 +106,7 @@ func TestStopMeansStopped(t *testing.T) {
 			publish(t, b, "a", "")
 		}
 	})
-	for range scale(2000) {
+	for range suite.Scaled(2000) {
 		var stopped atomic.Bool
 		var late atomic.Int64
 		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error {
@@ -221,7 +222,7 @@ func TestAMutexThatPublisherAndHandlerTake(t *testing.T) {
 		return nil
 	})
 	mu.Lock()
-	for range scale(70_000) { // more than the buffer takes
+	for range suite.Scaled(70_000) { // more than the buffer takes
 		publish(t, b, "a", "")
 	}
 	mu.Unlock()
@@ -450,7 +451,7 @@ func TestCloseNamesAHandlerThatDoesNotReturn(t *testing.T) {
 }
 
 func TestEndsThatMeet(t *testing.T) {
-	for range scale(300) {
+	for range suite.Scaled(300) {
 		b, err := bus.New(memoryBus(), bus.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -597,7 +598,7 @@ func TestWithAnEndedContextNothingIsPublished(t *testing.T) {
 // Whoever drains a second time hears what the first one has found, in every
 // moment of it.
 func TestDrainsAtOnceAgree(t *testing.T) {
-	for range scale(300) {
+	for range suite.Scaled(300) {
 		b := newBus(t, bus.Config{})
 		errs := make(chan error)
 		for range 5 {

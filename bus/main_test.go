@@ -2,8 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,15 +12,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// scale multiplies the counts of tests that are about many.
-func scale(n int) int {
-	f, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil || f <= 0 {
-		f = 1
-	}
-	return max(int(float64(n)*f), 10)
-}
 
 func newBus(tb testing.TB, c bus.Config) *bus.Bus {
 	tb.Helper()

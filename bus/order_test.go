@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 func TestOneAfterTheOtherIsHandledInOrder(t *testing.T) {
@@ -26,7 +27,7 @@ func TestOneAfterTheOtherIsHandledInOrder(t *testing.T) {
 		}
 		return err
 	}, bus.Buffer(bus.MaxBuffer, 1<<40-1))
-	n := scale(200_000)
+	n := suite.Scaled(200_000)
 	for i := range n {
 		publish(t, b, "a."+strconv.Itoa(i%7), strconv.Itoa(i+1))
 	}
@@ -50,7 +51,7 @@ func TestEachPublishersMessagesStayInOrder(t *testing.T) {
 		last[p]++
 		return nil
 	}, bus.Buffer(bus.MaxBuffer, 1<<40-1))
-	n := scale(10_000)
+	n := suite.Scaled(10_000)
 	var all sync.WaitGroup
 	for p := range publishers {
 		all.Go(func() { publishAll(t, b, fmt.Sprint("a.", p), 1, n) })
@@ -119,7 +120,7 @@ func TestOrderByKeepsTheOrderOfAKey(t *testing.T) {
 		}
 		return m.Subject
 	}), bus.Buffer(bus.MaxBuffer, 1<<40-1))
-	n := scale(500)
+	n := suite.Scaled(500)
 	for i := range n {
 		for k := range keys {
 			publish(t, b, fmt.Sprint("a.", k), strconv.Itoa(i+1))
@@ -254,10 +255,10 @@ func TestNothingIsLostWhenMembersDrain(t *testing.T) {
 			bus.Group("workers"), bus.Buffer(bus.MaxBuffer, 1<<40-1))
 	}
 	join()
-	n := scale(50_000)
+	n := suite.Scaled(50_000)
 	var publisher sync.WaitGroup
 	publisher.Go(func() { publishAll(t, b, "a", 1, n) })
-	for range scale(200) {
+	for range suite.Scaled(200) {
 		if err := join().Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -301,7 +302,7 @@ func TestABurstIsSharedOut(t *testing.T) {
 			}
 			return nil
 		}, bus.Concurrency(4))
-		for n := range scale(500) {
+		for n := range suite.Scaled(500) {
 			publish(t, b, "a.quick", "")
 			for s.Stats().Handled == uint64(5*n) { // until it is idle
 				runtime.Gosched()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 func TestManyRequestsDoNotMixUp(t *testing.T) {
@@ -27,7 +28,7 @@ func TestManyRequestsDoNotMixUp(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 16 {
 		callers.Go(func() {
-			for i := range scale(2000) {
+			for i := range suite.Scaled(2000) {
 				ctx, cancel := context.WithCancel(t.Context())
 				if i%2 == 0 {
 					time.AfterFunc(time.Duration(rand.IntN(200))*time.Microsecond, cancel)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/internal/goroutine"
 )
 
@@ -26,6 +27,13 @@ type runner struct {
 // idleSpins is the number of times that an idle runner yields and checks the queue
 // again before it ends: a start of another runner costs more than a few checks.
 const idleSpins = 16
+
+// spins reports whether idle runners yield before they end. A request from another
+// process comes a round trip later at the earliest, and runners that yield until
+// then delay the goroutine that reads it.
+func (s *Sub) spins() bool {
+	return s.kind == driver.Event || s.bus.info.Scope == driver.Process
+}
 
 // hire returns a runner that the caller has to start, if there is work for
 // another one and none is idle. The caller holds s.mu.
@@ -132,6 +140,9 @@ func (s *Sub) refill(r *runner) bool {
 // rest yields to other goroutines for a while, and reports whether a runner is
 // wanted again. The caller holds s.mu, which is given up meanwhile.
 func (s *Sub) rest() (wanted bool) {
+	if !s.spins() {
+		return false
+	}
 	s.idle++
 	s.mu.Unlock()
 	for range idleSpins {

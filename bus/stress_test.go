@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // Everything at once, at random: at the end the numbers add up, and nothing is
@@ -22,7 +23,7 @@ func TestEverythingAtOnceAddsUp(t *testing.T) {
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
-			for range scale(400) {
+			for range suite.Scaled(400) {
 				oneOfMany(t, b)
 			}
 		})

@@ -72,7 +72,7 @@ func New(d driver.Driver, c Config) (*Limiter, error) {
 	}
 	l.group.Init()
 	l.refusals.most = l.config.Cache
-	l.health.limiter = l
+	l.health.init(l)
 	return l, nil
 }
 

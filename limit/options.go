@@ -55,8 +55,10 @@ const (
 // be allowed.
 func Cost(n int) Option { return Option{costOption, int64(n)} }
 
-// MaxWait bounds the time that Wait and With wait. Default: as long as the
-// context lasts. Allow never waits and refuses this option.
+// MaxWait bounds the time that Wait and With wait for units. A backend that does
+// not answer is ErrUnavailable after a second, also with a shorter MaxWait; the
+// deadline of the context bounds that, too. Default: as long as the context
+// lasts. Allow never waits and refuses this option.
 func MaxWait(d time.Duration) Option { return Option{maxWaitOption, int64(d)} }
 
 // forever is the MaxWait of a call without one.

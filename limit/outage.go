@@ -3,11 +3,10 @@ package limit
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/internal/group"
+	"github.com/megaframework/mega/internal/outage"
 	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit/driver"
 )
@@ -88,93 +87,49 @@ func (s *shares) close() {
 }
 
 // health tracks whether the backend answers. A call that fails with
-// ErrUnavailable starts a watch, which asks about a scratch key again and again
-// until that succeeds. The backend counts as lost only if the scratch key fails
-// too: an error of one key concerns only its caller. A backend in the process
-// cannot be lost and is not watched.
+// ErrUnavailable begins a watch. A backend in the process cannot be lost and is
+// not watched.
 type health struct {
 	limiter *Limiter
-
-	mu       sync.Mutex // guards the fields below
-	watching bool
-	down     error     // the reason of the loss; nil while the backend answers
-	since    time.Time // of down
-	before   uint64    // Stats.Degraded at that time
+	watch   outage.Watch
+	before  uint64 // Stats.Degraded before the outage; only the watch uses it
 }
 
-// The pauses between the probes of a lost backend.
-const (
-	probePause    = 100 * time.Millisecond
-	probePauseMax = time.Second
-)
+func (h *health) init(l *Limiter) {
+	h.limiter = l
+	h.watch.Init(&l.group, h)
+}
 
-// failed records the error of a driver call and starts a watch.
+// failed records the error of a driver call.
 func (h *health) failed(err error) {
-	if h.limiter.info.Scope == driver.Process || !errors.Is(err, ErrUnavailable) {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.watching {
-		h.watching = h.limiter.group.Go(h.watch)
+	if h.limiter.info.Scope != driver.Process && errors.Is(err, ErrUnavailable) {
+		h.watch.Begin()
 	}
 }
 
 // lost returns the reason why the backend does not answer, or nil.
-func (h *health) lost() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.down
-}
+func (h *health) lost() error { return h.watch.Cause() }
 
-// watch probes the backend until it answers, and reports the loss and the return
-// once each.
-func (h *health) watch(ctx context.Context) {
-	for pause := probePause; ; pause = min(2*pause, probePauseMax) {
-		err := h.probe(ctx)
-		if err == nil || ctx.Err() != nil {
-			h.returned()
-			return
-		}
-		h.missed(err)
-		if !group.Sleep(ctx, pause*4/5+rand.N(pause*2/5)) {
-			h.returned()
-			return
-		}
-	}
-}
-
-func (h *health) missed(err error) {
-	h.mu.Lock()
-	first := h.down == nil
-	if first {
-		h.since, h.before = time.Now(), h.limiter.counters.degraded.Load()
-	}
-	h.down = err
-	h.mu.Unlock()
-	if first {
-		h.limiter.observe(Unavailable{Err: err})
-	}
-}
-
-// returned ends the watch.
-func (h *health) returned() {
-	h.mu.Lock()
-	was, lasted, degraded := h.down, time.Since(h.since), h.limiter.counters.degraded.Load()-h.before
-	h.watching, h.down = false, nil
-	h.mu.Unlock()
-	if was != nil && !h.limiter.closed.Load() {
-		h.limiter.observe(Available{After: lasted, Degraded: degraded})
-	}
-}
-
-// probe takes a unit of a scratch key. It writes, because a read would not
+// Probe takes a unit of a scratch key. It writes, because a read would not
 // detect a backend that is full or read-only.
-func (h *health) probe(ctx context.Context) error {
+func (h *health) Probe(ctx context.Context) error {
 	l := h.limiter
 	_, err := l.take(ctx, driver.Request{Key: "mega.probe:" + l.ticket, Rates: []Rate{{N: 1, Per: MinPer}}, Cost: 1})
-	if errors.Is(err, ErrUnavailable) {
-		return err
+	if !errors.Is(err, ErrUnavailable) {
+		return nil
 	}
-	return nil
+	if h.lost() == nil { // the outage begins with this error
+		h.before = l.counters.degraded.Load()
+	}
+	return err
+}
+
+// Lost implements [outage.Backend].
+func (h *health) Lost(err error) { h.limiter.observe(Unavailable{Err: err}) }
+
+// Returned implements [outage.Backend].
+func (h *health) Returned(after time.Duration) {
+	if l := h.limiter; !l.closed.Load() {
+		l.observe(Available{After: after, Degraded: l.counters.degraded.Load() - h.before})
+	}
 }

@@ -40,6 +40,14 @@ func (c *clock) now() instant {
 // at returns the instant of a driver's deadline.
 func (c *clock) at(t time.Time) instant { return instant(t.Sub(c.base)) }
 
+// shared returns i for a driver that has the clock of time.Now too, or zero.
+func (c *clock) shared(i instant) time.Time {
+	if c.read != nil || i == 0 {
+		return time.Time{}
+	}
+	return c.base.Add(time.Duration(i))
+}
+
 // time converts i to the clock of time.Now. The two clocks may differ after a
 // suspend of the machine.
 func (c *clock) time(i instant) time.Time {

@@ -91,12 +91,15 @@ func (c *leaseContext) Deadline() (time.Time, bool) { return (*Lease)(c).above()
 func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).innerContext().Done() }
 
 // Err checks the clock too, because a timer may fire late.
-func (c *leaseContext) Err() error {
+func (c *leaseContext) Err() error { return c.errAt(c.hold.locker.clock.now()) }
+
+// errAt is Err at the time now on the clock of the lease's Locker.
+func (c *leaseContext) errAt(now instant) error {
 	l := (*Lease)(c)
 	l.hold.heed()
-	over, cause := l.end()
+	over, cause := l.endAt(now)
 	if !over {
-		err := l.above().Err() // ends an outer lease whose time is over, too
+		err := l.hold.locker.ended(l.above(), now) // ends an outer lease whose time is over, too
 		if l.inner.Load() == nil {
 			return err
 		}
@@ -106,6 +109,15 @@ func (c *leaseContext) Err() error {
 		in.end(cause) // the goroutine that ended the lease may not have ended it yet
 	}
 	return in.Err()
+}
+
+// ended returns the error of ctx at the time now. Leases inside each other, as those
+// of WithAll, share this reading of the clock.
+func (l *Locker) ended(ctx context.Context, now instant) error {
+	if c, ok := ctx.(*leaseContext); ok && c.hold.locker == l {
+		return c.errAt(now)
+	}
+	return ctx.Err()
 }
 
 func (c *leaseContext) Value(key any) any {

@@ -60,7 +60,8 @@
 // and renews those that are due in one call (schedule.go, renewal.go). The
 // cleaner retries releases that failed or whose grant is unknown (cleaning.go,
 // internal/cleaner).
-// The health watches a backend that has stopped answering (health.go).
+// The health watches a backend that has stopped answering (health.go,
+// internal/outage).
 //
 // Calls of several keys are in several.go, and circles of waits in circle.go and
 // internal/circle. A pool's Init and Cleanup are in pool.go, slot.go and phase.go. Once and

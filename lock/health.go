@@ -3,97 +3,38 @@ package lock
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
-	"github.com/megaframework/mega/internal/group"
+	"github.com/megaframework/mega/internal/outage"
 	"github.com/megaframework/mega/lock/driver"
 )
 
 // health tracks whether the backend serves locks (L21). A call that fails with
-// ErrUnavailable starts a watch, which acquires a scratch key again and again
-// until that succeeds. The backend counts as lost only if the scratch key fails
-// too: an error of one key concerns only its caller. A backend in the process
-// cannot be lost and is not watched.
+// ErrUnavailable begins a watch. A backend in the process cannot be lost and is
+// not watched.
 type health struct {
 	locker *Locker
-
-	mu       sync.Mutex // guards the fields below
-	watching bool
-	down     error     // the reason of the loss; nil while the backend serves
-	since    time.Time // of down
+	watch  outage.Watch
 }
 
-// The pauses between the probes of a lost backend.
-const (
-	probePause    = 100 * time.Millisecond
-	probePauseMax = time.Second
-)
+func (h *health) init(l *Locker) {
+	h.locker = l
+	h.watch.Init(&l.group, h)
+}
 
-// failed records the error of a driver call and starts a watch if the error is
-// ErrUnavailable.
+// failed records the error of a driver call.
 func (h *health) failed(err error) {
-	if h.locker.queues == nil || !errors.Is(err, ErrUnavailable) {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.watching {
-		h.watching = h.locker.group.Go(func(ctx context.Context) { h.watch(ctx) })
+	if h.locker.queues != nil && errors.Is(err, ErrUnavailable) {
+		h.watch.Begin()
 	}
 }
 
 // lost returns the reason why the backend does not serve, or nil.
-func (h *health) lost() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.down
-}
+func (h *health) lost() error { return h.watch.Cause() }
 
-// watch probes the backend until it serves, and reports the loss and the return
-// once each.
-func (h *health) watch(ctx context.Context) {
-	for pause := probePause; ; pause = min(2*pause, probePauseMax) {
-		err := h.probe(ctx)
-		if err == nil || ctx.Err() != nil {
-			h.returned()
-			return
-		}
-		h.missed(err)
-		if !group.Sleep(ctx, group.Jitter(pause)) {
-			h.returned()
-			return
-		}
-	}
-}
-
-func (h *health) missed(err error) {
-	h.mu.Lock()
-	first := h.down == nil
-	if first {
-		h.since = time.Now()
-	}
-	h.down = err
-	h.mu.Unlock()
-	if first {
-		h.locker.observe(Unavailable{Err: err})
-	}
-}
-
-// returned ends the watch.
-func (h *health) returned() {
-	h.mu.Lock()
-	was, lasted := h.down, time.Since(h.since)
-	h.watching, h.down = false, nil
-	h.mu.Unlock()
-	if was != nil && !h.locker.gate.shut() {
-		h.locker.observe(Available{After: lasted})
-	}
-}
-
-// probe acquires a scratch key with the shortest TTL. It writes, because a read
+// Probe acquires a scratch key with the shortest TTL. It writes, because a read
 // would not detect a backend that is full or read-only.
-func (h *health) probe(ctx context.Context) error {
+func (h *health) Probe(ctx context.Context) error {
 	l := h.locker
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
@@ -105,6 +46,16 @@ func (h *health) probe(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// Lost implements [outage.Backend].
+func (h *health) Lost(err error) { h.locker.observe(Unavailable{Err: err}) }
+
+// Returned implements [outage.Backend].
+func (h *health) Returned(after time.Duration) {
+	if !h.locker.gate.shut() {
+		h.locker.observe(Available{After: after})
+	}
 }
 
 // Ping reports whether the backend serves locks now, with the cause if it does

@@ -25,14 +25,17 @@ type hold struct {
 	confirmed instant // when the backend last confirmed the grant
 	kept      instant // end at the backend; after deadline while a renewal's effect is unknown
 	ended     bool    // given back or lost; no renewal changes it
+	idle      bool    // between two leases
+	with      bool    // the current lease belongs to With
+	doubted   bool    // the driver has hinted at a loss, and no later renewal has been answered
+	again     bool    // the driver has hinted since the renewal in flight was sent
+	touched   bool    // there was a lease
 
 	// The current lease. From its first renewal on, the hold watches it: by a
 	// weak pointer, to detect a lease that is garbage, and for the end of the
 	// parent context. A short lease does not need a watch.
 	lease  *Lease
 	faint  weak.Pointer[Lease]
-	idle   bool          // between two leases
-	with   bool          // the current lease belongs to With
 	cools  time.Duration // how long the key stays taken, from the grant on
 	fence  uint64
 	taken  instant
@@ -41,12 +44,9 @@ type hold struct {
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   instant
-	doubted   bool             // the driver has hinted at a loss, and no later renewal has been answered
-	again     bool             // the driver has hinted since the renewal in flight was sent
 	failing   error            // of the last renewal, if it failed
 	forgetAt  instant          // when to take back a lease whose context has ended, or zero
 	listening chan struct{}    // closed to end the listener; nil without one
-	touched   bool             // there was a lease
 	handback  *driver.Handback // what the release makes of a slot with a state
 
 	// The place in the schedule, guarded by its mutex.
@@ -74,7 +74,9 @@ func (l *Locker) newHold(g *driver.Grant, now instant) *hold {
 	}
 	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
-	l.reschedule(h)
+	if !l.schedule.set(h, h.nextStep()) { // nobody else has h yet
+		h.lose(&LostError{Cause: Shutdown})
+	}
 	return h
 }
 

@@ -38,10 +38,8 @@ func newLease(ctx context.Context, c *call, o outcome) *Lease {
 		both := new(slotAndLease) // one allocation instead of two
 		lease, c.slot = &both.lease, &both.slot
 	}
-	*lease = Lease{
-		hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended,
-		slots: uint16(c.slots), isSlot: c.sized, ofPool: c.pool != nil,
-	}
+	lease.hold, lease.parent, lease.fence, lease.since, lease.waited = o.hold, ctx, o.fence, o.at, o.contended
+	lease.slots, lease.isSlot, lease.ofPool = uint16(c.slots), c.sized, c.pool != nil
 	return lease
 }
 

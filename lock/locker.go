@@ -20,6 +20,7 @@ import (
 // renewal, loss, clean-up, events and counters.
 type Locker struct {
 	driver   driver.Driver
+	pools    driver.PoolDriver // driver, or nil where it keeps no states of slots
 	info     driver.Info
 	config   Config
 	self     Holder // the part of a Holder that does not change
@@ -58,10 +59,11 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		self:   Holder{Host: host, PID: os.Getpid()},
 		over:   make(chan struct{}),
 	}
+	l.pools, _ = d.(driver.PoolDriver)
 	l.clock = newClock(l.info.Scope)
 	l.group.Init()
 	l.gate.init()
-	l.health.locker = l
+	l.health.init(l)
 	l.cleaner.Init((*cleaning)(l))
 	if l.info.Scope > driver.Process {
 		l.schedule.nap = maxNap
@@ -191,7 +193,7 @@ func (l *Locker) force(ctx context.Context, key string, slot int, reason string,
 	if slot == everySlot {
 		return l.driver.ForceRelease(ctx, key, reason, by)
 	}
-	return l.driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
+	return l.pools.ForceSlot(ctx, key, slot, reason, by)
 }
 
 // forceContext returns ctx with a bound, which the loss of a lease does not end:

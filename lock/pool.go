@@ -103,7 +103,7 @@ func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) 
 	if err == nil {
 		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 		defer cancel()
-		err = l.driver.(driver.PoolDriver).Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
+		err = l.pools.Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
 		if err != nil {
 			err = l.within(ctx, err, driver.CallTimeout)
 		}
@@ -144,7 +144,7 @@ func checkSlot(slot int) error {
 
 // supportsPools returns ErrUnsupported if the driver keeps no states of slots.
 func (l *Locker) supportsPools() error {
-	if _, ok := l.driver.(driver.PoolDriver); !ok {
+	if l.pools == nil {
 		return fmt.Errorf("%w %s: states and a fixed number of slots", ErrUnsupported, l.info.Name)
 	}
 	return nil

@@ -61,8 +61,7 @@ type ticket struct {
 	kind      kind
 	confirmed instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
 	request   driver.Request
-	ctx       context.Context
-	cancel    context.CancelFunc
+	ctx       bounded
 }
 
 // kind holds the properties that waiters must have in common to share a ticket.
@@ -81,7 +80,7 @@ type kind struct {
 // state passes through the backend, which records how it was left.
 func (k kind) handable() bool { return k.slots == 1 && !k.noRenew && !k.cools && !k.pooled }
 
-func (c call) kind() kind {
+func (c *call) kind() kind {
 	k := kind{slots: c.slots, cools: c.cooldown > 0, fixed: c.fixed}
 	if c.pool != nil {
 		k.pooled, k.quarantine = true, c.pool.Quarantine
@@ -184,7 +183,7 @@ func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason e
 	}
 	if !qs.leave(w) {
 		if o := <-w.ready; o.err == nil {
-			_ = o.hold.pass() // a failed release is retried in the background
+			_ = o.hold.pass(0) // a failed release is retried in the background
 		}
 		return outcome{}, reason
 	}
@@ -378,7 +377,7 @@ func (q *queue) endTurn() {
 
 func (q *queue) withdraw() {
 	if q.ticket != nil {
-		q.ticket.cancel()
+		q.ticket.ctx.end()
 	}
 }
 
@@ -400,7 +399,7 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	if t.kind.handable() {
 		t.request.Fences = maxHandOns + 1
 	}
-	t.ctx, t.cancel = context.WithCancel(l.group.Context())
+	t.ctx.parent = l.group.Context()
 	if w.asks {
 		q.ticket, w.ticket = t, t
 		return
@@ -425,9 +424,8 @@ const askBound = driver.CallTimeout + driver.CallTimeout/10
 // value of w's Wait (L20).
 func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served bool, err error) {
 	l := qs.locker
-	ctx, cancel := context.WithTimeout(parent, askBound)
-	defer cancel()
-	defer context.AfterFunc(l.gate.closing, cancel)()
+	ctx := &bounded{parent: parent, closing: l.gate.closing, until: time.Now().Add(askBound)}
+	defer ctx.end()
 	g, wait, err := qs.asker.Ask(ctx, t.request)
 	switch {
 	case err != nil && parent.Err() != nil:
@@ -445,12 +443,12 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	}
 	qs.confirmed(t)
 	rest := func(context.Context) {
-		g, err := wait(t.ctx)
+		g, err := wait(&t.ctx)
 		qs.came(t, g, err, nil)
 	}
 	if !l.group.Go(rest) {
-		t.cancel()
-		rest(t.ctx)
+		t.ctx.end()
+		rest(&t.ctx)
 	}
 	return false, nil
 }
@@ -467,9 +465,9 @@ func (qs *queues) confirmed(t *ticket) {
 // fetch sends the request of t and waits for its outcome.
 func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	if qs.asker == nil {
-		return qs.locker.driver.Acquire(t.ctx, t.request)
+		return qs.locker.driver.Acquire(&t.ctx, t.request)
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, askBound)
+	ctx, cancel := context.WithTimeout(&t.ctx, askBound)
 	defer cancel()
 	g, wait, err := qs.asker.Ask(ctx, t.request)
 	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
@@ -480,7 +478,7 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	}
 	cancel()
 	qs.confirmed(t)
-	return wait(t.ctx)
+	return wait(&t.ctx)
 }
 
 // came handles the outcome of t's request, and gives a grant to the first
@@ -489,14 +487,14 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
-		t.cancel()
+		t.ctx.end()
 		deliver := qs.serve(t, l.newHold(&g, l.clock.now()), g)
 		deliver()
 		return
 	}
 	// A grant that a force ended before its arrival is requested again.
 	withdrawn := leaver != nil || t.ctx.Err() != nil || errors.Is(err, ErrLost)
-	t.cancel()
+	t.ctx.end()
 	l.tidy(t.request, err)
 	qs.refuse(t, err, withdrawn, leaver)
 }
@@ -534,7 +532,7 @@ func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	w := q.waiters.first
 	if w == nil || w.call.kind() != t.kind {
 		qs.settle(q)
-		return func() { _ = h.pass() }
+		return func() { _ = h.pass(0) }
 	}
 	q.waiters.pop()
 	contended := w.number <= q.busyUpTo

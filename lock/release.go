@@ -40,7 +40,7 @@ func (l *Lease) leaveAs(b *driver.Handback) error {
 	e := h.detach()
 	h.mu.Unlock()
 	e.end(errReleased)
-	return h.leaveLive(l, now.sub(l.since))
+	return h.leaveLive(l, now)
 }
 
 // detach removes the lease from the hold. The caller holds h.mu.
@@ -55,9 +55,10 @@ func (h *hold) detach() ending {
 }
 
 // leaveLive ends a lease that was live until now.
-func (h *hold) leaveLive(l *Lease, held time.Duration) error {
+func (h *hold) leaveLive(l *Lease, now instant) error {
 	defer h.locker.gate.leave()
-	err := h.pass()
+	held := now.sub(l.since)
+	err := h.pass(now)
 	h.locker.counters.hold.add(held)
 	if errors.Is(err, ErrLost) {
 		lost := asLost(err)
@@ -81,7 +82,7 @@ func (h *hold) leaveLost(l *Lease) error {
 	}
 	switch lost.Cause {
 	case Shutdown:
-		_ = h.giveBack() // after a failure, the TTL ends the grant
+		_ = h.giveBack(0) // after a failure, the TTL ends the grant
 	default:
 		h.bury()
 	}
@@ -95,8 +96,9 @@ func (h *hold) leaveLost(l *Lease) error {
 }
 
 // pass hands the grant on to the next waiter of this process if that is
-// allowed, and otherwise gives it back.
-func (h *hold) pass() error {
+// allowed, and otherwise gives it back. now is the time if the caller has just
+// read it, or 0.
+func (h *hold) pass(now instant) error {
 	if qs := h.locker.queues; qs != nil {
 		h.heed() // a lost grant is not handed on
 		if w, o := qs.next(h); w != nil {
@@ -108,14 +110,14 @@ func (h *hold) pass() error {
 		h.mu.Unlock()
 	}
 	h.locker.schedule.remove(h)
-	return h.giveBack()
+	return h.giveBack(now)
 }
 
 // giveBack releases the grant at the driver, with a timeout. A failed release
-// is retried in the background until the TTL has passed.
-func (h *hold) giveBack() error {
+// is retried in the background until the TTL has passed. For now see pass.
+func (h *hold) giveBack(now instant) error {
 	l := h.locker
-	sent := h.returned()
+	sent := h.returned(now)
 	err := l.releaseBounded(sent)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
@@ -131,15 +133,17 @@ func (h *hold) giveBack() error {
 }
 
 // returned returns the grant for its release: with the rest of the cooldown, if
-// the key stays taken, and with what becomes of a slot.
-func (h *hold) returned() driver.Grant {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// the key stays taken, and with what becomes of a slot. Both are settled when the
+// lease ends, so only the TTL needs the mutex.
+func (h *hold) returned(now instant) driver.Grant {
 	g := h.grant
 	g.Handback = h.handedBack()
+	g.At = h.locker.clock.shared(now)
 	if h.cools == 0 {
 		return g
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if rest := h.cools - h.locker.clock.now().sub(h.since); rest >= time.Millisecond {
 		g.TTL, g.Rev, g.Rest = h.ttl, h.rev+1, rest // a renewal in flight changes nothing any more
 	}
@@ -163,12 +167,11 @@ func (h *hold) keptUntil() (driver.Grant, instant) {
 // releaseBounded makes one attempt, with a timeout that the caller cannot
 // shorten.
 func (l *Locker) releaseBounded(g driver.Grant) error {
-	ctx := context.Background()
-	if l.info.Scope > driver.Process {
-		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout) // L5
-		defer cancel()
-		ctx = bounded
+	if l.info.Scope == driver.Process {
+		return l.driver.Release(context.Background(), g)
 	}
+	ctx := &bounded{parent: context.Background(), until: time.Now().Add(driver.CallTimeout)} // L5
+	defer ctx.end()
 	return l.driver.Release(ctx, g)
 }
 

@@ -224,6 +224,12 @@ func (h *hold) place() bool {
 	if h.ended {
 		return true
 	}
+	return h.locker.schedule.set(h, h.nextStep())
+}
+
+// nextStep returns the time of the next renewal or end. The caller holds h.mu, or
+// is the only user of h.
+func (h *hold) nextStep() instant {
 	at := h.deadline
 	switch {
 	case h.forgetAt != 0:
@@ -231,5 +237,5 @@ func (h *hold) place() bool {
 	case h.renewing == nil:
 		at = min(at, h.renewAt)
 	}
-	return h.locker.schedule.set(h, at)
+	return at
 }

@@ -22,7 +22,6 @@ type Slot struct {
 	found   *driver.Found // as the driver granted it; not changed
 	work    phase         // Init and the work
 	cleanup phase         // the Cleanup after the work
-	back    driver.Handback
 
 	seen    instant                // the last look at the clock
 	note    atomic.Pointer[string] // nil if it was not set
@@ -103,29 +102,39 @@ func (s *Slot) leave() (release, cleanup error) {
 	if !s.work.end() { // the slot is handed back once
 		return nil, nil
 	}
-	b := s.becomes(driver.SlotWithdrawn, unfinished)
-	defer func() { release = s.handBack(b) }()
-	b, cleanup = s.clean(&s.cleanup)
+	f := withdrawn(unfinished)
+	defer func() { release = s.handBack(f) }()
+	f, cleanup = s.clean(&s.cleanup)
 	return nil, cleanup
+}
+
+// fate is what a release makes of a slot: clean, or withdrawn for a reason. A
+// slot whose lease was lost has the zero fate: the release changes nothing of it.
+type fate struct {
+	status driver.SlotStatus
+	reason string // of a withdrawal
+}
+
+func withdrawn(reason string) fate {
+	return fate{driver.SlotWithdrawn, truncate(reason, MaxReason)}
 }
 
 // unfinished is the reason of a slot whose Cleanup did not return.
 const unfinished = "Cleanup called runtime.Goexit"
 
-// clean runs Cleanup and returns what becomes of the slot: clean or withdrawn,
-// or nil if the lease was lost (P3).
-func (s *Slot) clean(p *phase) (*driver.Handback, error) {
+// clean runs Cleanup and returns the slot's fate (P3).
+func (s *Slot) clean(p *phase) (fate, error) {
 	if !s.sure() {
-		return nil, nil
+		return fate{}, nil
 	}
 	p.until = s.seen.add(s.pool.cleanupTimeout())
 	if err := s.runCleanup(p); err != nil {
 		if !s.live() {
-			return nil, nil // P8: cut by the loss, which is no failure
+			return fate{}, nil // P8: cut by the loss, which is no failure
 		}
-		return s.becomes(driver.SlotWithdrawn, err.Error()), err
+		return withdrawn(err.Error()), err
 	}
-	return s.becomes(driver.SlotFree, ""), nil
+	return fate{status: driver.SlotFree}, nil
 }
 
 // sure reports whether the lease is live. If the driver has hinted at a loss that
@@ -154,13 +163,6 @@ func (s *Slot) runCleanup(p *phase) (err error) {
 	return nil
 }
 
-// becomes sets what the release makes of the slot. handBack adds the note and the
-// strikes.
-func (s *Slot) becomes(status driver.SlotStatus, reason string) *driver.Handback {
-	s.back.Status, s.back.Reason = status, truncate(reason, MaxReason)
-	return &s.back
-}
-
 // truncate returns at most n bytes of s, without half a character at the end.
 func truncate(s string, n int) string {
 	if len(s) <= n {
@@ -172,23 +174,34 @@ func truncate(s string, n int) string {
 	return s[:n]
 }
 
-// handBack releases the lease, with b in the same operation (P5). After a loss b
-// has no effect, and the slot stays dirty.
-func (s *Slot) handBack(b *driver.Handback) error {
+// handBack releases the lease, with what becomes of the slot in the same
+// operation (P5).
+func (s *Slot) handBack(f fate) error {
 	strikes := int(s.strikes.Load())
-	if b != nil {
-		b.Note, b.Strikes = s.Note(), strikes
-		if b.Status == driver.SlotFree && strikes >= s.pool.strikes() { // P8
-			b.Status = driver.SlotWithdrawn
-			b.Reason = fmt.Sprintf("%d Inits in a row have failed", strikes)
-		}
+	if f.status == driver.SlotFree && strikes >= s.pool.strikes() { // P8
+		f = withdrawn(fmt.Sprintf("%d Inits in a row have failed", strikes))
 	}
-	s.last.had(s.Number(), b != nil && strikes > 0, s.seen)
-	err := s.Lease.leaveAs(b)
-	if err == nil && b != nil && b.Status == driver.SlotWithdrawn {
-		s.hold.locker.observe(Withdrawn{Key: s.Key(), Slot: s.Number(), Reason: b.Reason})
+	s.last.had(s.Number(), f.status != "" && strikes > 0, s.seen)
+	err := s.Lease.leaveAs(s.handback(f, strikes))
+	if err == nil && f.status == driver.SlotWithdrawn {
+		s.hold.locker.observe(Withdrawn{Key: s.Key(), Slot: s.Number(), Reason: f.reason})
 	}
 	return err
+}
+
+// handedClean is the Handback of every clean slot without a note and strikes.
+var handedClean = driver.Handback{Status: driver.SlotFree}
+
+// handback returns f for the driver.
+func (s *Slot) handback(f fate, strikes int) *driver.Handback {
+	note := s.Note()
+	switch {
+	case f.status == "":
+		return nil
+	case f.status == driver.SlotFree && note == "" && strikes == 0:
+		return &handedClean
+	}
+	return &driver.Handback{Status: f.status, Reason: f.reason, Note: note, Strikes: strikes}
 }
 
 // prepare cleans a dirty slot and runs Init. If it fails, panics or calls
@@ -196,7 +209,7 @@ func (s *Slot) handBack(b *driver.Handback) error {
 // take another slot.
 func (s *Slot) prepare(ctx context.Context) (err error) {
 	ready := false
-	b := s.becomes(driver.SlotWithdrawn, unfinished)
+	f := withdrawn(unfinished)
 	cleaned := false
 	defer func() {
 		switch {
@@ -206,14 +219,14 @@ func (s *Slot) prepare(ctx context.Context) (err error) {
 			err = joinLoss(s.Key(), err, loss)
 		default:
 			s.work.end()
-			err = joinLoss(s.Key(), err, s.handBack(b))
+			err = joinLoss(s.Key(), err, s.handBack(f))
 		}
 	}()
 	if s.found.Left == nil {
-		b = s.becomes(driver.SlotFree, "")
+		f = fate{status: driver.SlotFree}
 	} else { // P4
 		var unclean error
-		if b, unclean = s.clean(&phase{slot: s}); unclean != nil {
+		if f, unclean = s.clean(&phase{slot: s}); unclean != nil {
 			return errUnclean
 		}
 		if err := s.Err(); err != nil {

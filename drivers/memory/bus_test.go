@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // counter is a sink that counts.
@@ -103,7 +104,7 @@ func FuzzRoutes(f *testing.F) {
 }
 
 func TestRoutesKeepTheRule(t *testing.T) {
-	for range scaled(t, 5000) {
+	for range suite.Scaled(5000) {
 		checkRoutes(t, rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64())
 	}
 }
@@ -189,11 +190,11 @@ func TestAMemberThatTakesNothingIsPassedOver(t *testing.T) {
 
 func TestTheCacheDoesNotGrow(t *testing.T) {
 	b := newMemoryBus(t)
-	for i := range scaled(t, 10_000) {
+	for i := range suite.Scaled(10_000) {
 		add(t, b, driver.Event, fmt.Sprintf("s.%d.>", i), "")
 	}
 	all, _ := add(t, b, driver.Event, "s.>", "")
-	n := scaled(t, 100_000)
+	n := suite.Scaled(100_000)
 	before := heap()
 	for i := range n {
 		send(t, b, fmt.Sprintf("s.%d.%d", i%100, i))
@@ -210,7 +211,7 @@ func TestTheCacheDoesNotGrow(t *testing.T) {
 func TestSubscriptionsComeAndGoWithoutATrace(t *testing.T) {
 	b := newMemoryBus(t)
 	before := heap()
-	for i := range scaled(t, 100_000) {
+	for i := range suite.Scaled(100_000) {
 		_, in := add(t, b, driver.Event, fmt.Sprintf("s.%d", i), []string{"", "g"}[i%2])
 		if i%10 == 0 {
 			send(t, b, fmt.Sprintf("s.%d", i))
@@ -242,7 +243,7 @@ func TestChurnDisturbsNobody(t *testing.T) {
 			}
 		})
 	}
-	n := scaled(t, 100_000)
+	n := suite.Scaled(100_000)
 	for i := range n {
 		send(t, b, fmt.Sprint("a.", i%50))
 	}

@@ -36,7 +36,7 @@ func (l *Lock) Info() driver.Info {
 // known: nothing is held or queued, and the error is a *driver.NotAcquiredError
 // that wraps ctx's error.
 func (l *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	return l.table.Acquire(ctx, r)
+	return l.table.Acquire(ctx, &r)
 }
 
 // Renew implements [driver.Driver].
@@ -53,7 +53,7 @@ func (l *Lock) Release(_ context.Context, g driver.Grant) error {
 	if g.Rest > 0 {
 		return l.table.Rest(&g)
 	}
-	return l.table.Release(g.Key, g.Token, g.Handback)
+	return l.table.Release(&g)
 }
 
 // BeginRun implements [driver.Runner]. Runs are forgotten with the process.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -411,7 +411,7 @@ func TestAbandonedDriverIsCollected(t *testing.T) {
 }
 
 func TestAMillionNamesLeaveNothing(t *testing.T) {
-	n := scaled(t, 1_000_000)
+	n := suite.Scaled(1_000_000)
 	d := memory.NewLock()
 	before := heap()
 	for i := range n {
@@ -461,7 +461,7 @@ func TestExclusionUnderLoad(t *testing.T) {
 	d := memory.NewLock()
 	var wg sync.WaitGroup
 	held := make([]int, 4) // guarded by the locks themselves
-	rounds := scaled(t, 2000)
+	rounds := suite.Scaled(2000)
 	for w := range 8 {
 		wg.Go(func() {
 			for i := range rounds {
@@ -526,18 +526,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// scaled returns n times MEGA_TEST_SCALE.
-func scaled(t *testing.T, n int) int {
-	t.Helper()
-	s := os.Getenv("MEGA_TEST_SCALE")
-	if s == "" {
-		return n
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatalf("MEGA_TEST_SCALE: %v", err)
-	}
-	return max(1, int(float64(n)*f))
 }

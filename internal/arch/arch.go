@@ -39,7 +39,7 @@ type Rule func(pkgs []Package) []string
 func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":           {},
-		"lock":                  {"lock/driver", "lock/internal/...", "internal/group"},
+		"lock":                  {"lock/driver", "lock/internal/...", "internal/group", "internal/outage"},
 		"lock/internal/circle":  {},
 		"lock/internal/cleaner": {"lock/driver", "internal/group"},
 		"lock/locktest":         {"lock", "lock/driver", "internal/suite"},
@@ -55,7 +55,7 @@ func layers() map[string][]string {
 
 		"limit/driver":    {"lock/driver"},
 		"limit/limittest": {"limit", "limit/driver", "lock", "internal/suite"},
-		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/windows"},
+		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/outage", "internal/windows"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "limit", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
@@ -112,6 +112,7 @@ func layers() map[string][]string {
 		"internal/notation": {"internal/mask"},
 		"internal/metrics":  {"limit", "lock", "bus"},
 		"internal/ops":      {"internal/settings", "config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
+		"internal/outage":   {"internal/group"},
 		"internal/plain":    {},
 		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
@@ -169,10 +170,11 @@ func Lattice(pkgs []Package) (broken []string) {
 // the packages below them.
 func fronts() map[string][]string {
 	return map[string][]string{
-		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group"},
+		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/outage"},
 		"bus":              {"bus/driver", "internal/goroutine", "internal/group"},
-		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/windows"},
+		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/outage", "internal/windows"},
 		"internal/group":   {},
+		"internal/outage":  {"internal/group"},
 		"internal/windows": {"limit/driver", "lock/driver"},
 
 		"internal/goroutine": {},

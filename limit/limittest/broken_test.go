@@ -378,20 +378,6 @@ func TestBrokenDriversAreCaught(t *testing.T) {
 	}
 }
 
-// A driver without defects passes, so that what is caught is the defect.
-func TestSoundDriverPasses(t *testing.T) {
-	for _, rule := range limittest.Rules() {
-		t.Run(rule.ID, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if err := limittest.Check(t.Context(), new(fleet).harness(), rule.ID); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(time.Minute) // the sweepers end
-			})
-		})
-	}
-}
-
 func TestEachRuleHasACase(t *testing.T) {
 	for _, rule := range limittest.Rules() {
 		found := false

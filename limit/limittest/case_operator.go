@@ -133,7 +133,9 @@ func bounds(e *env) {
 		"Per":          second(p.Allow(e.Ctx, "k", limitOf(limit.Rate{N: 1, Per: 10*time.Millisecond - 1}))),
 		"a long Per":   second(p.Allow(e.Ctx, "k", limitOf(limit.Rate{N: 1, Per: 31*24*time.Hour + 1}))),
 		"Pause":        p.Pause(e.Ctx, "k", 0, "why"),
+		"a long Pause": p.Pause(e.Ctx, "k", limit.MaxPause+1, "why"),
 		"no reason":    p.Pause(e.Ctx, "k", time.Second, ""),
+		"a reason":     p.Pause(e.Ctx, "k", time.Second, strings.Repeat("x", limit.MaxReason+1)),
 		"With":         p.With(e.Ctx, "k", good, nil),
 	} {
 		e.Is(err, limit.ErrInvalid, "%s", name)

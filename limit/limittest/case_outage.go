@@ -50,12 +50,14 @@ func closedOutage(e *env) {
 	p, key, m := e.process(), e.key("k"), limitOf(e.per(2, 1))
 	p.under.breaks(errors.New("broken"))
 	for range 3 {
-		start := time.Now()
-		_, err := p.Allow(e.Ctx, key, m)
-		e.Is(err, limit.ErrUnavailable, "Allow")
-		_, err = p.Wait(e.Ctx, key, m)
-		e.Is(err, limit.ErrUnavailable, "Wait")
-		e.Want(time.Since(start) <= 2*time.Second+e.Unit, "failed after %v", time.Since(start))
+		for name, call := range map[string]func() error{
+			"Allow": func() error { return second(p.Allow(e.Ctx, key, m)) },
+			"Wait":  func() error { return second(p.Wait(e.Ctx, key, m)) },
+		} {
+			start := time.Now()
+			e.Is(call(), limit.ErrUnavailable, "%s", name)
+			e.Want(time.Since(start) <= driver.CallTimeout+e.Unit, "%s failed after %v", name, time.Since(start))
+		}
 	}
 	p.under.breaks(nil)
 	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
@@ -107,6 +109,9 @@ func remembered(e *env) {
 	e.Want(n == 1 || time.Since(start) > time.Second, "%d calls for the same refusal", n)
 	e.Want(p.allow(key, m, limit.Cost(1)).Allowed, "a smaller cost was refused")
 	e.Want(p.allow(key, limitOf(e.per(9, 60)), limit.Cost(2)).Allowed, "another limit was refused")
+	e.Want(!p.allow(key, m, limit.Cost(3)).Allowed, "allowed")
+	e.Must(e.process().Reset(e.Ctx, key), "Reset by another process")
+	e.Soon("the process asks again", func() bool { return p.allow(key, m, limit.Cost(3)).Allowed })
 }
 
 func forgotten(e *env) {

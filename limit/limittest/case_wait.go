@@ -19,6 +19,7 @@ var waitCases = []testCase{
 	{rule: "W5", claim: "waiting needs few calls", run: fewCalls},
 	{rule: "W5", claim: "tickets are served in their order", run: ticketOrder},
 	{rule: "W6", claim: "what is known to be too late is refused at once", run: tooLate},
+	{rule: "W6", claim: "a call behind another one that is known to be too late is refused at once", run: tooLateBehind},
 	{rule: "W6", claim: "the end of the context ends the wait without a trace", run: cancelled},
 	{rule: "W9", claim: "the same request has one grant", run: sameRequest},
 	{rule: "W9", claim: "a lost reply does not consume twice", run: lostReply, needs: []fault{"DropReply"}},
@@ -150,6 +151,25 @@ func tooLate(e *env) {
 	e.Want(time.Since(start) < e.Units(10), "refused after %v", time.Since(start))
 	got := p.take(key, 1, m.Rates...)
 	e.Want(got.Wait <= m.Rates[0].Per, "a refused call is still ahead: %+v", got)
+}
+
+func tooLateBehind(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(1, 20))
+	p.wait(key, m)
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	ahead := e.Async(func() { _, _ = p.Wait(ctx, key, m) })
+	e.Soon("a ticket", func() bool { return len(p.state(key).Waiters) == 1 })
+	start := time.Now()
+	e.Soon("a refusal at once", func() bool { // the answer for the call ahead may be on its way
+		_, err := p.Wait(e.Ctx, key, m, limit.MaxWait(e.Units(1)))
+		e.Is(err, limit.ErrLimited, "Wait")
+		early := time.Since(start) < e.Units(0.5)
+		start = time.Now()
+		return early
+	})
+	cancel()
+	e.Await(ahead, "the end of the call ahead")
 }
 
 func cancelled(e *env) {

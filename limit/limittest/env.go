@@ -1,6 +1,7 @@
 package limittest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -197,6 +198,7 @@ type counted struct {
 	mu    sync.Mutex // guards the fields below
 	calls int
 	fail  error
+	lost  error // of each Take, after it was executed
 }
 
 func (c *counted) called() error {
@@ -222,11 +224,21 @@ func (c *counted) breaks(err error) {
 	c.fail = err
 }
 
+// mute replaces the answer of every Take by err; nil ends that.
+func (c *counted) mute(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = err
+}
+
 func (c *counted) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
 	if err := c.called(); err != nil {
 		return driver.Answer{}, err
 	}
-	return c.Driver.Take(ctx, r)
+	a, err := c.Driver.Take(ctx, r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return a, cmp.Or(c.lost, err)
 }
 
 func (c *counted) Settle(ctx context.Context, s driver.Settlement) error {

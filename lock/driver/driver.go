@@ -200,6 +200,11 @@ type Request struct {
 	// pool. See [PoolDriver].
 	Pool   *Pool
 	Holder Holder
+	// At is the time of the call on the clock of time.Now, or zero. A driver of
+	// scope Process may use it in place of a reading of its own. It is zero in a
+	// request that waits: timers are set by a new reading, because the process
+	// may have been stopped since the last one.
+	At time.Time
 }
 
 // Grant is a lease at the driver.
@@ -239,6 +244,8 @@ type Grant struct {
 	// Handback is what Release makes of the slot of a pool with states. The
 	// front sets it; nil leaves the slot dirty.
 	Handback *Handback
+	// At, for Release, is the time of the call, as in [Request].
+	At time.Time
 }
 
 // Renewal is the outcome of the renewal of one grant: the time until which it

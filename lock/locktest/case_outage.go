@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/megaframework/mega/lock"
@@ -14,6 +15,7 @@ var outageCases = []testCase{
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
 	{rule: "L8", claim: "a call to a stopped backend ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
+	{rule: "L16", claim: "a force after a restart of the backend ends the lease or fails", needs: []fault{"Kill", "Restart"}, run: forceAfterRestart},
 	{rule: "L6", claim: "a refusal of the backend is an outage, and leaves nothing locked", needs: []fault{"Refuse"}, run: backendRefuses},
 }
 
@@ -64,6 +66,31 @@ func waitersOverRestart(e *env) {
 		case <-time.After(3 * e.Patience()):
 			e.Fail("a waiter waits for ever")
 		}
+	}
+}
+
+// forceAfterRestart forces leases while their holders may still be reconnecting. A
+// lease that the backend has lost ends, too (L4).
+func forceAfterRestart(e *env) {
+	operator := e.process()
+	var leases []*lock.Lease
+	for i, p := range e.processes(6) {
+		leases = append(leases, p.acquire(e.key(strconv.Itoa(i)), lock.TTL(30*time.Second)))
+	}
+	e.Must(e.h.Faults.Kill(), "kill")
+	e.All(len(leases)+1, func(i int) {
+		if i == len(leases) {
+			e.Must(e.h.Faults.Restart(), "restart")
+			return
+		}
+		e.Eventually(4*e.Patience(), "a force succeeds", func() bool {
+			_, err := operator.ForceRelease(e.Ctx, e.key(strconv.Itoa(i)), "test")
+			return err == nil
+		})
+	})
+	for _, l := range leases {
+		e.Is(e.ended(l, 3*e.Patience()), lock.ErrLost, "the cause")
+		_ = l.Release()
 	}
 }
 

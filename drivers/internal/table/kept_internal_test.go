@@ -33,9 +33,9 @@ func TestAKeyThatWasFreeIsNotResized(t *testing.T) {
 // cycle gets a slot of the key and releases it.
 func cycle(t *testing.T, tab *Table, key string, slots int) driver.Grant {
 	t.Helper()
-	g, err := tab.Acquire(t.Context(), driver.Request{Key: key, Token: "t", TTL: time.Minute, Slots: slots})
+	g, err := tab.Acquire(t.Context(), &driver.Request{Key: key, Token: "t", TTL: time.Minute, Slots: slots})
 	if err == nil {
-		err = tab.Release(key, "t", nil)
+		err = tab.Release(&driver.Grant{Key: key, Token: "t"})
 	}
 	if err != nil {
 		t.Fatal(err)

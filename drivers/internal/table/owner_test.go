@@ -47,7 +47,7 @@ func TestTheQueueIsServedByTelling(t *testing.T) {
 		granted(t, tab, a, request("k", "a1"))
 		queuedAt(t, tab, b, request("k", "b1"), 0)
 		queuedAt(t, tab, a, request("k", "a2"), 0)
-		must(t, tab.Release("k", "a1", nil))
+		must(t, tab.Release(&driver.Grant{Key: "k", Token: "a1"}))
 		expect(t, b, "granted b1")
 		time.Sleep(11 * time.Second) // b1 is not renewed
 		expect(t, a, "granted a2")
@@ -71,7 +71,7 @@ func TestFencesGrowWhileTheClockStepsBack(t *testing.T) {
 			if last < micros {
 				t.Errorf("fence %d is below the clock at %d", last, micros)
 			}
-			must(t, tab.Release("k", r.Token, nil))
+			must(t, tab.Release(&driver.Grant{Key: "k", Token: r.Token}))
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {
 	queuedAt(t, tab, after, request("k", "waits"), 7)
 	tab.Drop(before.Owner)
 	expect(t, after)
-	must(t, tab.Release("k", "held", nil))
+	must(t, tab.Release(&driver.Grant{Key: "k", Token: "held"}))
 	expect(t, after, "granted waits")
 }
 
@@ -165,7 +165,7 @@ func TestStoppedWaiterDelaysTheNextByTheWindow(t *testing.T) {
 		granted(t, tab, a, request("k", "a"))
 		queuedAt(t, tab, a, request("k", "still"), 0)
 		queuedAt(t, tab, b, request("k", "b"), 0)
-		must(t, tab.Release("k", "a", nil))
+		must(t, tab.Release(&driver.Grant{Key: "k", Token: "a"}))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if e := b.told; len(e) != 1 || !e[0].Grant.Deadline.Equal(driver.Deadline(time.Now(), 2*time.Second)) {
@@ -189,7 +189,7 @@ func TestWaiterThatGivesUpGetsTheHolders(t *testing.T) {
 	if _, err := tab.Leave("k", "c"); !errors.As(err, &busy) || busy.Position != 2 || busy.Holders[0].PID != 42 {
 		t.Errorf("got %v", err)
 	}
-	must(t, tab.Release("k", "a", nil))
+	must(t, tab.Release(&driver.Grant{Key: "k", Token: "a"}))
 	if g, err := tab.Leave("k", "b"); err != nil || g.Token != "b" {
 		t.Errorf("a grant that came before it left is lost: %+v, %v", g, err)
 	}

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -10,6 +11,10 @@ import (
 // Shut, Raise with the highest fence that the other one may have given, Restore
 // with the grants that the owners report, and Open when all owners have
 // reported.
+
+// ErrShut is the error of a call that needs all grants or runs, which a shut table
+// may not know yet.
+var ErrShut = errors.New("the lock table is being taken over")
 
 // Lease is a grant that an owner reports.
 type Lease struct {

@@ -47,7 +47,7 @@ func TestALeaseIsTakenOver(t *testing.T) {
 		if _, err := tab.Renew(&g); err != nil {
 			t.Error(err)
 		}
-		must(t, tab.Release("k", "a", nil))
+		must(t, tab.Release(&driver.Grant{Key: "k", Token: "a"}))
 		expect(t, p, "granted b")
 	})
 }
@@ -61,7 +61,7 @@ func TestPlacesInTheQueueAreTakenOver(t *testing.T) {
 	tab.Open()
 	for _, want := range []string{"b", "c", "d", "new"} {
 		expect(t, p, "granted "+want)
-		must(t, tab.Release("k", want, nil))
+		must(t, tab.Release(&driver.Grant{Key: "k", Token: want}))
 	}
 }
 
@@ -86,7 +86,7 @@ func TestAnAssertionIsRefused(t *testing.T) {
 			return l
 		},
 		"when it was released": func(_ *testing.T, tab *table.Table, _ *process) table.Lease {
-			_ = tab.Release("k", "a", nil)
+			_ = tab.Release(&driver.Grant{Key: "k", Token: "a"})
 			return held("k", "a", 1, 0)
 		},
 		"when another has its slot with a higher fence": func(t *testing.T, tab *table.Table, p *process) table.Lease {
@@ -108,6 +108,22 @@ func TestAnAssertionIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A force must end every lease (L16), also one that its holder has not reported yet.
+func TestATableThatIsShutRefusesAForce(t *testing.T) {
+	tab, p := shut(), newProcess()
+	if n, err := tab.Force("k", table.Every, "test", driver.Holder{}, nil); n != 0 || !errors.Is(err, table.ErrShut) {
+		t.Errorf("forced %d, %v; want ErrShut", n, err)
+	}
+	if _, err := tab.Restore(held("k", "a", 1, 0), p.Owner); err != nil {
+		t.Fatal(err)
+	}
+	tab.Open()
+	if n, err := tab.Force("k", table.Every, "test", driver.Holder{}, nil); n != 1 || err != nil {
+		t.Errorf("forced %d, %v; want 1", n, err)
+	}
+	expect(t, p, "lost a")
 }
 
 func TestTheHigherFenceKeepsTheSlot(t *testing.T) {

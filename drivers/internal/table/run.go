@@ -1,7 +1,6 @@
 package table
 
 import (
-	"errors"
 	"maps"
 	"time"
 
@@ -31,9 +30,6 @@ type recorded struct {
 	Record
 	expires time.Time
 }
-
-// ErrShut is the error of a table that may not know all runs yet.
-var ErrShut = errors.New("the lock table is being taken over")
 
 // Begin implements BeginRun of [driver.Runner]. The record is nil unless it has
 // changed.

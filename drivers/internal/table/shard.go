@@ -39,7 +39,7 @@ type shard struct {
 	// One timer removes the expired entries of all keys. A release does not
 	// move it, so that a lease costs no timer operation.
 	sweeper *time.Timer
-	sweepAt time.Time // zero while not armed
+	sweptBy time.Time // the first expiry that it is armed for; zero while not armed
 
 	// The newest entries stay after their use, because a key is often locked
 	// again soon: kept[oldest] is the next one to make room.
@@ -224,26 +224,29 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	return t.grant.Deadline, nil
 }
 
-func (s *shard) release(key, token string, h *driver.Handback, now time.Time) error {
+func (s *shard) release(g *driver.Grant, now time.Time) error {
 	s.mu.Lock()
 	defer s.unlock()
-	e := s.settled(key, now)
+	e := s.settled(g.Key, now)
 	if e == nil {
-		return s.bar(key, token, now)
+		return s.bar(g.Key, g.Token, now)
 	}
-	t := e.find(token)
+	t := e.find(g.Token)
 	if t == nil {
-		return s.bar(key, token, now)
+		return s.bar(g.Key, g.Token, now)
 	}
 	if t.state == queued {
-		e.withdraw(t, &driver.LostError{Key: key, Cause: driver.Expired})
+		e.withdraw(t, &driver.LostError{Key: g.Key, Cause: driver.Expired})
 	} else {
 		e.free(t, now)
-		if e.pool != nil || h != nil {
-			e.handedBack(t, h, now)
+		if e.pool != nil || g.Handback != nil {
+			e.handedBack(t, g.Handback, now)
 		}
 		if t.owner != nil {
 			s.own(t, nil)
+		}
+		if e.queue.len > 0 {
+			now = s.now() // the caller may have been stopped since it read the clock, and timers are set by this time
 		}
 		e.serve(now)
 		s.recycle(t)
@@ -276,6 +279,9 @@ func (s *shard) force(lost *driver.LostError, slot int, now time.Time) (int, []E
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, nil, driver.ErrClosed
+	}
+	if s.shut { // L16: a lease may not be reported yet
+		return 0, nil, ErrShut
 	}
 	e := s.settled(lost.Key, now)
 	if e == nil {
@@ -355,7 +361,7 @@ func (s *shard) close() {
 func (s *shard) count() (keys, gone, timers int) {
 	s.mu.Lock()
 	defer s.unlock()
-	if !s.sweepAt.IsZero() {
+	if !s.sweptBy.IsZero() {
 		timers++
 	}
 	for _, e := range s.entries {

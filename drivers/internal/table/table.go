@@ -60,14 +60,12 @@ func (t *Table) shard(key string) *shard {
 
 // Acquire implements Acquire of [driver.Driver]. If ctx ends the wait, the
 // outcome is known: nothing is held or queued, and the error is a
-// *driver.NotAcquiredError that wraps ctx's error.
-func (t *Table) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Err: err}
-	}
+// *driver.NotAcquiredError that wraps ctx's error. A free key is granted without
+// a look at ctx, at which the front has just looked.
+func (t *Table) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	s := t.shard(r.Key)
-	now := t.now()
-	g, queued, err := s.acquire(&r, now)
+	now := t.at(r.At)
+	g, queued, err := s.acquire(r, now)
 	if queued == nil {
 		return g, err
 	}
@@ -100,11 +98,19 @@ func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
 	return t.shard(g.Key).renew(g, t.now())
 }
 
-// Release ends the grant or withdraws the request with this token, and stores
-// the handback h of its slot, which may be nil. Without a grant and a request,
-// the table refuses the token from now on.
-func (t *Table) Release(key, token string, h *driver.Handback) error {
-	return t.shard(key).release(key, token, h, t.now())
+// Release ends the grant or withdraws the request with g's key and token, and
+// stores g.Handback, which may be nil. Without a grant and a request, the table
+// refuses the token from now on.
+func (t *Table) Release(g *driver.Grant) error {
+	return t.shard(g.Key).release(g, t.at(g.At))
+}
+
+// at returns the time of a call whose caller may have read the clock.
+func (t *Table) at(read time.Time) time.Time {
+	if read.IsZero() {
+		return t.now()
+	}
+	return read
 }
 
 // Every, given to Force, means all slots of the key.
@@ -113,7 +119,8 @@ const Every = -1
 // Force ends the grant of the slot, or every grant of key, notifies the owners,
 // and serves the queue. It returns the number of ended grants. If first is not
 // nil, it is called with that number before any owner is notified, because the
-// caller may depend on a grant that it ends.
+// caller may depend on a grant that it ends. While the table is shut, the error is
+// ErrShut.
 func (t *Table) Force(key string, slot int, reason string, by driver.Holder, first func(n int)) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
 	s := t.shard(key)

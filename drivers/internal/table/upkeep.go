@@ -98,11 +98,11 @@ func (s *shard) recycle(t *ticket) {
 // sweepBy arms the sweeper so that an entry or token that expires at t is
 // removed within slack.
 func (s *shard) sweepBy(t time.Time) {
-	if s.closed || !s.sweepAt.IsZero() && !t.Add(slack).Before(s.sweepAt) {
+	if s.closed || !s.sweptBy.IsZero() && !t.Before(s.sweptBy) {
 		return
 	}
-	s.sweepAt = t.Add(slack)
-	if left := s.sweepAt.Sub(s.now()); s.sweeper == nil {
+	s.sweptBy = t
+	if left := t.Sub(s.now()) + slack; s.sweeper == nil {
 		s.sweeper = time.AfterFunc(left, s.sweep)
 	} else {
 		s.sweeper.Reset(left)
@@ -121,7 +121,7 @@ func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.unlock()
 	now := s.now()
-	s.sweepAt = time.Time{}
+	s.sweptBy = time.Time{}
 	if next, any := s.gone.purge(now); any {
 		s.sweepBy(next)
 	}

@@ -53,6 +53,26 @@ func Catch(t *testing.T, turns int, all []Mutant) {
 	}
 }
 
+// Expect fails t unless check returns a failure of the case name, as rule/claim. A
+// failure before the case, such as a backend that a busy machine kept from
+// answering in time, proves nothing: check runs again.
+func Expect(t *testing.T, name string, check func() error) {
+	t.Helper()
+	rule, _, _ := strings.Cut(name, "/")
+	for try := 1; ; try++ {
+		err := check()
+		switch {
+		case err == nil, try == 5:
+			t.Errorf("not noticed by %s: %.300v", name, err)
+			return
+		case strings.Contains(err.Error(), "\n\t"+rule+": "):
+			t.Logf("noticed: %.300v", err)
+			return
+		}
+		t.Logf("no failure of the case: %.300v", err)
+	}
+}
+
 // HasTurn reports whether mutant i of n is one of those that have a turn: the same
 // ones in each run, spread over the table. With enough turns it is each.
 func HasTurn(i, n, turns int) bool { return turns >= n || i*turns%n < turns }

@@ -205,7 +205,7 @@ func (h *hubLocks) release(c *Client, d *protocol.Decoder) error {
 	if err != nil {
 		return err
 	}
-	err = h.table.Release(key, token, nil)
+	err = h.table.Release(&driver.Grant{Key: key, Token: token})
 	if number == 0 {
 		return nil
 	}

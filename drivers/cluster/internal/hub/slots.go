@@ -19,7 +19,7 @@ func (h *hubLocks) handback(c *Client, d *protocol.Decoder) error {
 	if err != nil {
 		return err
 	}
-	h.done(c, number, h.table.Release(key, token, back))
+	h.done(c, number, h.table.Release(&driver.Grant{Key: key, Token: token, Handback: back}))
 	return nil
 }
 

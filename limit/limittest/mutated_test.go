@@ -1,0 +1,91 @@
+package limittest_test
+
+import (
+	"testing"
+
+	"github.com/megaframework/mega/internal/suite"
+	"github.com/megaframework/mega/internal/testkit/mutants"
+	"github.com/megaframework/mega/limit/limittest"
+)
+
+// A driver without defects passes, so that what is caught is the defect, or the
+// mutation of the front.
+func TestFleet(t *testing.T) {
+	limittest.Run(t, new(fleet).harness())
+}
+
+// mutations are changes of the front that break a rule, and the case that has to
+// notice. The old text must stand in the file exactly once.
+var mutations = []struct {
+	Case     string // rule/claim
+	File     string // in package limit
+	Old, New string
+}{
+	{"W4/a cost above the smallest N is refused without a call", "options.go",
+		"c.cost < 0 || c.cost > m.smallest()", "c.cost < 0"},
+	{"W5/calls of a process are served in their order, none early", "line.go",
+		"w.place = w.line.calls.PushBack(w)\n\tif w.line.calls.Len() == 1 {\n\t\tclose(w.turn)",
+		"if front := w.line.calls.Front(); front != nil {\n\t\tw.place = w.line.calls.InsertAfter(w, front)\n\t} else {\n\t\tw.place = w.line.calls.PushBack(w)\n\t\tclose(w.turn)"},
+	{"W5/waiting needs few calls", "wait.go",
+		"timer := time.NewTimer(d)", "timer := time.NewTimer(min(d, time.Millisecond))"},
+	{"W5/calls of a process are served in their order, none early", "wait.go",
+		"if err := t.first(ctx); err != nil {", "if err := error(nil); err != nil {"},
+	{"W6/what is known to be too late is refused at once", "wait.go",
+		"\tt.request.MaxWait = forever\n\tif t.deadline != 0 {", "\tt.request.MaxWait = forever\n\tif false {"},
+	{"W6/a call behind another one that is known to be too late is refused at once", "wait.go",
+		"l.lines.notBefore(t.place) > t.deadline {", "false {"},
+	{"W6/the end of the context ends the wait without a trace", "wait.go",
+		"\t\t_ = l.driver.Withdraw(ctx, t.request)", "\t\t_ = ctx"},
+	{"W7/a waiter that gives up leaves its place to the next one", "wait.go",
+		"if !t.unsure && !l.lines.alone(t.place) {", "if false {"},
+	{"W7/returned units can be had at once, and once", "permit.go",
+		"if p.settled.Swap(true) {", "if p.settled.Swap(true); false {"},
+	{"W7/a debt delays later grants", "permit.go",
+		"if p.degraded || actual == p.cost {", "if p.degraded || actual >= p.cost {"},
+	{"W9/a lost reply does not consume twice", "wait.go",
+		"\t\ta, degraded, again := t.askOnce(bounded)\n", "\t\tt.request.Seq = l.seq.Add(1)\n\t\ta, degraded, again := t.askOnce(bounded)\n"},
+	{"W7/a waiter that gives up returns a grant that it has not seen", "wait.go",
+		"\tt.asked, t.unsure = true, true\n", "\tt.asked = true\n"},
+	{"W11/Closed fails within a second", "wait.go",
+		"start.Add(driver.CallTimeout)) // W11", "start.Add(3*driver.CallTimeout)) // W11"},
+	{"W11/Open and Share allow, and say so", "outage.go",
+		"Remaining: c.limit.smallest()}, true, nil", "Remaining: c.limit.smallest()}, false, nil"},
+	{"W11/Open and Share allow, and say so", "outage.go",
+		"N: max(int(f*float64(rate.N)), 1)", "N: rate.N"},
+	{"W12/a refusal is repeated without a call", "refusals.go",
+		"if rs.most < 0 || r.RetryAfter <= 0 {", "if true {"},
+	{"W12/a refusal is repeated without a call", "refusals.go",
+		"min(f.result.RetryAfter, maxSilence)", "f.result.RetryAfter"},
+	{"W12/a refusal is repeated without a call", "refusals.go",
+		" || c.cost < f.cost", ""},
+	{"W12/a refusal is repeated without a call", "refusals.go",
+		" || !c.limit.equal(&f.limit)", ""},
+	{"W12/Reset, Settle and Cancel forget refusals", "permit.go",
+		"\tl.changed(p.key)\n", ""},
+	{"W12/Reset, Settle and Cancel forget refusals", "limiter.go",
+		"\tl.changed(key)\n", ""},
+	{"W13/a pause refuses every process until its end", "limiter.go",
+		"Left: micros(d)", "Left: micros(d / 2)"},
+	{"W14/the state shows rates, waiters and pause", "limiter.go",
+		`"peek", key, c.rates)`, `"peek", key, c.rates[:1])`},
+	{"W15/arguments out of bounds never reach the driver", "options.go",
+		"if fault := lockdriver.KeyFault(key); fault != \"\" {", "if fault := lockdriver.KeyFault(key); false {"},
+	{"W15/arguments out of bounds never reach the driver", "limiter.go",
+		"d <= 0 || d > MaxPause", "d <= 0"},
+	{"W16/no more than Concurrent work at once", "wait.go",
+		"lock.Slots(n)", "lock.Slots(n+1)"},
+	{"W16/the slot is given back if the rate refuses", "wait.go",
+		"\t\t_ = s.release()\n", ""},
+	{"W16/a busy slot consumes no units", "wait.go",
+		"wait = max(t.deadline.sub(t.limiter.now()), 0)", "wait = t.deadline.sub(t.limiter.now()) + time.Hour"},
+}
+
+// Each mutation of the front makes the case fail that is about it. A tenth of the
+// mutations have a turn at a scale of 1; make mutants gives all of them a turn.
+func TestMutatedFrontsAreCaught(t *testing.T) {
+	var all []mutants.Mutant
+	for _, m := range mutations {
+		all = append(all, m)
+	}
+	mutants.Catch(t, suite.Scaled(len(all)/10), all)
+}
