@@ -49,6 +49,11 @@
 // reader never waits for the other side or for a front. A call by name is the
 // only frame that gets a goroutine of its own.
 //
+// While a process asks the hub one question after the other, and the hub sends
+// nothing else, the caller reads its answer itself, and the reader of the Node
+// waits for other frames without reading (Line.Lead). This saves two switches of
+// goroutines per question, and the thread that the runtime would wake.
+//
 // In a Node, the reader of a connection that has ended looks for the next hub,
 // and the outbox has a pump while messages wait. In a hub, each client whose
 // backlog is full has a goroutine that waits for room. At a socket, the hub has
@@ -58,6 +63,7 @@
 //
 // A goroutine that holds a mutex takes only those to the right of it:
 //
+//	both     Line.turn → all mutexes below
 //	client   Bus.calls → Bus.mu → Line.mu
 //	         Lock.mu → Line.mu
 //	         outbox.mu → Line.mu

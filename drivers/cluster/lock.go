@@ -34,6 +34,11 @@ type Lock struct {
 	closed  bool
 
 	runs *table.Table // copies of the hub's records of runs
+
+	// single counts the frames since the last one that was not the answer to the
+	// only question. It belongs to the goroutine that reads from the hub.
+	single int
+	read   func(protocol.Type, []byte) error // readAnswer, made once so that a call allocates nothing
 }
 
 var (
@@ -42,7 +47,7 @@ var (
 )
 
 func newLock(n *Node) *Lock {
-	return &Lock{
+	x := &Lock{
 		node:    n,
 		clock:   protocol.ReadClock(),
 		changed: make(chan struct{}),
@@ -51,6 +56,8 @@ func newLock(n *Node) *Lock {
 		full:    firstSweep,
 		runs:    table.New(table.Config{Now: driver.Now}),
 	}
+	x.read = x.readAnswer
+	return x
 }
 
 // handle handles a frame of the hub, on the reader's goroutine.
@@ -73,6 +80,7 @@ func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 // connected handles a new connection to a hub, before any other user of the
 // connection: it reports the claims first.
 func (x *Lock) connected(s *session) {
+	x.single = 0
 	x.mu.Lock()
 	for _, f := range append(x.reportRuns(), x.report()...) {
 		_ = s.line.Queue(f, 0) // disconnected handles the end of a line
@@ -169,21 +177,21 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 	q := newQuestion(r.Key)
 	defer q.free()
 	q.claim = c
-	q.wait(driver.CallTimeout)
+	q.until = since.Add(driver.CallTimeout)
 	if err := x.ask(ctx, q, c.question); err != nil {
 		x.end(c, err)
 		return driver.Grant{}, nil, err
 	}
 	if g, err, over := x.outcome(c); over {
 		if err == nil {
-			err = x.checkFound(&r, g)
+			err = x.checkFound(&c.request, g)
 		}
 		return g, nil, err
 	}
 	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
 		g, err := x.wait(ctx, c, since)
 		if err == nil {
-			err = x.checkFound(&r, g)
+			err = x.checkFound(&c.request, g)
 		}
 		return g, err
 	}, nil
@@ -426,14 +434,24 @@ func unlessForced(err error) error {
 
 // ForceRelease implements [driver.Driver].
 func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	q := newQuestion(key)
-	defer q.free()
-	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+	return x.force(ctx, key, func(number uint64) *protocol.Frame {
 		f := protocol.Begin(protocol.LockForce).Uint(number).String(key).String(reason)
 		protocol.AddHolder(f, &by)
 		return f
 	})
-	return q.count, err
+}
+
+// force sends the frame of a force, and returns the number of ended leases. The hub
+// must know all leases of an earlier hub (L16).
+func (x *Lock) force(ctx context.Context, key string, frame func(number uint64) *protocol.Frame) (n int, err error) {
+	err = whenOpen(ctx, func() error {
+		q := newQuestion(key)
+		defer q.free()
+		err := x.inquire(ctx, q, frame)
+		n = q.count
+		return err
+	})
+	return n, err
 }
 
 // Inspect implements [driver.Driver].

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -44,9 +46,14 @@ func newQuestion(key string) *question {
 }
 
 // wait bounds the wait for the answer.
-func (q *question) wait(d time.Duration) {
-	q.patience.Reset(d)
-	q.until = time.Now().Add(d)
+func (q *question) wait(d time.Duration) { q.until = time.Now().Add(d) }
+
+// startTimer starts patience. The goroutine is about to wait: most answers are
+// read before.
+func (q *question) startTimer() {
+	if !q.until.IsZero() {
+		q.patience.Reset(time.Until(q.until))
+	}
 }
 
 // excuse reports whether patience has fired late because this process was stopped
@@ -58,6 +65,7 @@ func (q *question) excuse() bool {
 	}
 	q.excused = true
 	q.wait(driver.CallTimeout)
+	q.startTimer()
 	return true
 }
 
@@ -106,6 +114,7 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 			}
 			q.again = true
 		}
+		q.startTimer()
 		select {
 		case <-t.changed:
 		case <-ctx.Done():
@@ -144,6 +153,11 @@ func (x *Lock) put(ctx context.Context, q *question, t attempt, f *protocol.Fram
 	if err := t.line.Send(f); err != nil {
 		return x.withdraw(q, t, asGone(err))
 	}
+	t.line.Lead(x.read, q.answered)
+	if len(q.answered) > 0 {
+		return <-q.answered
+	}
+	q.startTimer()
 	for {
 		select {
 		case err := <-q.answered:
@@ -192,8 +206,30 @@ func (x *Lock) answer(d *protocol.Decoder) {
 		q.states = protocol.ReadStates(d, q.states)
 	default:
 		delete(x.asked, number)
+		if x.single++; len(x.asked) > 0 {
+			x.single = 0
+		}
 		q.answered <- x.take(q, o, d)
 	}
+}
+
+// calm is the number of answers after which this process is taken to ask one
+// question after the other.
+const calm = 8
+
+// callsOneByOne reports whether the hub sends nothing but answers, and only one
+// at a time. Then the caller reads its answer itself: no other goroutine waits
+// for a frame.
+func (x *Lock) callsOneByOne() bool { return x.single >= calm }
+
+// readAnswer handles a frame that a caller has read.
+func (x *Lock) readAnswer(t protocol.Type, body []byte) error {
+	if t != protocol.LockAnswer {
+		return protocol.ErrNotMine
+	}
+	d := protocol.NewDecoder(body)
+	x.answer(&d)
+	return d.Err()
 }
 
 // take stores the content of the answer. The caller holds x's lock.
@@ -231,5 +267,24 @@ func (x *Lock) takeRenewals(q *question, d *protocol.Decoder) {
 			r.Deadline = earlier(x.clock.Time(d.Int()), driver.Deadline(q.since, g.TTL))
 		}
 		x.renewed(g, r)
+	}
+}
+
+// takeOver is the pause between two attempts of whenOpen.
+const takeOver = 10 * time.Millisecond
+
+// whenOpen repeats the call ask while the hub does not know all leases and runs of
+// an earlier hub yet.
+func whenOpen(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil || !strings.Contains(err.Error(), table.ErrShut.Error()) {
+			return err
+		}
+		select {
+		case <-time.After(takeOver):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
 	}
 }

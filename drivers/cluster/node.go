@@ -418,7 +418,11 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			return err
 		}
 		return d.Err()
-	}, func() {})
+	}, func() {
+		if n.lock.callsOneByOne() {
+			s.line.Yield()
+		}
+	})
 	if why := s.line.Err(); why != nil {
 		err = why // the write error is more specific than the end of the connection
 	}
@@ -517,6 +521,9 @@ func (n *Node) ended(why error) {
 
 // act handles a frame of the hub.
 func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
+	if t != protocol.LockAnswer {
+		n.lock.single = 0
+	}
 	switch {
 	case t == protocol.TypeOpen && s.shut:
 		n.open(s)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 )
 
@@ -20,7 +21,7 @@ func TestRemovedFilesLetNobodyIn(t *testing.T) {
 	for range 3 {
 		all = append(all, c.come(true))
 	}
-	for range scaledBy(3) {
+	for range suite.Scaled(3) {
 		time.Sleep(100 * time.Millisecond) // some work
 		err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
 		if err != nil {

@@ -3,11 +3,9 @@ package cluster
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
-	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -16,30 +14,18 @@ var (
 	_ driver.Runner = (*namespaced)(nil)
 )
 
-// takeOver is the pause between two attempts while the hub does not know all
-// runs of an earlier hub yet.
-const takeOver = 10 * time.Millisecond
-
 // BeginRun implements [driver.Runner].
-func (x *Lock) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
-	for {
+func (x *Lock) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (run driver.Run, err error) {
+	err = whenOpen(ctx, func() error {
 		q := newQuestion(g.Key)
-		q.run = new(driver.Run)
-		err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+		defer q.free()
+		q.run = &run
+		return x.inquire(ctx, q, func(number uint64) *protocol.Frame {
 			f := protocol.Begin(protocol.LockBegin).Uint(number).String(g.Key).String(g.Token)
 			return f.Uint(g.Fence).Int(int64(every)).Bool(spend)
 		})
-		run := *q.run
-		q.free()
-		if err == nil || !strings.Contains(err.Error(), table.ErrShut.Error()) {
-			return run, err
-		}
-		select {
-		case <-time.After(takeOver):
-		case <-ctx.Done():
-			return run, errors.Join(err, ctx.Err())
-		}
-	}
+	})
+	return run, err
 }
 
 // EndRun implements [driver.Runner].

@@ -23,14 +23,11 @@ func releaseFrame(number uint64, g *driver.Grant) *protocol.Frame {
 
 // ForceSlot implements [driver.PoolDriver].
 func (x *Lock) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	q := newQuestion(key)
-	defer q.free()
-	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+	return x.force(ctx, key, func(number uint64) *protocol.Frame {
 		f := protocol.Begin(protocol.LockForceSlot).Uint(number).String(key).Uint(uint64(slot)).String(reason)
 		protocol.AddHolder(f, &by)
 		return f
 	})
-	return q.count, err
 }
 
 // Heal implements [driver.PoolDriver].
@@ -54,7 +51,8 @@ func (x *namespaced) Heal(ctx context.Context, key string, slot int, reason stri
 	return x.Lock.Heal(ctx, x.prefix+key, slot, reason, by)
 }
 
-// checkFound gives a slot back whose hub, of an earlier build, keeps no states.
+// checkFound returns an error, and releases the slot, if the hub is of an earlier
+// build, which does not store the states of slots.
 func (x *Lock) checkFound(r *driver.Request, g driver.Grant) error {
 	if r.Pool == nil || g.Found != nil {
 		return nil

@@ -24,7 +24,7 @@ func (s *syncs) wait(ctx context.Context, line *protocol.Line) error {
 	return s.waitBy(ctx, line.Send)
 }
 
-// waitBy does the same as wait, for a question that send sends.
+// waitBy is wait with another way to send the question.
 func (s *syncs) waitBy(ctx context.Context, send func(*protocol.Frame) error) error {
 	done := make(chan error, 1)
 	number := s.expect(func(err error) { done <- err })

@@ -15,18 +15,10 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock/driver"
 )
-
-// scaledBy is n times MEGA_TEST_SCALE, at least 1.
-func scaledBy(n int) int {
-	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil {
-		scale = 1
-	}
-	return max(1, int(float64(n)*scale))
-}
 
 // hub returns the process that is the hub, once there is one.
 func (c *court) hub(of []*proc) *proc {
@@ -111,7 +103,7 @@ func TestHubsAreKilledInALoop(t *testing.T) {
 	}
 	killed := make(map[string]int64)
 	var kills []int64
-	for round := range scaledBy(50) {
+	for round := range suite.Scaled(50) {
 		victims := []*proc{c.hub(all)}
 		if other := all[round%len(all)]; round%5 == 4 && other != victims[0] {
 			victims = append(victims, other)
@@ -183,7 +175,7 @@ func TestHoldersAndWaitersOutliveTheirHubs(t *testing.T) {
 		come(c.come(false))
 	}
 	killed := make(map[string]int64)
-	for round := range scaledBy(10) {
+	for round := range suite.Scaled(10) {
 		hub := c.hub(order)
 		if round%2 == 0 {
 			killed[hub.name] = c.kill(hub)
@@ -474,7 +466,7 @@ func TestMessagesGoOnAfterATakeover(t *testing.T) {
 
 // Of processes that start in the same instant one is the hub.
 func TestProcessesThatStartAtOnceHaveOneHub(t *testing.T) {
-	for range scaledBy(3) {
+	for range suite.Scaled(3) {
 		c := newCourt(t, 10*time.Second)
 		var all []*proc
 		for i := range 8 {

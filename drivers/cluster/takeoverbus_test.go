@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // counted returns how many messages a process has counted, once that is n or a
@@ -34,7 +35,7 @@ func (p *proc) counted(n int) (got, disorder int) {
 // lost, and nothing comes twice or out of order (S21).
 func TestAHubThatLeavesInOrderLosesNoMessage(t *testing.T) {
 	const n = 50_001
-	for range scaledBy(3) {
+	for range suite.Scaled(3) {
 		c := newCourt(t, 10*time.Second)
 		all := []*proc{c.come(false), c.come(false), c.come(false)} // the first one is the hub
 		from, to := all[1], all[2]

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -19,7 +20,7 @@ import (
 // the other one is done, and its Release returns nil (L5).
 func TestReleaseWhileTheHubLeavesIsNoLoss(t *testing.T) {
 	c := newCourt(t, 10*time.Second)
-	for range scaledBy(8) {
+	for range suite.Scaled(8) {
 		all := []*proc{c.come(false), c.come(false)}
 		hub := c.hub(all)
 		other := all[0]

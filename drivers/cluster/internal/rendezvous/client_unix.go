@@ -48,8 +48,8 @@ func (p *Socket) NewClient() (*ClientFile, error) {
 		f, err = take(filepath.Join(p.path+clients, name), os.O_CREATE|os.O_EXCL)
 		if err == nil {
 			m := &ClientFile{name: name, nonce: mathrand.Uint64() | 1, file: f}
-			if _, err = f.WriteAt(note(nonceMagic, int64(m.nonce)), 2*noteSize); err != nil {
-				return nil, fmt.Errorf("socket %s: write the file of this client: %w", p.path, errors.Join(err, f.Close()))
+			if _, err = f.WriteAt(note(nonceMagic, int64(m.nonce)), 2*noteSize); err != nil { // the disk is full
+				return nil, fmt.Errorf("socket %s: write the file of this client: %w", p.path, errors.Join(err, m.Leave(0)))
 			}
 			return m, nil
 		}

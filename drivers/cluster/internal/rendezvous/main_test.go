@@ -5,11 +5,14 @@ package rendezvous_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,6 +125,25 @@ var tasks = map[string]func(socket string) error{
 		say(m.Name())
 		return stay()
 	},
+	// cramped joins while nothing can be written, and says how many files that left.
+	"cramped": func(socket string) error {
+		signal.Ignore(syscall.SIGXFSZ) // or the signal would end this process
+		p, err := rendezvous.Open(socket)
+		if err == nil {
+			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{})
+		}
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			if _, err := p.NewClient(); !errors.Is(err, syscall.EFBIG) {
+				return fmt.Errorf("got %v, want %v", err, syscall.EFBIG)
+			}
+		}
+		left, err := os.ReadDir(socket + ".clients")
+		say(strconv.Itoa(len(left)))
+		return err
+	},
 	// linger outlives its parent for a while.
 	"linger": func(string) error {
 		time.Sleep(time.Minute)
@@ -220,15 +242,6 @@ func refused(t *testing.T, err error, says string) {
 	if err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("got %v, want an error with %q", err, says)
 	}
-}
-
-// scaled is n times MEGA_TEST_SCALE, at least 1.
-func scaled(n int) int {
-	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil {
-		scale = 1
-	}
-	return max(1, int(float64(n)*scale))
 }
 
 // eventually waits until ok.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/internal/private"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // What the user could not trust is refused, with what to do, and nothing is
@@ -361,7 +362,7 @@ func TestClearingUpSparesTheNewborn(t *testing.T) {
 	})
 	for range 4 {
 		clients.Go(func() {
-			for range scaled(500) {
+			for range suite.Scaled(500) {
 				m, err := p.NewClient()
 				if err != nil {
 					t.Error(err)
@@ -463,7 +464,7 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 // up hinders nobody.
 func TestKilledAnywhereOnTheWayToTheSocket(t *testing.T) {
 	p := place(t)
-	for range scaled(20) {
+	for range suite.Scaled(20) {
 		a, b := spawn(t, p.Path(), "rush"), spawn(t, p.Path(), "rush")
 		for range 5 {
 			if line := a.says(); line != "sits" && line != "listens" {
@@ -485,6 +486,14 @@ func TestKilledAnywhereOnTheWayToTheSocket(t *testing.T) {
 	files, err := filepath.Glob(p.Path() + "*")
 	if want := []string{p.Path() + ".clients", p.Path() + ".lock"}; !slices.Equal(files, want) || err != nil {
 		t.Errorf("%q are left, %v; want %q", files, err, want)
+	}
+}
+
+// A member that cannot write its file, as on a full disk, leaves no file: nobody
+// would remove it before the next hub.
+func TestAMemberThatCannotWriteLeavesNoFile(t *testing.T) {
+	if left := spawn(t, place(t).Path(), "cramped").says(); left != "0" {
+		t.Errorf("%s files are left", left)
 	}
 }
 
@@ -512,7 +521,7 @@ func TestChildrenOfTheDeadKeepNothing(t *testing.T) {
 
 // Of those who enter at once one gets the seat, and the others a connection.
 func TestOneOfManyThatEnterAtOnceIsTheHub(t *testing.T) {
-	for range scaled(20) {
+	for range suite.Scaled(20) {
 		p := place(t)
 		var hubs, connected atomic.Int32
 		var all sync.WaitGroup
