@@ -2,9 +2,10 @@
 -- the enqueueing. Asked again with the token of a live grant or of a ticket, it
 -- answers the same again.
 -- ARGV: token, ttl, wait (1 or 0), wants (slots; or slots;fixed; or, for slots
--- with states, slots;fixed;rest;prefer;avoid), span, tail, number ('' or the one
--- that the ticket had before it was lost).
--- Answers {1, fence, slot, resized, span, found} if granted; {2, number, position,
+-- with states, slots;fixed;rest;prefer;avoid), span, tail, and then, if the ticket
+-- was lost, the number that it had.
+-- Answers {1, fence, slot, resized, span, found} if granted, or the fence as text
+-- if the slot is 0, nothing was resized or found, and span is what was asked for; {2, number, position,
 -- left, resized} if queued; {0, {slot, left, value, ...}} if busy; {-1} if the
 -- token is barred; {-2, {...}} if the queue is full; {-3} if all slots are
 -- withdrawn; {-4, size} if the pool has another size, and fixed is 1.
@@ -18,9 +19,8 @@ local function mark_pooled()
   local v = call('get', H)
   local life = v and call('pttl', H) or 0
   if life <= 0 then return end
-  local head, after = string.match(v, '^(.-"span":%d+,"rev":%d+)(.*)$')
-  if not head then head, after = string.match(v, '^(.-"span":%d+)(.*)$') end
-  if head and string.sub(after, 1, #pooled) ~= pooled then call('set', H, head .. pooled .. after, 'px', life) end
+  local head, marks, after = string.match(v, '^(%S+ 3 %d+ %d+ %d+)(%a*)(.*)$')
+  if head and not string.find(marks, 'b', 1, true) then call('set', H, head .. marks .. 'b' .. after, 'px', life) end
 end
 
 -- resize makes the pool as large as this request says, and returns what it was
@@ -62,17 +62,17 @@ end
 -- enqueue returns false if the queue is full. A ticket that the server has lost
 -- comes back to its place.
 local function enqueue()
-  if number == '' and call('zcard', Q) >= room and not call('zscore', Q, token) then return false end -- L10
+  if not number and call('zcard', Q) >= room and not call('zscore', Q, token) then return false end -- L10
   local last = tonumber(call('zrange', Q, -1, -1, 'withscores')[2])
   local at = tonumber(number) or math.max(us, (last or 0) + 1)
   call('zadd', Q, 'nx', format('%.0f', at), token)
-  call('hset', L, token, format('2 %s %s %s', span, rests ~= '' and slots .. ';' .. prefer .. ';' .. avoid or slots, tail))
+  call('hset', L, token, format('3 %s %s%s', span, rests ~= '' and slots .. ';' .. prefer .. ';' .. avoid or slots, tail))
   call('zadd', D, format('%.0f', ms + stale), token, format('%.0f', far + ms), 'seen')
   return true
 end
 
+call('zadd', D, 'xx', 0, '') -- fails on a full server, as a later write would not: only the queue is served there. L21
 open()
-call('zadd', D, 'xx', 0, '') -- fails on a full server: only the queue is served there. L21
 if barred(token) then return {-1} end
 local before, refused = resize(tonumber(slots))
 if refused then
@@ -86,7 +86,7 @@ local slot, v = find(token)
 if slot then
   prolong(slot, v, ttl, 0)
   keep()
-  local first, had = string.match(v, '^{"v":2,"fence":(%d+),"span":(%d+)', #token + 1)
+  local first, had = string.match(v, '^ 3 (%d+) (%d+)', #token + 1)
   return {1, tonumber(first), slot, before, tonumber(had), P and P.found(slot) or ''}
 end
 
@@ -99,7 +99,7 @@ end
 slot = not more and vacant(prefer, avoid)
 if slot then
   local first = fence()
-  take(slot, token, first, ttl, span, tail)
+  take(slot, token, first, ttl, span, '0', tail)
   keep()
   return {1, first, slot, before, span + 0, P and P.found(slot) or ''}
 end

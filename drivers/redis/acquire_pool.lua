@@ -13,9 +13,9 @@ do
     end
     local kept = call('hmget', L, 'pool', 'r' .. slot, 'h' .. token, slot == '0' and 'h0' or 'r0')
     local size, top, rested = match(kept[1] or '', '^3 (%d+) (%d+) (%d+)$')
-    local strikes, lasts = match(kept[2] or '', '^2\n\n(%d+)\n\n\n\n()') -- of a record that is clean
+    local strikes, lasts = match(kept[2] or '', '^3\n\n(%d+)\n\n\n\n()') -- of a record that is clean
     local ends = lasts and find(kept[2], '\n', lasts, true)
-    local zero = kept[4] and match(kept[4], '^2\n([^\n]+)') -- the token on slot 0, which expires by itself
+    local zero = kept[4] and match(kept[4], '^3\n([^\n]+)') -- the token on slot 0, which expires by itself
     local v = zero and call('getrange', H, 0, #zero - 1)
     -- A repeated call is known by its token. With a top below the size no slot is
     -- beyond it, so one of them is free.
@@ -29,12 +29,11 @@ do
         local last = tonumber(redis.pcall('get', M))
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        local value = token .. '{"v":2,"fence":' .. digits .. ',"span":1'
-        local _, at = find(ARGV[6], '"holder":', 1, true)
+        local value = token .. ' 3 ' .. digits .. ' 1 0'
         local after = sub(kept[2], ends) -- note and reason
-        local record = '2\n' .. token .. '\n' .. strikes .. '\n\n\n\n' .. (at and sub(ARGV[6], at + 1, -2) or '') .. after
+        local record = '3\n' .. token .. '\n' .. strikes .. '\n\n\n\n' .. match(ARGV[6], '^ %S+ ?(.*)$') .. after
         if slot == '0' then
-          call('set', H, value .. ',"pooled":1' .. ARGV[6], 'px', ttl)
+          call('set', H, value .. 'b' .. ARGV[6], 'px', ttl)
           call('hset', L, 'r0', record)
           call('zrem', S, 0)
         else
@@ -50,7 +49,7 @@ do
           call('pexpire', L, keeping + ttl)
           call('pexpire', S, keeping + ttl)
         end
-        return {1, first, slot + 0, 0, 1, '2\n\n' .. strikes .. '\n\n\n\n' .. after}
+        return {1, first, slot + 0, 0, 1, '3\n\n' .. strikes .. '\n\n\n\n' .. after}
       end
     end
   end

@@ -29,7 +29,7 @@ local function tell(ticket, gone)
   local slot, v = find(ticket)
   if not slot then return answer(gone and -3 or 0, 0, 0, 0, '') end
   local until_ = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
-  answer(1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #ticket + 1)), slot, until_, P and P.found(slot) or '')
+  answer(1, tonumber(string.match(v, '^ 3 (%d+)', #ticket + 1)), slot, until_, P and P.found(slot) or '')
 end
 
 clock()

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (s *script) over(keys []string, argv ...any) request {
 // evalsha, eval and one are boxed once, so that building a command does not allocate.
 var evalsha, eval, one any = "evalsha", "eval", "1"
 
-// command builds a new command for each attempt: a lane may still use the
+// command builds a new command for each attempt: a connection may still use the
 // previous one.
 func (r request) command(whole bool) *goredis.Cmd {
 	args := r.args
@@ -103,7 +104,7 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
 	start := time.Now()
 	var o outcome
-	last := wire.ErrSlow
+	var last error
 	for attempt, whole := 0, false; ; attempt++ {
 		limit := driver.CallTimeout - time.Since(start)
 		if limit <= 0 {
@@ -125,7 +126,7 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 			// the attempt. The error of an earlier attempt, if any,
 			// explains more.
 			o.again = true
-			return o, tooLate(name, last)
+			return o, tooLate(name, cmp.Or(last, err))
 		case errors.Is(err, driver.ErrClosed):
 			return o, err
 		}

@@ -4,13 +4,13 @@
 -- Answers, for each: {1, fence, slot, left, found}, where left is '' if the grant
 -- lives for ttl now, or {0, reason}.
 clock()
-open()
 writable()
+open()
 settle({})
 
--- settled ends the window of a pushed grant, once: the mark goes with it.
+-- settled ends the window of a pushed grant, once: its mark goes with it.
 local function settled(slot, v, ttl)
-  local plain, n = string.gsub(v, ',"pushed":1', '', 1)
+  local plain, n = string.gsub(v, '^(%S+ 3 %d+ %d+ %d+%a-)p', '%1', 1)
   if n == 0 then return prolong(slot, v, ttl, 0) end
   if slot == 0 then
     call('set', H, plain, 'px', ttl)
@@ -32,7 +32,7 @@ for i = 1, #ARGV, 4 do
     elseif ttl ~= '0' and not prolong(slot, v, ttl, rev) then
       lives = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
     end
-    out[#out + 1] = {1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)), slot, lives, P and P.found(slot) or ''}
+    out[#out + 1] = {1, tonumber(string.match(v, '^ 3 (%d+)', #token + 1)), slot, lives, P and P.found(slot) or ''}
   else
     out[#out + 1] = {0, barred(token) or ''}
   end

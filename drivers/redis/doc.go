@@ -19,23 +19,28 @@
 //
 // A lock has five keys, named by [Config.Key] and, for the key k, by default:
 //
-//	mega:{k}         string  the lease of slot 0: token, and JSON from '{' on; expires with the lease
-//	mega:{k}:state   hash    ticket -> "2 span slots tail"; !token -> why it is barred;
-//	                         pool -> "2 size top", s<slot> -> lease, h<token> -> slot,
+//	mega:{k}         string  the lease of slot 0, in words; expires with the lease
+//	mega:{k}:state   hash    ticket -> "3 span slots tail"; !token -> why it is barred;
+//	                         pool -> "3 size top", s<slot> -> lease, h<token> -> slot,
 //	                         told -> the head of a pool's queue and the time that it was given
 //	mega:{k}:order   zset    ticket -> number: server time in µs when it was first queued
 //	mega:{k}:due     zset    ticket or !token -> when it is removed, in ms
 //	mega:{k}:slots   zset    slot -> when its lease ends, in ms, or its number if it is free
 //
+// The words of a lease are: token, version, fence, span, number of changes of its
+// TTL with marks, inbox of the process, and of its holder since when (in µs), pid,
+// worker, host, app, label and request. Empty ones are '-', or missing at the end:
+//
+//	s8Kf0YbLq3Zt1mWc7RxEaD 3 1795189625145255 1 0 4QF7XJ2MZK3TB 1795189625144871 4121 2 node-1 web nightly
+//
 // A ticket is the token of a request that waits. A token whose acquire may have
 // been sent twice, that was released before it came, or that was taken away is
 // barred for a minute: a late copy of its acquire is refused. All keys but the
-// first expire a minute after their use. The holder key has the form that
+// first expire half a minute to a minute after their use. The holder key has the form that
 // redislock uses, so that its clients see a held lock, and we see theirs.
 //
-// A pool whose slots have states has "3 size top rest" instead, so that a program
-// which does not know of states refuses it, and a record r<slot> of each slot: the
-// token of its holder, why it is dirty, since when and by whom, its last holder,
+// A pool whose slots have states has "3 size top rest" instead, and a record
+// r<slot> of each slot: the token of its holder, why it is dirty, since when and by whom, its last holder,
 // note, strikes, and the reason of a withdrawal. The number of a slot in the last
 // key is its state: free, dirty, withdrawn, held until then, or resting until then.
 // The script that ends a lease changes both. The lease of slot 0 can expire without
@@ -64,8 +69,8 @@
 // Those that change one lock begin with the same repair: while a slot is free and
 // somebody is queued, grant. So every call by anyone mends a crashed holder or a
 // dead head of the queue. Acquire and release have short ways in front of it, for
-// a plain lock, and for the clean slot that a process had last: they apply where
-// nobody waits and nothing has to be mended. On a Cluster, and on a server that asks for it
+// a plain lock and its queue, and for the clean slot that a process had last: they
+// apply where nothing has to be mended. On a Cluster, and on a server that asks for it
 // (Dragonfly), a call names every key that its script may touch. Elsewhere it
 // names the holder key, and the script makes the others of it: that halves what
 // a server has to parse.
@@ -102,10 +107,11 @@
 // A call does not wait for the answers to other calls: a caller writes its command
 // to the connection that all calls share, with what others have added meanwhile,
 // and one of the callers that wait reads the answers for all. No goroutine is in
-// between, which a call that comes alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While that connection
-// is being opened, and with [Config.Client] and on a Cluster, calls that come while
-// others are in flight gather and go as one pipeline. The number of connections is
-// fixed: four to a server, and a fifth while something is listed.
+// between, which a call that comes alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While there is no such
+// connection, calls wait for the next one. With [Config.Client] and on a Cluster, calls
+// that come while others are in flight gather and go as one pipeline. The number of
+// connections is fixed: one for calls, or two with pipelines, one for pushes, and
+// one for the boot and for lists.
 //
 // # Limits
 //

@@ -25,7 +25,7 @@ type engine struct {
 	scripts *scripts
 	client  goredis.UniversalClient
 	opening opening
-	// side has room for one user of the client beside the lanes, so that the
+	// side has room for one user of the client beside the calls, so that the
 	// number of connections is fixed.
 	side chan struct{}
 
@@ -78,7 +78,10 @@ func (e *engine) leaving(holder, token string, loose bool, notice any, handed ..
 	if loose {
 		bar = yes
 	}
-	if len(handed) == 0 {
+	switch {
+	case len(handed) == 0 && !loose && notice == no:
+		return e.scripts.release.on(holder, token)
+	case len(handed) == 0:
 		return e.scripts.release.on(holder, token, bar, notice)
 	}
 	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handed...)...)
@@ -115,6 +118,9 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 		return err
 	}
 	e.claims.remove(g.Token)
+	if o.reply == any(int64(1)) {
+		return nil
+	}
 	a, err := check(o.reply, 1)
 	if err != nil {
 		return err
@@ -214,12 +220,12 @@ func decodeState(key string, reply any) (driver.State, error) {
 func holdings(held answer) []driver.Holding {
 	var out []driver.Holding
 	for i := 0; i+2 < len(held); i += 3 {
-		v := decodeValue(held.text(i + 2))
+		holder, fence := decodeValue(held.text(i + 2))
 		left := time.Duration(math.MaxInt64) // a key without a TTL
 		if ms := held.num(i + 1); ms >= 0 {
 			left = time.Duration(ms) * time.Millisecond
 		}
-		out = append(out, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
+		out = append(out, driver.Holding{Holder: holder, Slot: int(held.num(i)), Fence: fence, Left: left})
 	}
 	return out
 }

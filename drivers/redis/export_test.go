@@ -44,4 +44,4 @@ func Edited(c Config, edit func(source string) string) Config {
 }
 
 // LeaseScript reports whether a value with so many ms left is a lease.
-var LeaseScript = leaseLua + "\nreturn lease(ARGV[1], tonumber(ARGV[2])) and 1 or 0"
+var LeaseScript = "local function other(v) error('other ' .. v) end\n" + leaseLua + "\nreturn lease(ARGV[1], tonumber(ARGV[2])) and 1 or 0"

@@ -45,7 +45,8 @@ func judge(err error) verdict {
 		return judgeAnswer(answer.Error())
 	}
 	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" ||
+	var open *wire.OpenError
+	if errors.As(err, &open) || errors.As(err, &dial) && dial.Op == "dial" ||
 		errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) {
 		return refused
 	}

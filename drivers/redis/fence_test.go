@@ -56,6 +56,8 @@ func TestFenceGrowsWhateverIsStored(t *testing.T) {
 			"too large":    {"SET", mark, "9007199254740992"},
 			"negative":     {"SET", mark, "-5"},
 			"small":        {"SET", mark, "5"},
+			"text":         {"SET", mark, "abcdefghijklmnop"}, // as long as a fence
+			"a power":      {"SET", mark, "9e99999999999999"},
 			"a list":       {"RPUSH", mark, "x"},
 		} {
 			before := cycle()

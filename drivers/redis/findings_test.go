@@ -95,7 +95,7 @@ func TestManyDeadTicketsCostEachCallLittle(t *testing.T) {
 		for i := from; i < from+100; i++ {
 			ticket := fmt.Sprintf("dead%018d", i)
 			order, due = append(order, i, ticket), append(due, time.Now().UnixMilli()-1000, ticket)
-			state = append(state, ticket, fmt.Sprintf(`2 1 1 ,"inbox":"nobody%d","holder":{}}`, i))
+			state = append(state, ticket, fmt.Sprintf(`3 1 1 nobody%d`, i))
 		}
 		for _, c := range [][]any{order, due, state} {
 			must(t, command(c...)(s))

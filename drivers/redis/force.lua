@@ -9,15 +9,15 @@ local done = barred(id)
 if done then return tonumber(done) end
 
 clock()
-open()
 writable()
+open()
 
 local n = 0
 local function take_away(slot, v)
   if only and slot ~= only then return end
   local token = string.sub(v, 1, 22)
-  local to = string.match(v, '"inbox":"([^"]*)"')
-  if to and to ~= '' then pcall('publish', to, format('f2 %s %s', token, why)) end
+  local to = string.match(v, '^%S+ 3 %d+ %d+ %S+ (%S+)')
+  if to then pcall('publish', inboxes .. to, format('f2 %s %s', token, why)) end
   bar(token, why)
   vacate(slot, 'forced')
   n = n + 1

@@ -59,8 +59,13 @@ local function reserve(first, span)
   call('set', M, last)
 end
 
-local function value(token, first, span, tail)
-  return format('%s{"v":2,"fence":%.0f,"span":%s%s', token, first, span, tail)
+-- value is what a grant stores, in words: the token, the version of the format,
+-- the fence, the span, marks, the inbox of its process, and its holder, as
+-- value.go writes it. Marks are the number of changes of its TTL, and letters: p
+-- for a grant that was pushed and may not have arrived, b for slot 0 of a pool,
+-- whose holder renews by confirm, which keeps what is beside it. L15
+local function value(token, first, span, marks, tail)
+  return format('%s 3 %.0f %s %s%s', token, first, span, marks, tail)
 end
 
 -- other fails for data that another version of the format has written. L24
@@ -76,6 +81,6 @@ end
 
 -- bar refuses a token from now on.
 local function bar(token, why)
-  call('hset', L, '!' .. token, '2 ' .. why)
+  call('hset', L, '!' .. token, '3 ' .. why)
   call('zadd', D, format('%.0f', ms + barring), '!' .. token)
 end

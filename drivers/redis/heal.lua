@@ -2,8 +2,8 @@
 -- serves the queue.
 -- ARGV: slot, by (JSON). Answers 1, or 0 if the slot was neither.
 clock()
-open()
 writable()
+open()
 local healed = P and P.heal(tonumber(ARGV[1]), ARGV[2])
 settle({})
 keep()

@@ -19,6 +19,10 @@ import (
 // name is random.
 const inboxes = "mega:inbox:"
 
+// inboxLen is the length of the random part of an inbox, 65 bits: each lease and
+// each ticket of the process stores it.
+const inboxLen = 13
+
 // silence is how long the subscription may be quiet before a ping. Correctness
 // does not depend on it: heartbeats find what a dead subscription missed.
 const silence = 10 * time.Second
@@ -53,7 +57,7 @@ type message struct {
 }
 
 func newInbox(client goredis.UniversalClient, receive func(message), again, cut func()) *inbox {
-	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
+	return &inbox{name: inboxes + rand.Text()[:inboxLen], client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
 }
 
 // open subscribes, and returns when the server has confirmed it.

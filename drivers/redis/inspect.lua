@@ -6,7 +6,7 @@ local kind = call('type', H).ok
 if kind ~= 'string' and kind ~= 'none' then return {-1, kind} end
 local pool = call('hget', L, 'pool')
 if pool then
-  size = tonumber(string.match(pool, '^2 (%d+)'))
+  size = tonumber(string.match(pool, '^3 (%d+) %d+$'))
   if not size then
     size, top, rest = string.match(pool, '^3 (%d+) (-?%d+) (%d+)$')
     if not size then other(pool) end
@@ -26,7 +26,7 @@ for i = 1, #queue, 64 do
   local due = call('zmscore', D, unpack(queue, i, last))
   for j, record in ipairs(records) do
     if record and (not due[j] or tonumber(due[j]) >= quiet) then
-      if not string.find(record, '^2 ') then other(record) end
+      if not string.find(record, '^3 ') then other(record) end
       waiters[#waiters + 1] = record
     end
   end

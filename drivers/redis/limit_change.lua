@@ -1,5 +1,10 @@
 -- What the scripts that change a limit have in common.
 
+-- returning fails if this server takes no writes, and exempts the later ones of this
+-- script from the limit of memory: what a grant did not use, or has used beyond its
+-- units, counts on a full server, too.
+local function returning() call('hdel', T, '') end
+
 -- save writes the state, which lives for at least ms from now on, and fields of it.
 local function save(ms, ...)
   local had = expires
@@ -99,17 +104,20 @@ end
 
 -- forget removes dead tickets (W7), and what was remembered for long enough. All
 -- that is in T and Q is in D: if a full server has deleted D, nobody knows which
--- tickets are dead.
-local function forget()
-  if call('exists', D) == 0 and call('exists', T, Q) > 0 then call('del', T, Q) end
-  repeat
-    local gone = call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500)
-    if gone[1] then
-      call('zrem', D, unpack(gone))
-      call('zrem', Q, unpack(gone))
-      call('hdel', T, unpack(gone))
-    end
-  until not gone[500]
+-- tickets are dead. A newcomer is the ticket of a request, or '' if it has none:
+-- unless it is queued, a full server refuses it before the removal, after which it
+-- would refuse nothing.
+local function forget(newcomer)
+  local gone = call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500)
+  local lost = not gone[1] and call('exists', D) == 0 and call('exists', T, Q) > 0
+  if (lost or gone[1]) and newcomer and not call('zscore', Q, newcomer) then call('zadd', D, 'xx', 0, '') end
+  if lost then call('del', T, Q) end
+  while gone[1] do
+    call('zrem', D, unpack(gone))
+    call('zrem', Q, unpack(gone))
+    call('hdel', T, unpack(gone))
+    gone = gone[500] and call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500) or {}
+  end
 end
 
 local function leave(ticket)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +28,28 @@ func limiter(t *testing.T, url string) *limit.Limiter {
 	return l
 }
 
+// fullCase is the name of a case in which releases succeed.
+const fullCase = "full"
+
+// unableToSave makes the server fail to save, as with a full disk, so that it
+// refuses writes.
+func unableToSave(s *redistest.Server) error {
+	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil { // in the way of the file
+		return err
+	}
+	for _, c := range [][]any{{"CONFIG", "SET", "save", "3600 1"}, {"BGSAVE"}} {
+		if _, err := s.Do(c...); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(generous(10 * time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if info, err := s.Info("persistence"); err != nil || info["rdb_last_bgsave_status"] == "err" {
+			return err
+		}
+	}
+	return errors.New("the server has saved")
+}
+
 func byOutage(n int, o limit.Outage) limit.Limit {
 	return limit.Limit{Rates: []limit.Rate{limit.PerHour(n)}, Outage: o}
 }
@@ -42,7 +66,9 @@ func TestOutagePoliciesHoldOnAServerThatBecomesUnusable(t *testing.T) {
 		{"stopped", (*redistest.Server).Pause, (*redistest.Server).Continue},
 		{"clients paused", command("CLIENT", "PAUSE", "60000", "WRITE"), command("CLIENT", "UNPAUSE")},
 		{"read-only", command("REPLICAOF", "127.0.0.1", "1"), command("REPLICAOF", "NO", "ONE")},
-		{"full", command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")},
+		{"no replicas", command("CONFIG", "SET", "min-replicas-to-write", "1"), command("CONFIG", "SET", "min-replicas-to-write", "0")},
+		{"unable to save", unableToSave, command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")},
+		{fullCase, command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -56,7 +82,13 @@ func TestOutagePoliciesHoldOnAServerThatBecomesUnusable(t *testing.T) {
 			for _, ask := range []func() error{
 				func() error { _, err := l.Allow(t.Context(), "closed", byOutage(4, limit.Closed)); return err },
 				func() error { _, err := l.Wait(t.Context(), "closed", byOutage(4, limit.Closed)); return err },
-				func() error { return permit.Cancel(t.Context()) },
+				func() error {
+					err := permit.Cancel(t.Context())
+					if test.name == fullCase && err == nil { // it frees more than it takes
+						return limit.ErrUnavailable
+					}
+					return err
+				},
 				func() error { return l.Pause(t.Context(), "closed", time.Hour, "test") },
 			} {
 				calls.Go(func() {

@@ -2,6 +2,7 @@
 -- second copy does nothing. ARGV: id of the settlement, units (negative for a
 -- debt), time of the grant.
 local id, units, at = ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+returning()
 forget()
 if call('hexists', T, id) == 1 then return 0 end
 if units > 0 then

@@ -24,7 +24,7 @@ end
 -- A ticket is remembered for a while after its grant. W9
 local rank -- of the ticket in the queue
 if ticket ~= '' then
-  forget()
+  forget(ticket)
   local record = call('hget', T, ticket)
   if record then
     local kind, had, at = match(record, '^(%a) (%d+) %d+ (%d*)')
@@ -70,7 +70,7 @@ end
 
 local waiting, before = 0, 0
 if call('exists', Q) == 1 then
-  if ticket == '' and cost > 0 then forget() end
+  if ticket == '' and cost > 0 then forget(ticket) end
   waiting, before = ahead()
 end
 

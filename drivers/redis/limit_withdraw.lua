@@ -1,6 +1,7 @@
 -- withdraw: ends a request of a ticket, returns its units if it was granted, and
 -- refuses later copies of it. ARGV: ticket, seq.
 local ticket, seq = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+returning()
 forget()
 local record = call('hget', T, ticket)
 if record then

@@ -228,6 +228,8 @@ func explainConnect(err error) error {
 		hint = "check the host name"
 	case strings.Contains(text, "all sentinels"):
 		hint = "check the sentinels' addresses and the master's name"
+	case strings.HasSuffix(text, "EOF"), strings.Contains(text, "connection reset"):
+		hint = "the server ended the connection: check its maxclients, and that both sides use TLS (rediss://) or neither (redis://)"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check that the server uses TLS, and its certificate"
 	case wire.IsTimeout(err):

@@ -126,11 +126,16 @@ func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 		held.Handback = clean
 		return held, move
 	}
-	refused := func(t *testing.T, err error) {
+	// refused repeats a call whose time was over before the server's reason came.
+	refused := func(t *testing.T, call func() error) {
 		t.Helper()
-		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "redis-cli --cluster fix") {
-			t.Errorf("got %v, want %v with what to do", err, driver.ErrUnavailable)
-		}
+		soon(t, "an error that says what to do", func() bool {
+			err := call()
+			if !errors.Is(err, driver.ErrUnavailable) {
+				t.Fatalf("got %v, want %v", err, driver.ErrUnavailable)
+			}
+			return contains(err, "redis-cli --cluster fix")
+		})
 	}
 	// end returns the pool to use, with slot 0 handed back clean.
 	end := func(t *testing.T, held driver.Grant, move *redistest.Move) {
@@ -145,9 +150,10 @@ func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 
 	t.Run("at the source", func(t *testing.T) {
 		held, move := begin(t, "source")
-		_, err := b.Acquire(t.Context(), seat("source"))
-		refused(t, err)
-		refused(t, b.(driver.PoolDriver).Heal(t.Context(), "source", 1, "a test", driver.Holder{}))
+		refused(t, func() error { _, err := b.Acquire(t.Context(), seat("source")); return err })
+		refused(t, func() error {
+			return b.(driver.PoolDriver).Heal(t.Context(), "source", 1, "a test", driver.Holder{})
+		})
 		end(t, held, move)
 		if g := acquire(t, b, seat("source")); g.Slot != 1 || g.Found.Left != nil {
 			t.Errorf("slot %d is %+v, want slot 1, clean", g.Slot, g.Found)
@@ -183,7 +189,7 @@ func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 			waiting <- g
 		}()
 		soon(t, "the waiter to be queued at the target", func() bool { return redis.Queued(a, "between") == 1 })
-		refused(t, a.Release(t.Context(), held)) // P5: the record is elsewhere
+		refused(t, func() error { return a.Release(t.Context(), held) }) // P5: the record is elsewhere
 		release(t, b, g)
 		g = <-waiting
 		if g.Slot != 1 || g.Found == nil || g.Found.Left != nil {

@@ -41,9 +41,9 @@ var mutants = []mutant{
     end
     local ticket = head[1]`},
 	{name: "never shortens", noticed: "L12/the driver sets the life of a grant in both directions",
-		old: "  rev = tonumber(rev)\n", new: "  rev = tonumber(rev)\n  if slot == 0 and call('pttl', H) > tonumber(ttl) then return true end\n"},
+		old: "  rev, had = tonumber(rev), tonumber(had or 0)\n", new: "  rev, had = tonumber(rev), tonumber(had or 0)\n  if slot == 0 and call('pttl', H) > tonumber(ttl) then return true end\n"},
 	{name: "takes a late copy for a renewal", noticed: "L12/the driver ignores a late copy of an older renewal",
-		old: `if rev < tonumber(had) then return false end`, new: ``},
+		old: `if rev < had then return false end`, new: ``},
 }
 
 // Half of the mutants of pools have a turn at a scale of 1.
@@ -66,18 +66,10 @@ func TestMutatedScriptsAreCaught(t *testing.T) {
 				changed = changed || strings.Contains(source, m.old)
 				return strings.ReplaceAll(source, m.old, m.new)
 			}
-			err := locktest.Check(t.Context(), y.harness(), m.noticed)
+			mutanttest.Expect(t, m.noticed, func() error { return locktest.Check(t.Context(), y.harness(), m.noticed) })
 			if !changed {
-				t.Fatalf("no script contains %q", m.old)
+				t.Errorf("no script contains %q", m.old)
 			}
-			// A case that fails names its rule. The goroutines of the other
-			// mutants, which Check may find too, are no failure of a case.
-			rule, _, _ := strings.Cut(m.noticed, "/")
-			if err == nil || !contains(err, "\n\t"+rule+": ") {
-				t.Errorf("not noticed by %s: %.300v", m.noticed, err)
-				return
-			}
-			t.Logf("noticed: %.300v", err)
 		})
 	}
 }

@@ -34,9 +34,7 @@ func pttl(t testing.TB, key string) time.Duration {
 // inboxOf is the channel of the process that holds key.
 func inboxOf(t testing.TB, key string) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(do(t, "GET", "mega:{"+key+"}").(string), `"inbox":"`)
-	inbox, _, _ := strings.Cut(rest, `"`)
-	return inbox
+	return "mega:inbox:" + strings.Split(do(t, "GET", "mega:{"+key+"}").(string), " ")[5]
 }
 
 func TestPushedGrantIsEnteredWithoutAnotherCall(t *testing.T) {
@@ -103,7 +101,7 @@ func TestGrantThatNobodyWaitsForIsGivenBackAtOnce(t *testing.T) {
 	held := acquire(t, far, request(t.Name()))
 	inbox, stray := inboxOf(t, t.Name()), token()
 	release(t, far, held)
-	do(t, "SET", "mega:{"+t.Name()+"}", stray+`{"fence":5,"span":1,"inbox":"`+inbox+`"}`, "PX", 60_000)
+	do(t, "SET", "mega:{"+t.Name()+"}", stray+" 3 5 1 0 "+strings.TrimPrefix(inbox, "mega:inbox:"), "PX", 60_000)
 	do(t, "PUBLISH", inbox, fmt.Sprintf("g2 %s 5 0 mega:{%s}", stray, t.Name()))
 	release(t, near, acquire(t, near, request(t.Name())))
 }

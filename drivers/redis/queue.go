@@ -64,9 +64,10 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	if err == nil && t.status == statusQueued {
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.heartbeater.within(soon(t.left))
+		resized := t.resized
 		return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
 			defer q.calls.Done()
-			return q.await(ctx, c, start, t.resized)
+			return q.await(ctx, c, start, resized)
 		}, nil
 	}
 	defer q.calls.Done()
@@ -111,23 +112,33 @@ type tried struct {
 
 // try calls acquire; number is 0, or the ticket's place.
 func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) {
-	wait, place := no, none
+	wait := no
 	if c.r.Wait != 0 {
 		wait = yes
 	}
+	r := q.scripts.acquire.on(c.name, c.r.Token, millis(c.r.TTL), wait, wants(c.r), c.r.Fences, c.tail)
 	if number != 0 {
-		place = strconv.FormatInt(number, 10)
+		r.args = append(r.args, number)
 	}
-	o, err := q.run(ctx, q.scripts.acquire.on(c.name,
-		c.r.Token, millis(c.r.TTL), wait, wants(c.r), c.r.Fences, c.tail, place))
+	o, err := q.run(ctx, r)
 	if err != nil {
 		return tried{}, err
+	}
+	t := tried{sent: o.sent, loose: q.loose(o)}
+	if digits, ok := o.reply.(string); ok {
+		fence, err := strconv.ParseUint(digits, 10, 53)
+		if err != nil {
+			return tried{}, unexpected(o.reply)
+		}
+		t.status = statusGranted
+		t.grant = c.grant(fence, 0, c.r.Fences, driver.Deadline(o.sent, c.r.TTL))
+		return t, nil
 	}
 	a, err := check(o.reply, 1)
 	if err != nil {
 		return tried{}, err
 	}
-	t := tried{status: a.num(0), sent: o.sent, loose: q.loose(o)}
+	t.status = a.num(0)
 	switch t.status {
 	case statusGranted:
 		t.resized, t.record = int(a.num(3)), a.text(5)

@@ -1,15 +1,16 @@
 -- release: ends the token's grant or withdraws its ticket, and hands over. What
 -- it does not find it bars, as it does what was sent more than once.
--- ARGV: token, loose (1: a copy of its acquire may be on its way), tell (1: say
--- who is in the way); then, for a slot that has a state, what becomes of it: free,
--- dirty, withdrawn or back (as it was), strikes, note, reason, why, at, by. Without
--- that it is dirty, and rests.
--- Answers {found, position, {slot, left, value, ...}, why the grant was taken away}.
+-- ARGV: token; loose (1: a copy of its acquire may be on its way), tell (1: say
+-- who is in the way), both 0 if they are missing; then, for a slot that has a
+-- state, what becomes of it: free, dirty, withdrawn or back (as it was), strikes,
+-- note, reason, why, at, by. Without that it is dirty, and rests.
+-- Answers {found, position, {slot, left, value, ...}, why the grant was taken away},
+-- or 1 if a grant was found and nobody had to be told.
 local token, loose, tell = unpack(ARGV)
 
 clock()
+writable() -- first: to see what has expired writes, too
 open()
-writable()
 local position = (call('zrank', Q, token) or -1) + 1
 local slot = find(token)
 -- A holder that has lost its slot is not found, and changes nothing. P3, P5

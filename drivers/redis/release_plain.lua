@@ -2,14 +2,14 @@
 -- a plain lock that nobody waits for, and of one whose next waiter is there. They
 -- stand before everything else, and are written out, because to make a function
 -- in Lua costs as much as to ask Redis for something.
-if ARGV[2] == '0' and ARGV[3] == '0' and not ARGV[4] then
+if not ARGV[2] then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, M
   if declared then L, Q, M = KEYS[2], KEYS[3], KEYS[6] else L, Q, M = H .. sep .. 'state', H .. sep .. 'order', mark end
   if call('getrange', H, 0, #token - 1) == token then
     if call('exists', L) == 0 then
       call('del', H)
-      return {1, 0}
+      return 1
     end
 
     -- The head of the queue is offered the lock although it may be silent: a
@@ -19,19 +19,19 @@ if ARGV[2] == '0' and ARGV[3] == '0' and not ARGV[4] then
     local ticket = head[1]
     local kept = ticket and call('hmget', L, 'pool', ticket)
     if kept and kept[2] and not kept[1] then
-      local span, inbox, rest = string.match(kept[2], '^2 (%d+) %d+ ,"inbox":"([^"]*)"(.*)$')
+      local span, tail, inbox = string.match(kept[2], '^3 (%d+) %d+( (%S+).*)$')
       if span then
         local t = call('time')
         local first = t[1] * 1000000 + t[2]
         local last = tonumber(redis.pcall('get', M))
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        local heard = redis.pcall('publish', inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
+        local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
         if not counted or heard ~= 0 then
           call('hdel', L, ticket)
           call('set', M, string.format('%.0f', first + span - 1))
-          call('set', H, ticket .. '{"v":2,"fence":' .. digits .. ',"span":' .. span .. ',"pushed":1,"inbox":"' .. inbox .. '"' .. rest, 'px', window)
-          return {1, 0}
+          call('set', H, ticket .. ' 3 ' .. digits .. ' ' .. span .. ' 0p' .. tail, 'px', window)
+          return 1
         end
       end
     end

@@ -14,7 +14,7 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
   local ends = lasts and string.find(record, '\n', lasts, true)
   if top and top + 0 < size + 0 and ends and call('exists', Q, D) == 0 then
     -- Slot 0 expires by itself: its token says whether it has.
-    local zero = slot == '0' and token or match(kept[3] or '', '^2\n([^\n]+)')
+    local zero = slot == '0' and token or match(kept[3] or '', '^3\n([^\n]+)')
     local v = zero and call('getrange', H, 0, #zero - 1)
     local ms = 0
     if slot ~= '0' then
@@ -23,7 +23,7 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
     end
     if v == zero and (slot == '0' or call('zcount', S, '10000000000', ms) == 0) then
       if slot == '0' then call('del', H) else call('hdel', L, 's' .. slot, 'h' .. token) end
-      call('hset', L, 'r' .. slot, '2\n\n' .. ARGV[5] .. '\n\n\n\n' .. sub(record, lasts, ends) .. ARGV[6] .. '\n')
+      call('hset', L, 'r' .. slot, '3\n\n' .. ARGV[5] .. '\n\n\n\n' .. sub(record, lasts, ends) .. ARGV[6] .. '\n')
       call('zadd', S, slot, slot)
       -- The keys live for a minute after the last lease. A life that is up to five
       -- seconds shorter stays, which saves two commands in most cycles. P10
@@ -33,7 +33,7 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
         call('pexpire', L, keeping)
         call('pexpire', S, keeping)
       end
-      return {1, 0}
+      return 1
     end
   end
 end

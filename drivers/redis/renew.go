@@ -37,8 +37,7 @@ func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Rene
 	return out
 }
 
-// each calls fn for every part concurrently; the lanes combine the calls into
-// pipelines.
+// each calls fn for every part concurrently; the calls share connections.
 func (e *engine) each(parts [][]int, fn func(part []int)) {
 	if len(parts) == 1 {
 		fn(parts[0])

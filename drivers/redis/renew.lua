@@ -10,9 +10,11 @@ for i, key in ipairs(KEYS) do
   local token, ttl, rev = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), ARGV[3 * i]
   local v = redis.pcall('getrange', key, 0, 127)
   local mine = type(v) == 'string' and string.sub(v, 1, #token) == token
-  if mine and string.find(v, ',"pooled":1,', #token + 1, true) then mine = false end
+  local had, marks
+  if mine then had, marks = string.match(v, '^ 3 %d+ %d+ (%d+)(%a*)', #token + 1) end
+  if marks and string.find(marks, 'b', 1, true) then mine = false end
   if mine and ttl > 0 then
-    mine = (string.match(v, '"span":%d+,"rev":(%d+)', #token + 1) or '0') == rev and
+    mine = (had or '0') == rev and
       (ttl >= window or redis.call('pttl', key) <= ttl)
     if mine then redis.call('pexpire', key, ttl) end
   end

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -76,7 +79,7 @@ func ghost(t testing.TB, key string, age time.Duration) string {
 	answered := time.Now().Add(-age).UnixMilli()
 	do(t, "ZADD", "mega:{"+key+"}:order", answered*1000, ticket)
 	do(t, "ZADD", "mega:{"+key+"}:due", answered+2000, ticket)
-	do(t, "HSET", "mega:{"+key+"}:state", ticket, `2 1 1 ,"inbox":"mega:inbox:nobody","holder":{"label":"ghost"}}`)
+	do(t, "HSET", "mega:{"+key+"}:state", ticket, `3 1 1 nobody - - - - - ghost`)
 	return ticket
 }
 
@@ -141,13 +144,13 @@ func TestOtherFormatIsAnErrorThatNamesBoth(t *testing.T) {
 	d := openShared(t)
 	names := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "format 3") || !contains(err, "format 2") {
+		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "format 9") || !contains(err, "format 3") {
 			t.Errorf("%s: %v, want %v with both formats", what, err, driver.ErrUnavailable)
 		}
 	}
 	held := acquire(t, d, request(t.Name()))
 	do(t, "ZADD", "mega:{"+t.Name()+"}:order", 1, "newer")
-	do(t, "HSET", "mega:{"+t.Name()+"}:state", "newer", "3 something else")
+	do(t, "HSET", "mega:{"+t.Name()+"}:state", "newer", "9 something else")
 	release(t, d, held)
 	_, err := d.Acquire(t.Context(), request(t.Name()))
 	names("ticket", err)
@@ -155,10 +158,36 @@ func TestOtherFormatIsAnErrorThatNamesBoth(t *testing.T) {
 		t.Error("a ticket that another version can read was removed")
 	}
 	do(t, "DEL", "mega:{"+t.Name()+"}:order")
-	do(t, "HSET", "mega:{"+t.Name()+"}:state", "pool", "3 something else")
+	do(t, "HSET", "mega:{"+t.Name()+"}:state", "pool", "9 something else")
 	_, err = d.Acquire(t.Context(), request(t.Name()))
 	names("pool", err)
 	do(t, "DEL", "mega:{"+t.Name()+"}:state")
+}
+
+// A lease that another version has written keeps others out and is not taken away,
+// and the error names both formats. L24
+func TestLeaseInAnotherFormatIsNotTouched(t *testing.T) {
+	d := openShared(t)
+	for text, version := range map[string]string{token() + `{"v":2,"fence":5,"span":1}`: "format 2", token() + " 9 5 1 0 x": "format 9"} {
+		key := t.Name() + version[len(version)-1:]
+		do(t, "SET", "mega:{"+key+"}", text, "PX", 60_000)
+		_, forced := d.ForceRelease(t.Context(), key, "test", driver.Holder{})
+		_, shown := d.Inspect(t.Context(), key)
+		for what, err := range map[string]error{"ForceRelease": forced, "Inspect": shown} {
+			if !errors.Is(err, driver.ErrUnavailable) || !contains(err, version) || !contains(err, "format 3") {
+				t.Errorf("%s: %s: %v, want %v with both formats", text, what, err, driver.ErrUnavailable)
+			}
+		}
+		r := request(key)
+		r.Wait = 0
+		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("%s: Acquire: %v, want %v", text, err, driver.ErrNotAcquired)
+		}
+		if got := do(t, "GETDEL", "mega:{"+key+"}"); got != text {
+			t.Errorf("%s became %v", text, got)
+		}
+		do(t, "DEL", "mega:{"+key+"}:state", "mega:{"+key+"}:order", "mega:{"+key+"}:due")
+	}
 }
 
 // Whoever calls first after a holder has expired serves the queue: here a call
@@ -280,5 +309,51 @@ func TestNothingStaysBehindForEver(t *testing.T) {
 		if ttl := do(t, "PTTL", key).(int64); ttl < 0 || ttl > (2*time.Minute).Milliseconds() {
 			t.Errorf("%s lives for another %d ms", key, ttl)
 		}
+	}
+}
+
+// Both ways into the queue of a plain lock leave the same data, serve in the same
+// order, and leave nothing behind.
+func TestShortWayIntoTheQueueEqualsTheLongOne(t *testing.T) {
+	const condition, answer = `if ARGV[4] == '1' and ARGV[3] == '1'`, `return {2, at, position, left, 0}`
+	for _, short := range []bool{true, false} {
+		t.Run(fmt.Sprintf("short %v", short), func(t *testing.T) {
+			key := t.Name() + token()
+			ways := "ways of " + key
+			d := open(t, redis.Edited(redis.Config{URL: shared.URL()}, func(source string) string {
+				if !short {
+					source = strings.ReplaceAll(source, condition, "if false")
+				}
+				return strings.ReplaceAll(source, answer, "call('incr', '"+ways+"') "+answer)
+			}))
+			held := acquire(t, d, request(key))
+			var all []*queuing
+			for len(all) < 3 || short && len(all) < 100 && do(t, "GET", ways) == nil { // a slow machine needs more tries
+				all = append(all, queueUp(t, d, request(key)))
+			}
+			if taken := do(t, "GET", ways) != nil; taken != short {
+				t.Fatalf("the short way was taken: %v", taken)
+			}
+			for part, count := range map[string][]any{"state": {"HLEN"}, "order": {"ZCARD"}, "due": {"ZCOUNT", 1, 1e14}} { // not seen and since
+				name := "mega:{" + key + "}:" + part
+				if n := do(t, slices.Insert(count, 1, any(name))...); n != int64(len(all)) {
+					t.Errorf("%s has %v entries for %d waiters", part, n, len(all))
+				}
+				if life := do(t, "PTTL", name).(int64); life < 10_000 || life > 60_000 {
+					t.Errorf("%s lives for %d ms", part, life)
+				}
+			}
+			for i, q := range all {
+				release(t, d, held)
+				held = q.granted(t, slack)
+				if i > 0 && held.Fence <= all[i-1].grant.Fence {
+					t.Errorf("fence %d after %d", held.Fence, all[i-1].grant.Fence)
+				}
+			}
+			release(t, d, held)
+			if n := do(t, "EXISTS", "mega:{"+key+"}", "mega:{"+key+"}:state", "mega:{"+key+"}:order"); n != int64(0) {
+				t.Errorf("%v keys are left", n)
+			}
+		})
 	}
 }

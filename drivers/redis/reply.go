@@ -38,7 +38,11 @@ func (a answer) sub(i int) answer {
 func check(reply any, n int) (answer, error) {
 	a, ok := reply.([]any)
 	if !ok || len(a) < n {
-		return nil, unavailable(fmt.Errorf("unexpected answer of a script, %.80v: check that the server is a Redis", reply))
+		return nil, unexpected(reply)
 	}
 	return a, nil
+}
+
+func unexpected(reply any) error {
+	return unavailable(fmt.Errorf("unexpected answer of a script, %.80v: check that the server is a Redis", reply))
 }

@@ -442,7 +442,7 @@ func TestForceOfAGrantOnItsWayKeepsTheWaiter(t *testing.T) {
 // grantWindow is how long a pushed grant lives until its waiter has answered.
 const grantWindow = 2 * time.Second
 
-// Two members on ways that lose, delay and reset at random: the histories
+// Members on ways that lose, delay, reset and vanish at random: the histories
 // agree with one lock, and no two ever believed at once.
 func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
 	t.Parallel()
@@ -457,14 +457,15 @@ func underWayFaults(t *testing.T, each int) {
 	s := redistest.Start(t, redistest.Options{})
 	w := newWitness(t)
 	var clients []func()
-	var proxies []*redistest.Proxy
+	var ways []way
 	for i := range 3 {
 		p := redistest.StartProxy(t, s, namer())
-		proxies = append(proxies, p)
-		c := w.join(fmt.Sprint("c", i), redis.Config{URL: p.URL()})
+		pipe := redistest.StartPipe(t, p.Addr())
+		ways = append(ways, way{p, pipe})
+		c := w.join(fmt.Sprint("c", i), redis.Config{URL: "redis://" + pipe.Addr()})
 		clients = append(clients, func() { c.Use(t.Context(), "k", 600*time.Millisecond, each) })
 	}
-	stop := repeat(func() { troubleSome(t, proxies) })
+	stop := repeat(func() { troubleSome(t, ways) })
 	together(clients...)
 	stop()
 	if o := w.verify(0); o != 0 {
@@ -473,13 +474,19 @@ func underWayFaults(t *testing.T, each int) {
 	unused(t, member(t, s.URL()), "k")
 }
 
+// way is a network between a client and the server: the client dials the pipe.
+type way struct {
+	*redistest.Proxy
+	pipe *redistest.Pipe
+}
+
 // troubleSome does one thing to one way, and ends it after a while.
-func troubleSome(t *testing.T, proxies []*redistest.Proxy) {
+func troubleSome(t *testing.T, ways []way) {
 	t.Helper()
-	p := proxies[pick(len(proxies))]
+	p := ways[pick(len(ways))]
 	pause := time.Duration(20+pick(600)) * time.Millisecond
 	any := func(redistest.Command) bool { return true }
-	switch pick(6) {
+	switch pick(8) {
 	case 0:
 		p.Partition()
 	case 1:
@@ -492,10 +499,15 @@ func troubleSome(t *testing.T, proxies []*redistest.Proxy) {
 		defer p.DropReply(any).Cancel()
 	case 5:
 		defer p.ResetAfter(any).Cancel()
+	case 6:
+		p.pipe.Freeze()
+	case 7:
+		p.pipe.Stall(redistest.Direction(pick(2)))
 	}
 	select {
 	case <-time.After(pause):
 	case <-t.Context().Done():
 	}
 	p.Heal()
+	p.pipe.Heal()
 }

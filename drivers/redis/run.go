@@ -103,7 +103,7 @@ func decodeRun(text string) *driver.Run {
 		return nil
 	}
 	n, _ := fmt.Sscan(strings.Join(fields[:8], " "), &version, &spent, &r.Tick, &every, &r.Fence, &start, &over, &outcome)
-	if n < 8 || version != 2 || every > math.MaxInt64/int64(time.Microsecond) {
+	if n < 8 || version != 3 || every > math.MaxInt64/int64(time.Microsecond) {
 		return nil
 	}
 	r.Every, r.Start = time.Duration(every)*time.Microsecond, time.UnixMicro(start)

@@ -27,19 +27,20 @@ end
 local old, r = call('get', KEYS[2]), {}
 if old then
   local version, rest = string.match(old, '^(%d+) (.*)$')
-  if version ~= '2' then error('MEGAFORMAT ' .. (version or 'unknown')) end -- L24
+  if version ~= '3' then error('MEGAFORMAT ' .. (version or 'unknown')) end -- L24
   r.spent, r.tick, r.every, r.fence, r.start, r.over, r.outcome, r.by =
     string.match(rest, '^(%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 end
 
 local function write(spent, tick, every, start, over, outcome, by, life)
-  call('set', KEYS[2], format('2 %.0f %.0f %.0f %.0f %.0f %.0f %s %s',
+  call('set', KEYS[2], format('3 %.0f %.0f %.0f %.0f %.0f %.0f %s %s',
     spent, tick, every, fence, start, over, outcome, by), 'px', life)
 end
 
 if op == 'end' then
   local tick, every, outcome, life = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
   if tonumber(r.fence or 0) ~= fence or r.outcome ~= '-' then return {0} end
+  call('pexpire', KEYS[2], life) -- a full server records what is over, in the place of what it has; L21
   local spent = math.max(tonumber(r.spent), tick * every)
   write(spent, tick, every, tonumber(r.start), us, outcome, r.by, life)
   return {1, tick, 0, tonumber(r.start)}

@@ -40,6 +40,8 @@ var (
 	leaseLua string
 	//go:embed acquire_plain.lua
 	acquirePlainLua string
+	//go:embed acquire_queue.lua
+	acquireQueueLua string
 	//go:embed acquire_pool.lua
 	acquirePoolLua string
 	//go:embed release_plain.lua
@@ -95,9 +97,9 @@ type scripts struct {
 func newScripts(l *layout, moving bool) *scripts {
 	declared := l.declared() && !moving
 	head := fmt.Sprintf("local sep, mark = %s, %s\n"+
-		"local counted, declared, moving = %v, %v, %v\n"+
+		"local counted, declared, moving, inboxes = %v, %v, %v, %s\n"+
 		"local window, stale, heartbeat, barring, keeping, room = %d, %d, %d, %d, %d, %d\n",
-		luaString(l.separator()), l.constantMark(), !l.cluster, declared, moving,
+		luaString(l.separator()), l.constantMark(), !l.cluster, declared, moving, luaString(inboxes),
 		window.Milliseconds(), stale.Milliseconds(), heartbeat.Milliseconds(),
 		barring.Milliseconds(), keeping.Milliseconds(), driver.MaxTickets)
 	edited := l.edit
@@ -117,7 +119,7 @@ func newScripts(l *layout, moving bool) *scripts {
 	repair := slotsLua + settleLua
 	return &scripts{
 		counted: !l.cluster,
-		acquire: onLock("acquire", acquirePlainLua+acquirePoolLua, repair, acquireLua),
+		acquire: onLock("acquire", acquirePlainLua+acquireQueueLua+acquirePoolLua, repair, acquireLua),
 		release: onLock("release", releasePlainLua+releasePoolLua, repair, releaseLua),
 		beat:    onLock("beat", "", repair, beatLua),
 		confirm: onLock("confirm", "", repair, confirmLua),

@@ -410,6 +410,8 @@ func TestServersThatBecomeUnusableAreTypedErrorsWithinABound(t *testing.T) {
 		{"paused", (*redistest.Server).Pause, (*redistest.Server).Continue},
 		{"read-only", command("REPLICAOF", "127.0.0.1", "1"), command("REPLICAOF", "NO", "ONE")},
 		{"no rights any more", command("ACL", "SETUSER", "default", "-@all", "+acl"), command("ACL", "SETUSER", "default", "+@all")},
+		{"no replicas", command("CONFIG", "SET", "min-replicas-to-write", "1"), command("CONFIG", "SET", "min-replicas-to-write", "0")},
+		{"unable to save", unableToSave, command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")},
 		{"full", command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")},
 	}
 	for _, test := range tests {

@@ -4,10 +4,6 @@
 -- nothing to mend, and acquire and release have a shorter way, which stands
 -- before this.
 
--- pooled in the value of slot 0 has its holder renew by confirm, which keeps what
--- is beside it: the size of the pool and the states of its slots. L15
-local pooled = ',"pooled":1'
-
 -- most bounds what one call removes, and to how many tickets it offers. more
 -- reports that there is more to do. L8
 local most, more = 128, false
@@ -38,7 +34,7 @@ local function open()
   size, top, rest, P = nil, nil, nil, nil
   local pool = call('hget', L, 'pool')
   if not pool then return end
-  local a, b = string.match(pool, '^2 (%d+) (%d+)$')
+  local a, b = string.match(pool, '^3 (%d+) (%d+)$')
   if not a then
     local c
     a, b, c = string.match(pool, '^3 (%d+) (-?%d+) (%d+)$')
@@ -50,7 +46,11 @@ local function open()
   if P then P.open() end
 end
 
-local function inbox(tail) return string.match(tail, '^,"inbox":"([^"]*)"') end
+-- inbox returns the channel of the process that queued the ticket with this record.
+local function inbox(record)
+  local id = string.match(record, '^3 %d+ %S+ (%S+)')
+  return id and inboxes .. id
+end
 
 -- left is how long, in ms, until something may become free by itself; 0 if there
 -- is more to do now.
@@ -80,7 +80,7 @@ local function hint()
   end
   for _, head in ipairs(heads) do
     local record = call('hget', L, head)
-    local to = record and inbox(string.match(record, '^2 %d+ %S+ (.*)$') or '')
+    local to = inbox(record or '')
     if to and (pcall('publish', to, format('w2 %s %.0f', head, l)) ~= 0 or not counted) then return end
   end
 end
@@ -130,12 +130,19 @@ local function vacant(prefer, avoid)
   if held + call('zcount', S, taken, '+inf') >= size then return nil end
   if P then return P.pick(prefer or -1, avoid or -1) end
   if held == 0 then return 0 end
-  return tonumber(call('zrangebyscore', S, 0, taken, 'limit', 0, 1)[1]) or top + 1
+  local slot = tonumber(call('zrangebyscore', S, 0, taken, 'limit', 0, 1)[1]) or top + 1
+  if slot < size then return slot end
+  for lost = 1, size - 1 do -- the server has lost S: who held this one has lost it
+    if not call('zscore', S, lost) then
+      vacate(lost)
+      return lost
+    end
+  end
 end
 
-local function take(slot, token, first, ttl, span, tail)
-  if P and slot == 0 then tail = pooled .. tail end
-  local v = value(token, first, span, tail)
+local function take(slot, token, first, ttl, span, marks, tail)
+  if P and slot == 0 then marks = marks .. 'b' end
+  local v = value(token, first, span, marks, tail)
   reserve(first, span)
   if P then P.take(slot, token, tail) end
   if slot == 0 then
@@ -154,15 +161,11 @@ end
 -- by itself. rev counts the changes of its TTL: a late copy of a call from
 -- before the last change does nothing. L12
 local function prolong(slot, v, ttl, rev)
-  local head, had, rest = string.match(v, '^(.-"span":%d+),"rev":(%d+)(.*)$')
-  if not had then
-    had = 0
-    head, rest = string.match(v, '^(.-"span":%d+)(.*)$')
-  end
-  rev = tonumber(rev)
-  if rev < tonumber(had) then return false end
-  if rev > tonumber(had) and head then
-    v = format('%s,"rev":%d%s', head, rev, rest)
+  local head, had, rest = string.match(v, '^(%S+ 3 %d+ %d+ )(%d+)(.*)$')
+  rev, had = tonumber(rev), tonumber(had or 0)
+  if rev < had then return false end
+  if rev > had and head then
+    v = format('%s%d%s', head, rev, rest)
     if slot == 0 then
       call('set', H, v, 'px', ttl)
       return true
@@ -219,14 +222,15 @@ end
 -- brings the ticket back with its number. alive are the tickets whose process is
 -- asking right now and needs no push; deaf are the inboxes that nobody heard.
 local function offer(ticket, record, slot, alive, deaf)
-  local span, wants, tail = string.match(record, '^2 (%d+) (%S+) (.*)$')
+  local span, wants, tail = string.match(record, '^3 (%d+) (%S+)( .*)$')
   local first = fence()
   if P then
     local prefer, avoid = string.match(wants, '^%d+;(-?%d+);(-?%d+)$')
     slot = vacant(tonumber(prefer), tonumber(avoid))
   end
+  local marks = '0'
   if not alive[ticket] then
-    local to = inbox(tail)
+    local to = inbox(record)
     local heard = deaf[to] and 0 or pcall('publish', to, P
       and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, P.found(slot))
       or format('g2 %s %.0f %d %s', ticket, first, slot, H))
@@ -235,9 +239,9 @@ local function offer(ticket, record, slot, alive, deaf)
       leave(ticket)
       return
     end
-    tail = ',"pushed":1' .. tail
+    marks = '0p'
   end
-  take(slot, ticket, first, window, span, tail)
+  take(slot, ticket, first, window, span, marks, tail)
   leave(ticket)
   return true
 end
@@ -255,7 +259,7 @@ local function settle(alive)
   for i, ticket in ipairs(tickets) do
     if not records[i] then
       leave(ticket)
-    elseif string.sub(records[i], 1, 2) ~= '2 ' then
+    elseif string.sub(records[i], 1, 2) ~= '3 ' then
       alien = records[i]
       return
     elseif offer(ticket, records[i], slot, alive, deaf) then
@@ -271,7 +275,7 @@ end
 local function dismiss()
   if not P or not P.gone() then return false end
   for _, ticket in ipairs(call('zrange', Q, 0, most - 1)) do
-    local to = inbox(string.match(call('hget', L, ticket) or '', '^2 %d+ %S+ (.*)$') or '')
+    local to = inbox(call('hget', L, ticket) or '')
     if to then pcall('publish', to, 'w2 ' .. ticket .. ' 0') end
   end
   return true

@@ -73,7 +73,7 @@ var slotMutants = []mutant{
 	{name: "grants a second slot beside slot 0 for a repeated request", noticed: "P1/a repeated request holds one slot, also when the slot that it prefers is free",
 		old: `zero ~= token and`, new: ``},
 	{name: "keeps the last holder on the short way", noticed: "P5/a slot that was handed back is clean and keeps its note",
-		old: `(at and sub(ARGV[6], at + 1, -2) or '')`, new: `''`},
+		old: `match(ARGV[6], '^ %S+ ?(.*)$')`, new: `''`},
 	{name: "loses the note on the short way of acquire", noticed: "P5/a slot that was handed back is clean and keeps its note",
 		old: `sub(kept[2], ends) -- note`, new: `'\n\n' -- note`},
 	{name: "keeps a held slot among the free ones on the short way", noticed: "P7/a process gets the clean slot that it had last, else the lowest",

@@ -85,9 +85,9 @@ func decodeSlot(s string) slotRecord {
 	if ms, err := strconv.ParseInt(lines[lineAt], 10, 64); err == nil {
 		r.at = time.UnixMilli(ms)
 	}
-	for line, into := range map[int]any{lineBy: &r.by, lineLast: &r.last, lineNote: &r.note, lineReason: &r.reason} {
-		decodePart(lines[line], into)
-	}
+	r.by, r.last = decodeHolder(strings.Split(lines[lineBy], " ")), decodeHolder(strings.Split(lines[lineLast], " "))
+	decodePart(lines[lineNote], &r.note)
+	decodePart(lines[lineReason], &r.reason)
 	return r
 }
 
@@ -138,7 +138,7 @@ func handback(h *driver.Handback, slot int) []any {
 	if h.Status == driver.SlotDirty {
 		why = driver.LeftUnknown
 		if h.Left != nil {
-			why, by = h.Left.Why, oneLine(h.Left.By)
+			why, by = h.Left.Why, encodeHolder(h.Left.By)
 			if !h.Left.At.IsZero() {
 				at = strconv.FormatInt(h.Left.At.UnixMilli(), 10)
 			}
@@ -180,7 +180,7 @@ func (q *queue) Heal(ctx context.Context, key string, slot int, _ string, by dri
 	if q.closing.Load() {
 		return driver.ErrClosed
 	}
-	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), slot, oneLine(by)))
+	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), slot, encodeHolder(by)))
 	if err != nil {
 		return err
 	}

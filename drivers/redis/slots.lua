@@ -14,7 +14,7 @@ local far = 1e15
 
 local function resized(n)
   size = n
-  call('hset', L, 'pool', rest and format('3 %d %d %.0f', size, top, rest) or format('2 %d %d', size, top))
+  call('hset', L, 'pool', rest and format('3 %d %d %.0f', size, top, rest) or format('3 %d %d', size, top))
 end
 
 -- states makes the functions on slots with states. A script calls it only if its
@@ -28,10 +28,10 @@ end
 --
 -- The field r<slot> of L is what is known about it, in lines: version, the token
 -- while it is held, strikes, why it is dirty ('' if it is clean), since when, who
--- left it (JSON), who had it last (JSON), note and reason (JSON).
+-- left it and who had it last (as in a value), note and reason (JSON).
 local function states()
   local dirty, withdrawn = 1e4, 2e4
-  local lines = '^2\n' .. string.rep('([^\n]*)\n', 7) .. '([^\n]*)$'
+  local lines = '^3\n' .. string.rep('([^\n]*)\n', 7) .. '([^\n]*)$'
   local TOKEN, STRIKES, WHY, AT, BY, LAST, NOTE, REASON = 1, 2, 3, 4, 5, 6, 7, 8
   local T = {}
 
@@ -43,7 +43,7 @@ local function states()
     return r
   end
 
-  local function write(slot, r) call('hset', L, 'r' .. slot, '2\n' .. table.concat(r, '\n')) end
+  local function write(slot, r) call('hset', L, 'r' .. slot, '3\n' .. table.concat(r, '\n')) end
 
   local function move(slot, score) call('zadd', S, format('%.0f', score), slot) end
 
@@ -52,11 +52,11 @@ local function states()
   end
 
   -- found returns what the grant of a slot says about it.
-  function T.found(slot) return '2\n' .. table.concat(read(slot), '\n') end
+  function T.found(slot) return '3\n' .. table.concat(read(slot), '\n') end
 
   function T.take(slot, token, tail)
     local r = read(slot)
-    r[TOKEN], r[LAST] = token, string.match(tail, '"holder":({.*})}$') or ''
+    r[TOKEN], r[LAST] = token, string.match(tail, '^ %S+ ?(.*)$')
     write(slot, r)
     if slot == 0 then call('zrem', S, 0) end
   end
@@ -213,7 +213,7 @@ local function states()
         state = 'withdrawn'
       elseif at and -at > ms then
         state, life = 'resting', -at - ms
-      elseif at and at >= taken or slot == 0 and string.find(stored, '^2\n[%w_-]') then -- expired, and nobody has seen it
+      elseif at and at >= taken or slot == 0 and string.find(stored, '^3\n[%w_-]') then -- expired, and nobody has seen it
         state, life = rest > 0 and 'resting' or 'dirty', rest
       end
       if slot < size or state == 'held' then

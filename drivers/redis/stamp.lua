@@ -11,7 +11,7 @@ if barred(token) then
   call('del', H)
   return {-1}
 end
-local had = string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)
+local had = string.match(v, '^ 3 (%d+)', #token + 1)
 if had then return {1, tonumber(had)} end
 
 local left = call('pttl', H)
@@ -19,5 +19,5 @@ if left <= 0 then return {0} end
 clock()
 local first = fence()
 reserve(first, span)
-call('set', H, value(token, first, span, tail), 'px', left)
+call('set', H, value(token, first, span, '0', tail), 'px', left)
 return {1, first}

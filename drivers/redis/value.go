@@ -3,6 +3,7 @@ package redis
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 const tokenLen = 22
 
 // format is the version of the data that this package writes. L24
-const format = "2"
+const format = "3"
 
 // formatError is the first word of a script's error about another version.
 const formatError = "MEGAFORMAT "
@@ -32,101 +33,123 @@ func formatText(text string) string {
 
 func isWord(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' }
 
-// value is the part of a holder key's value after the token.
-type value struct {
-	Version int           `json:"v"`
-	Fence   uint64        `json:"fence"`
-	Span    int           `json:"span"`
-	Inbox   string        `json:"inbox"`
-	Holder  driver.Holder `json:"holder"`
-}
+// The words of a value, which head.lua describes.
+const (
+	wordToken = iota
+	wordVersion
+	wordFence
+	wordSpan
+	wordMarks
+	wordInbox
+	wordHolder // the first of its words
+)
 
-// tail is the end of a value, after the span: the part that is the same for
-// each grant. It is built without encoding/json, because each request pays for
-// it.
+// tail is the end of a value, from the inbox on: the part that is the same for
+// each grant. It begins with a space.
 func tail(inbox string, h driver.Holder) string {
-	b := make([]byte, 0, 192)
-	b = append(b, `,"inbox":"`...)
-	b = append(b, inbox...)
-	b = append(b, `","holder":{`...)
-	b = appendField(b, "app", h.App)
-	b = appendField(b, "host", h.Host)
-	b = appendNumber(b, "pid", h.PID)
-	b = appendNumber(b, "worker", h.Worker)
-	b = appendField(b, "label", h.Label)
-	b = appendField(b, "request", h.Request)
+	b := appendWord(make([]byte, 0, 96), strings.TrimPrefix(inbox, inboxes))
+	return string(appendHolder(b, h))
+}
+
+// encodeHolder returns h as one line of words.
+func encodeHolder(h driver.Holder) string {
+	return strings.TrimPrefix(string(appendHolder(make([]byte, 0, 96), h)), " ")
+}
+
+// appendHolder appends since in µs, pid, worker, host, app, label and request,
+// each after a space. Empty words at the end are left out.
+func appendHolder(b []byte, h driver.Holder) []byte {
+	end, since := len(b), int64(0)
 	if !h.Since.IsZero() {
-		b = appendName(b, "since")
-		b = append(b, '"')
-		b = h.Since.UTC().AppendFormat(b, time.RFC3339Nano)
-		b = append(b, '"')
+		since = h.Since.UnixMicro()
 	}
-	return string(append(b, "}}"...))
+	for _, n := range [...]int64{since, int64(h.PID), int64(h.Worker)} {
+		if n == 0 {
+			b = append(b, empty...)
+			continue
+		}
+		b = strconv.AppendInt(append(b, ' '), n, 10)
+		end = len(b)
+	}
+	for _, s := range [...]string{h.Host, h.App, h.Label, h.Request} {
+		if b = appendWord(b, s); s != "" {
+			end = len(b)
+		}
+	}
+	return b[:end]
 }
 
-func appendName(b []byte, name string) []byte {
-	if b[len(b)-1] != '{' {
-		b = append(b, ',')
-	}
-	b = append(b, '"')
-	b = append(b, name...)
-	return append(b, `":`...)
-}
+// empty is an empty word after its space.
+const empty = " -"
 
-func appendNumber(b []byte, name string, n int) []byte {
-	if n == 0 {
-		return b
-	}
-	return strconv.AppendInt(appendName(b, name), int64(n), 10)
-}
-
-func appendField(b []byte, name, s string) []byte {
+// appendWord appends a space and s, percent-encoded where it would not be one word
+// of a line.
+func appendWord(b []byte, s string) []byte {
 	if s == "" {
-		return b
+		return append(b, empty...)
 	}
-	b = appendName(b, name)
-	if !plain(s) {
-		quoted, _ := json.Marshal(s) //nolint:errchkjson // a string always can be
-		return append(b, quoted...)
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
-}
-
-// plain reports whether s needs no escaping in JSON.
-func plain(s string) bool {
+	b = append(b, ' ')
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
+		if c := s[i]; c > ' ' && c != '%' && c != 0x7f && s != empty[1:] {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', upper[c>>4], upper[c&15])
 		}
 	}
-	return true
+	return b
 }
 
-// decodeValue reads the value of a holder key. Another user of the key may have
-// written anything; unreadable parts stay empty.
-func decodeValue(s string) value {
-	var v value
-	if i := strings.IndexByte(s, '{'); i >= 0 {
-		if json.Unmarshal([]byte(s[i:]), &v) != nil {
-			return value{}
-		}
+const upper = "0123456789ABCDEF"
+
+func decodeWord(w string) string {
+	if w == empty[1:] {
+		return ""
 	}
-	return v
+	if !strings.Contains(w, "%") {
+		return w
+	}
+	s, err := url.PathUnescape(w)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// decodeHolder reads the words of a holder. Unreadable ones stay empty: another
+// user of the key may have written anything, and nothing depends on them.
+func decodeHolder(words []string) driver.Holder {
+	var all [7]string
+	copy(all[:], words)
+	h := driver.Holder{Host: decodeWord(all[3]), App: decodeWord(all[4]), Label: decodeWord(all[5]), Request: decodeWord(all[6])}
+	if since, err := strconv.ParseInt(all[0], 10, 64); err == nil && since > 0 && since < lastSince {
+		h.Since = time.UnixMicro(since).UTC()
+	}
+	h.PID, _ = strconv.Atoi(all[1])
+	h.Worker, _ = strconv.Atoi(all[2])
+	return h
+}
+
+// lastSince is the end of the year 9999 in µs: JSON has no later times.
+const lastSince = 253402300800_000_000
+
+// decodeValue reads the value of a holder key. One that another version or another
+// user of the key has written reads as zero.
+func decodeValue(s string) (h driver.Holder, fence uint64) {
+	words := strings.Split(s, " ")
+	if len(words) < wordHolder || words[wordVersion] != format {
+		return driver.Holder{}, 0
+	}
+	fence, _ = strconv.ParseUint(words[wordFence], 10, 53)
+	return decodeHolder(words[wordHolder:]), fence
 }
 
 // decodeRecord reads a ticket's record: version, span, slots, tail.
 func decodeRecord(s string) (driver.Holder, bool) {
-	f := strings.SplitN(s, " ", 4)
-	if len(f) != 4 || f[0] != format || !strings.HasPrefix(f[3], ",") {
+	words := strings.Split(s, " ")
+	if len(words) < 4 || words[0] != format {
 		return driver.Holder{}, false
 	}
-	var v value
-	if json.Unmarshal([]byte("{"+f[3][1:]), &v) != nil {
-		return driver.Holder{}, false
-	}
-	return v.Holder, true
+	return decodeHolder(words[4:]), true
 }
 
 // forced is the reason of a forced release, as force stores and sends it.

@@ -32,6 +32,9 @@ const (
 	inherited = 3 // the descriptor of a connection to a hub
 	callers   = 4 // of a client
 	maxCost   = 32
+	// longest is more than any call takes: a busy machine, a wait of 50 ms, and the
+	// second after which a backend counts as lost (W6, W11).
+	longest = 15 * time.Second
 	// ticketed is the index of a key for which all calls wait. Their requests have
 	// a ticket: a backend that gets one of them twice grants it once (W9).
 	ticketed = 2
@@ -151,7 +154,7 @@ func (c *client) take(random *rand.Rand) error {
 		default:
 		}
 		r := record{ID: c.ids.Add(1), Key: int64(random.IntN(len(limits))), Cost: int64(1 + random.IntN(maxCost))}
-		r.Least, r.Most = r.Cost, r.Cost
+		r.Least, r.Most, r.From = r.Cost, r.Cost, time.Now().UnixNano()
 		var err error
 		if r.Key != ticketed && random.IntN(2) == 0 {
 			err = c.allow(r)
@@ -160,6 +163,9 @@ func (c *client) take(random *rand.Rand) error {
 		}
 		if err != nil {
 			return err
+		}
+		if took := time.Since(time.Unix(0, r.From)); took > longest {
+			return fmt.Errorf("a call of %s took %v", keyOf(int(r.Key)), took)
 		}
 	}
 }
@@ -172,7 +178,6 @@ type sightingKey struct{}
 func (c *client) allow(r record) error {
 	var seen sighting
 	ctx := context.WithValue(context.Background(), sightingKey{}, &seen)
-	r.From = time.Now().UnixNano()
 	got, err := c.limiter.Allow(ctx, keyOf(int(r.Key)), limits[r.Key], limit.Cost(int(r.Cost)))
 	r.To = time.Now().UnixNano()
 	if err != nil {
@@ -186,8 +191,14 @@ func (c *client) allow(r record) error {
 }
 
 func (c *client) wait(r record, random *rand.Rand) error {
-	r.From = time.Now().UnixNano()
-	p, err := c.limiter.Wait(context.Background(), keyOf(int(r.Key)), limits[r.Key], limit.Cost(int(r.Cost)), limit.MaxWait(time.Duration(1+random.IntN(50))*time.Millisecond))
+	ctx, patience := context.Background(), time.Duration(1+random.IntN(50))*time.Millisecond
+	options := []limit.Option{limit.Cost(int(r.Cost)), limit.MaxWait(patience)}
+	if random.IntN(4) == 0 {
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		ctx, options = bounded, options[:1]
+	}
+	p, err := c.limiter.Wait(ctx, keyOf(int(r.Key)), limits[r.Key], options...)
 	r.To = time.Now().UnixNano()
 	switch {
 	case errors.Is(err, limit.ErrLimited):

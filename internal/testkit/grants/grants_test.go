@@ -32,7 +32,10 @@ var shifted = []string{
 func TestNoIntervalExceedsARateWhateverHappens(t *testing.T) {
 	bin := wallclock.Build(t, shifted...)
 	n := records()
-	for name, backend := range map[string]func(*testing.T) *storm{"redis": onRedis, "cluster socket": onSocket, "cluster supervisor": onSupervisor} {
+	for name, backend := range map[string]func(*testing.T) *storm{
+		"redis": onRedis, "redis on slow links": onSlowLinks, "cluster socket": onSocket,
+		"cluster socket with stops": onStops, "cluster supervisor": onSupervisor,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := backend(t)
 			s.bin, s.kills = bin, kills
@@ -80,11 +83,15 @@ type storm struct {
 	sameClock bool                           // the times of all clients' grants are comparable
 	moves     bool                           // a killed client may be the backend
 	files     func(*testing.T) []*os.File    // that a client inherits, or nil
+	repeats   bool                           // a call without a ticket may be executed several times
+	place     func(o *orders, number int)    // changes the orders of a client, or nil
+	end       func(t *testing.T, killed int) // ends the oldest client; nil kills it
 	disturb   func(t *testing.T, killed int) // after each kill, or nil
 	look      func(*testing.T) driver.Driver // opens the backend; nil if there is none
 
 	looker  driver.Driver
 	started int
+	alive   []process // from the oldest
 }
 
 // run runs clients until they have written at least n records, and returns all
@@ -92,26 +99,29 @@ type storm struct {
 func (s *storm) run(t *testing.T, n int) [][]record {
 	t.Helper()
 	s.dir = t.TempDir()
-	var alive []process
 	for range processes {
-		alive = append(alive, s.start(t))
+		s.alive = append(s.alive, s.start(t))
 	}
 	for killed := range s.kills {
 		s.await(t, (killed+1)*n/(s.kills+1))
-		must(t, alive[0].Kill())
+		if s.end != nil {
+			s.end(t, killed)
+		} else {
+			must(t, s.alive[0].Kill())
+		}
 		if s.disturb != nil {
 			s.disturb(t, killed)
 		}
-		alive = append(alive[1:], s.start(t))
+		s.alive = append(s.alive[1:], s.start(t))
 	}
 	s.await(t, n)
 	if s.look != nil {
 		s.looker = s.look(t) // before the clients leave: a hub may be among them
 	}
-	for _, p := range alive {
+	for _, p := range s.alive {
 		must(t, p.stdin.Close())
 	}
-	for _, p := range alive {
+	for _, p := range s.alive {
 		if err := p.Wait(); err != nil {
 			t.Fatalf("a client has failed: %v\n%s", err, p.stderr)
 		}
@@ -126,6 +136,9 @@ func (s *storm) start(t *testing.T) process {
 	o := s.orders
 	o.Journal, o.Seed = journalOf(s.dir, s.started), uint64(s.started) //nolint:gosec // not negative
 	shift := time.Duration(s.started%processes-processes/2) * time.Hour
+	if s.place != nil {
+		s.place(&o, s.started)
+	}
 	s.started++
 	var files []*os.File
 	if s.files != nil {
@@ -170,6 +183,9 @@ func (s *storm) wantBalance(t *testing.T, clients [][]record) {
 		if s.moves && key != ticketed { // the others may ask twice
 			most += s.kills * (processes - 1) * callers * maxCost
 		}
+		if s.repeats && key != ticketed {
+			most += (copies - 1) * lost(clients, key)
+		}
 		if used := state.Rates[0].Used; used < least || used > most {
 			t.Errorf("%s: the backend has %d units, the clients have used %d to %d", keyOf(key), used, least, most)
 		}
@@ -190,9 +206,12 @@ func onRedis(t *testing.T) *storm {
 			must(t, server.StepClock(-time.Duration(killed)*time.Hour))
 		}
 	}
-	s.look = func(t *testing.T) driver.Driver { return closed(t, s.orders.open) }
+	s.look = s.open
 	return s
 }
+
+// open opens the backend as a client does.
+func (s *storm) open(t *testing.T) driver.Driver { return closed(t, s.orders.open) }
 
 // onSocket returns a socket whose hub is one of the clients. The oldest client is
 // killed first, so that the hub is killed, too.
@@ -201,7 +220,7 @@ func onSocket(t *testing.T) *storm {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &storm{orders: orders{Socket: filepath.Join(dir, "s")}, moves: true}
-	s.look = func(t *testing.T) driver.Driver { return closed(t, s.orders.open) }
+	s.look = s.open
 	return s
 }
 

@@ -95,3 +95,15 @@ func balance(clients [][]record, key, killed int) (least, most int) {
 	}
 	return least, most + killed*callers*maxCost
 }
+
+// lost returns the units of the calls whose outcome is unknown.
+func lost(clients [][]record, key int) (units int) {
+	for _, client := range clients {
+		for _, r := range client {
+			if r.Key == int64(key) && r.At == 0 {
+				units += int(r.Cost)
+			}
+		}
+	}
+	return units
+}

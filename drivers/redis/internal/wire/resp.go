@@ -3,15 +3,16 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// appendCommand appends a command in RESP. It returns false for an argument of a
-// type that no script of this package has.
-func appendCommand(b []byte, args []any) ([]byte, bool) {
+// appendCommand appends a command in RESP.
+func appendCommand(b []byte, args []any) ([]byte, error) {
 	b = appendHeader(b, '*', len(args))
 	for _, a := range args {
 		var digits [20]byte
@@ -28,12 +29,12 @@ func appendCommand(b []byte, args []any) ([]byte, bool) {
 		case uint64:
 			number = strconv.AppendUint(digits[:0], a, 10)
 		default:
-			return b, false
+			return b, fmt.Errorf("redis: argument of type %T", a) // no script has one
 		}
 		b = append(appendHeader(b, '$', len(number)), number...)
 		b = append(b, '\r', '\n')
 	}
-	return b, true
+	return b, nil
 }
 
 func appendHeader(b []byte, kind byte, n int) []byte {
@@ -129,6 +130,39 @@ func parseText(b []byte, start int, n int64) (reply, int, error) {
 	return reply{value: string(b[start:end])}, end + 2, nil
 }
 
+// extent finds the end of an answer that arrives in pieces, without a second look
+// at what it has seen. The zero value is at the start.
+type extent struct {
+	at    int   // where the next item begins
+	items int64 // after that one
+}
+
+// complete reports whether the answer at the start of b is complete, or not RESP.
+func (e *extent) complete(b []byte) bool {
+	for e.items >= 0 {
+		line := bytes.IndexByte(b[e.at:], '\n')
+		if line < 0 {
+			return false
+		}
+		next := e.at + line + 1
+		if kind := b[e.at]; kind == '$' || kind == '*' {
+			n, err := strconv.ParseInt(string(bytes.TrimSuffix(b[e.at+1:next-1], []byte{'\r'})), 10, 64)
+			switch {
+			case err != nil:
+				return true
+			case kind == '*' && n > 0:
+				e.items = min(e.items, math.MaxInt64-n) + n
+			case kind == '$' && n >= 0 && n > int64(len(b)-next)-2:
+				return false
+			case kind == '$' && n >= 0:
+				next += int(n) + 2
+			}
+		}
+		e.at, e.items = next, e.items-1
+	}
+	return true
+}
+
 // ScriptError is the beginning of an error inside a script, before version 7. The
 // error of the command follows.
 const ScriptError = "ERR Error running script"
@@ -142,6 +176,6 @@ func isReadOnly(err error) bool {
 
 // IsTimeout reports whether a connection has exceeded a deadline.
 func IsTimeout(err error) bool {
-	t, ok := err.(interface{ Timeout() bool })
-	return ok && t.Timeout()
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
 }

@@ -59,6 +59,15 @@ func FuzzAnswer(f *testing.F) {
 		if cut < 0 || cut > len(b) {
 			return
 		}
+		var seen extent
+		for i := range cut {
+			if seen.complete(b[:i]) && size != 0 && i < size {
+				t.Fatalf("%q counts as complete", b[:i])
+			}
+		}
+		if !seen.complete(b) && size != 0 {
+			t.Fatalf("%q counts as incomplete", b[:size])
+		}
 		part, length, broken := parseReply(b[:cut])
 		switch {
 		case broken != nil && err == nil:

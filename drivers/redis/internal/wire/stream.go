@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,51 +18,25 @@ import (
 // alone wakes no other goroutine, which is a third of its time.
 //
 // Its client opens the connection (TLS, user, database, the master of a Sentinel
-// set), and then leaves it to the stream.
+// set), and then leaves it to the stream. A call that finds no connection waits for
+// one: after a network has lost connections in silence, only a new one is known to
+// work.
 type Stream struct {
 	Client  *goredis.Client // opens the connection
+	where   string          // the server, for errors
 	attempt time.Duration   // a connection with calls that is silent for so long is dead
 
 	active atomic.Pointer[link] // the connection of the last greeting
 
 	mu      sync.Mutex // guards the fields below
 	session *session   // nil while there is no connection
-	busy    bool       // one is being opened or closed
+	opening *opening   // or nil
 	opened  time.Time  // the last attempt
 	closed  bool
 
 	jobs   sync.WaitGroup // what opens and closes connections
 	ctx    context.Context
 	cancel context.CancelFunc
-}
-
-// NewStream returns a stream to a server, which is not connected yet.
-func NewStream(o goredis.Options) *Stream {
-	s := newStream(o.ReadTimeout)
-	o.Dialer = s.dialer(goredis.NewDialer(&o))
-	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
-	s.Client = goredis.NewClient(&o)
-	return s
-}
-
-// NewFailoverStream returns a stream to the master of a Sentinel set, which is not
-// connected yet.
-func NewFailoverStream(o goredis.FailoverOptions) *Stream {
-	s := newStream(o.ReadTimeout)
-	o.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig}))
-	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
-	s.Client = goredis.NewFailoverClient(&o)
-	return s
-}
-
-// noPushes is the version of the protocol in which a server sends nothing but
-// answers.
-const noPushes = 2
-
-func newStream(attempt time.Duration) *Stream {
-	s := &Stream{attempt: attempt}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
 }
 
 // session is the life of one connection. Its fields are guarded by stream.mu,
@@ -74,92 +48,14 @@ type session struct {
 	spare   []byte
 	writing bool
 	calls   []*call // without an answer, in the order of their commands
+	size    int     // of these commands
 	reading bool
-	quiet   time.Time // since when no answer has come, while somebody waits
+	quiet   time.Time // since when nothing has come, while there are calls
 	err     error     // why it has ended
 
-	in  []byte // received by the reader, and not parsed yet
-	got []reply
-}
-
-// link is a connection that notes whether the stream has greeted on it. The same
-// client may write to others meanwhile: it has subscriptions to Sentinels.
-type link struct {
-	net.Conn
-	stream *Stream
-}
-
-func (l *link) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(greeting)) {
-		l.stream.active.Store(l)
-	}
-	return l.Conn.Write(b)
-}
-
-// dialer wraps the dialer of the client's options: each connection is a link.
-func (s *Stream) dialer(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &link{Conn: conn, stream: s}, nil
-	}
-}
-
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// greeting is the argument of the stream's PING. Nothing else contains it.
-const greeting = "mega: a stream begins"
-
-// reopenEvery is the shortest time between two attempts to connect.
-const reopenEvery = 20 * time.Millisecond
-
-// openLocked connects in the background. The caller holds mu.
-func (s *Stream) openLocked() {
-	if s.busy || s.closed || time.Since(s.opened) < reopenEvery {
-		return
-	}
-	s.busy, s.opened = true, time.Now()
-	s.jobs.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, s.attempt)
-		defer cancel()
-		held := s.Client.Conn()
-		err := held.Do(ctx, "ping", greeting).Err()
-		if err == nil {
-			err = ctx.Err()
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.busy = false
-		if err != nil || s.closed {
-			_ = held.Close()
-			return
-		}
-		s.session = &session{conn: s.active.Load().Conn, held: held}
-	})
-}
-
-// endLocked ends a session. Its calls fail with err: whether the server has
-// executed them is not known. The caller holds mu.
-func (s *Stream) endLocked(se *session, err error) {
-	if se.err != nil {
-		return
-	}
-	se.err, s.session, s.busy = err, nil, true
-	for _, c := range se.calls {
-		c.cmd.SetErr(err)
-		c.answerLocked()
-	}
-	se.calls = nil
-	s.jobs.Go(func() { // closing may block, as TLS takes its leave
-		_ = se.conn.Close()
-		_ = se.held.Ping(s.ctx) // it fails, and so the client drops the connection
-		_ = se.held.Close()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.busy = false
-	})
+	in   []byte // received by the reader, and not parsed yet
+	part extent // of an answer at the start of in that was not complete
+	got  []reply
 }
 
 // close ends the connection.
@@ -179,42 +75,56 @@ func (s *Stream) wait() {
 	_ = s.Client.Close()
 }
 
-// do executes c.cmd once, and returns true. It returns false, and has done
-// nothing, if there is no connection. The result is in c.cmd, unless the caller's
-// context or limit has ended before: then it is the error.
-func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) (bool, error) {
-	var ok bool
-	if c.wire, ok = appendCommand(c.wire[:0], c.cmd.Args()); !ok {
-		return false, nil
+// do executes c.cmd once. The result is in c.cmd, unless the caller's context or
+// limit has ended before, or there is no connection: then it is the error.
+func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var err error
+	if c.wire, err = appendCommand(c.wire[:0], c.cmd.Args()); err != nil {
+		return err
 	}
 	now := time.Now()
+	until := now.Add(limit)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	se := s.session
 	if se == nil {
-		s.openLocked()
-		return false, nil
+		if se, err = s.connectedLocked(ctx, c, until); err != nil {
+			return err
+		}
+		now = time.Now()
 	}
-	if !se.reading { // the answer to a caller that has left may have come long ago
+	if len(se.calls) == 0 {
 		se.quiet = now
 	}
-	se.calls, se.out = append(se.calls, c), append(se.out, c.wire...)
+	se.calls, se.out, se.size = append(se.calls, c), append(se.out, c.wire...), se.size+len(c.wire)
 	if !se.writing {
 		s.flushLocked(se, writes)
 	}
-	return true, s.awaitLocked(ctx, se, c, now.Add(limit))
+	return s.awaitLocked(ctx, se, c, until)
 }
 
-// writes is how often a caller writes what others have added, before a goroutine
-// does it in its place.
-const writes = 16
+const (
+	// writes is how often a caller writes what others have added, before a
+	// goroutine does it in its place.
+	writes = 16
+	// fits is the size of the commands without an answer that the buffers of
+	// the system have room for, so that a write does not block whatever the
+	// network does. A goroutine writes what is more: a caller must be able to
+	// leave, and to read for others.
+	fits = 32 << 10
+	// keeps is the size of the buffers that are kept for the next call.
+	keeps = 64 << 10
+)
 
-// flushLocked writes until nothing is left to write, or at most so many times. It
-// holds mu, but not over I/O.
+// flushLocked writes until nothing is left to write, or, if times is not negative,
+// at most so many times and while it cannot block. It holds mu, but not over I/O.
 func (s *Stream) flushLocked(se *session, times int) {
 	se.writing = true
 	for ; len(se.out) > 0 && se.err == nil; times-- {
-		if times == 0 {
+		if times == 0 || times > 0 && se.size > fits {
 			s.jobs.Go(func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -228,7 +138,9 @@ func (s *Stream) flushLocked(se *session, times int) {
 		_ = se.conn.SetWriteDeadline(time.Now().Add(s.attempt))
 		_, err := se.conn.Write(out)
 		s.mu.Lock()
-		se.spare = out
+		if se.spare = out; cap(out) > keeps {
+			se.spare = nil
+		}
 		if err != nil {
 			s.endLocked(se, err)
 		}
@@ -242,14 +154,16 @@ func (s *Stream) awaitLocked(ctx context.Context, se *session, c *call, until ti
 		if !se.reading {
 			s.readLocked(ctx, se, c, until)
 		} else {
-			s.followLocked(ctx, c, until)
+			s.mu.Unlock()
+			_ = c.follow(ctx, c.done, until)
+			s.mu.Lock()
 		}
 		if c.answered {
 			break
 		}
 		err := ctx.Err()
 		if err == nil && !time.Now().Before(until) {
-			err = ErrSlow
+			err = fmt.Errorf("%w from %s", ErrSlow, s.where)
 		}
 		if err != nil { // the answer will find nobody
 			c.left = true
@@ -275,19 +189,22 @@ func (s *Stream) drainLocked(se *session, c *call) {
 	})
 }
 
-// followLocked waits until c has an answer or should read, or must not wait any
-// more.
-func (s *Stream) followLocked(ctx context.Context, c *call, until time.Time) {
-	s.mu.Unlock()
+// follow waits for an event, or returns the error when c must not wait any more.
+func (c *call) follow(ctx context.Context, event <-chan struct{}, until time.Time) error {
 	c.timer.Reset(time.Until(until))
+	defer c.timer.Stop()
 	select {
-	case <-c.done:
+	case <-event:
+		return nil
 	case <-ctx.Done():
+		return ctx.Err()
 	case <-c.timer.C:
+		return ErrSlow
 	}
-	c.timer.Stop()
-	s.mu.Lock()
 }
+
+// lastLook is how long a read takes that finds what has come already.
+const lastLook = time.Millisecond
 
 // readLocked reads answers until there is one for c, or it must not wait any more.
 func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until time.Time) {
@@ -302,11 +219,19 @@ func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until tim
 		}
 		s.mu.Unlock()
 		_ = se.conn.SetReadDeadline(deadline)
+		var n int
 		var err error
 		if ctx.Err() == nil { // else the deadline of AfterFunc may have come before this one
-			err = se.receive()
+			n, err = se.receive()
+		}
+		if IsTimeout(err) && !own && !time.Now().Before(deadline) { // a process that stood still has the answer in its buffers
+			_ = se.conn.SetReadDeadline(time.Now().Add(lastLook))
+			n, err = se.receive()
 		}
 		s.mu.Lock()
+		if n > 0 { // of a large answer perhaps, that is not complete
+			se.quiet = time.Now()
+		}
 		s.deliverLocked(se)
 		switch {
 		case err == nil || IsTimeout(err) && (ctx.Err() != nil || time.Now().Before(deadline)):
@@ -322,27 +247,32 @@ func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until tim
 	s.passOnLocked(se)
 }
 
-// receive reads once, and parses what is complete.
-func (se *session) receive() error {
+// receive reads n bytes at once, and parses what is complete.
+func (se *session) receive() (n int, err error) {
 	if len(se.in) == cap(se.in) {
 		se.in = append(se.in, make([]byte, max(len(se.in), 16<<10))...)[:len(se.in)]
 	}
-	n, err := se.conn.Read(se.in[len(se.in):cap(se.in)])
+	n, err = se.conn.Read(se.in[len(se.in):cap(se.in)])
 	se.in = se.in[:len(se.in)+n]
 	at := 0
-	for at < len(se.in) {
+	for at < len(se.in) && (se.part == (extent{}) || se.part.complete(se.in[at:])) {
 		r, size, broken := parseReply(se.in[at:])
 		if broken != nil {
-			return broken
+			return n, broken
 		}
 		if size == 0 {
+			se.part.complete(se.in[at:])
 			break
 		}
-		at += size
+		at, se.part = at+size, extent{}
 		se.got = append(se.got, r)
 	}
-	se.in = se.in[:copy(se.in, se.in[at:])]
-	return err
+	rest := se.in[at:]
+	if cap(se.in) > keeps && len(rest) == 0 {
+		se.in = nil
+	}
+	se.in = se.in[:copy(se.in, rest)]
+	return n, err
 }
 
 // deliverLocked gives the parsed answers to their calls.
@@ -350,13 +280,13 @@ func (s *Stream) deliverLocked(se *session) {
 	if len(se.got) == 0 {
 		return
 	}
-	se.quiet = time.Now()
 	for i, r := range se.got {
 		if i >= len(se.calls) {
 			s.endLocked(se, errUnasked)
 			break
 		}
 		c := se.calls[i]
+		se.size -= len(c.wire)
 		if r.err != nil {
 			c.cmd.SetErr(r.err)
 		} else {

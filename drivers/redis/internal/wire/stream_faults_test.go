@@ -90,7 +90,7 @@ func TestStreamUsesTheConnectionThatItOpened(t *testing.T) {
 	}
 	o.Protocol = 2
 	dialRedis := goredis.NewDialer(o)
-	s := newStream(attempt)
+	s := newStream(o.Addr, attempt)
 	other, err := s.dialer(dialRedis)(t.Context(), "tcp", o.Addr)
 	if err != nil {
 		t.Fatal(err)

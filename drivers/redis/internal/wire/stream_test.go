@@ -58,22 +58,40 @@ const attempt = 10 * time.Second
 // streaming returns a wire whose stream is connected.
 func streaming(t *testing.T, url string) *Wire {
 	t.Helper()
-	client, s := dial(t, url)
-	w := New(client, s)
+	return streamingWithin(t, url, attempt)
+}
+
+func streamingWithin(t *testing.T, url string, attempt time.Duration) *Wire {
+	t.Helper()
+	o, err := goredis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ReadTimeout, o.DialTimeout, o.MaxRetries, o.DialerRetries = attempt, attempt, -1, 1
+	w := wireOf(t, NewStream(*o))
+	connect(t, w)
+	return w
+}
+
+func wireOf(t *testing.T, s *Stream) *Wire {
+	t.Helper()
+	w := New(s.Client, s)
 	t.Cleanup(func() {
 		w.Close()
 		w.Wait()
-		_ = client.Close()
 	})
-	for connected := false; !connected; {
-		if _, err := echo(t.Context(), w, "x"); err != nil {
-			t.Fatal(err)
-		}
-		s.mu.Lock()
-		connected = s.session != nil
-		s.mu.Unlock()
-	}
 	return w
+}
+
+// connect calls until the stream has a connection.
+func connect(t *testing.T, w *Wire) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); w.current() == nil; {
+		_, err := echo(t.Context(), w, "x")
+		if time.Now().After(end) {
+			t.Fatal("the stream does not connect: ", err)
+		}
+	}
 }
 
 func echo(ctx context.Context, w *Wire, text string) (any, error) {
@@ -137,22 +155,6 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 	}
 	if got := <-answers; got != [2]any{"here", nil} {
 		t.Errorf("the caller behind it: %v", got)
-	}
-}
-
-func TestAnswerThatNobodyWaitedForDoesNotEndTheConnection(t *testing.T) {
-	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
-	before := w.stream.session
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
-	if err := w.Do(ctx, goredis.NewCmd(ctx, "echo", "nobody"), time.Minute); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	w.stream.mu.Lock()
-	before.quiet = time.Now().Add(-time.Hour)
-	w.stream.mu.Unlock()
-	if got, err := echo(t.Context(), w, "here"); got != "here" || err != nil || w.stream.session != before {
-		t.Errorf("got %v, %v, on the same connection: %v", got, err, w.stream.session == before)
 	}
 }
 

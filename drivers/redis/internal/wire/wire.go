@@ -1,8 +1,9 @@
 // Package wire carries the calls of a process to a Redis server on few
 // connections, and without a call that waits for the answers to others.
 //
-//	Wire    a server: the stream, or lanes while it is not connected    wire.go
+//	Wire    a server: its stream, or lanes                              wire.go
 //	Stream  the connection that all calls share                         stream.go
+//	how it is opened and closed                                         open.go
 //	answers as they are sent, for the stream                            resp.go
 package wire
 
@@ -24,16 +25,16 @@ const (
 	batch = 128
 )
 
-// Wire carries calls to one server on a fixed number of connections. A call uses
-// the stream. While there is none, and at a client of the caller or of a
-// Cluster, it uses a lane, a connection with a goroutine: calls that arrive while
-// all lanes are busy are combined into one pipeline. A caller may return before
-// its call is over: a slow connection does not delay it.
+// Wire carries calls to one server on a fixed number of connections: a stream, or,
+// with a client of the caller or of a Cluster, lanes. A lane is a connection with a
+// goroutine: calls that arrive while all lanes are busy are combined into one
+// pipeline. A caller may return before its call is over: a slow connection does not
+// delay it.
 type Wire struct {
-	client goredis.UniversalClient
-	stream *Stream // or nil
-	calls  chan *call
 	stop   chan struct{}
+	stream *Stream // nil: the fields below
+	client goredis.UniversalClient
+	calls  chan *call
 	lanes  sync.WaitGroup
 }
 
@@ -49,10 +50,14 @@ type call struct {
 	left     bool   // the caller has gone
 }
 
-// New returns a wire to the server of client, which the caller closes. It takes
-// ownership of s, which may be nil.
+// New returns a wire on s, and takes ownership of it. If s is nil, the wire has
+// lanes of client, which the caller closes.
 func New(client goredis.UniversalClient, s *Stream) *Wire {
-	w := &Wire{client: client, stream: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
+	w := &Wire{stop: make(chan struct{}), stream: s}
+	if s != nil {
+		return w
+	}
+	w.client, w.calls = client, make(chan *call, 4*batch)
 	for range lanes {
 		w.lanes.Go(w.lane)
 	}
@@ -133,23 +138,24 @@ var ErrSlow = errors.New("no answer")
 func (w *Wire) Do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
 	c.cmd, c.answered = cmd, false
-	ok, err := false, error(nil)
+	var err error
 	if w.stream != nil {
-		ok, err = w.stream.do(ctx, c, limit)
-	}
-	if !ok {
+		err = w.stream.do(ctx, c, limit)
+	} else {
 		err = w.byLane(ctx, c, limit)
 	}
 	if err != nil {
-		return err // somebody may still have c
+		return w.outcome(err) // somebody may still have c
 	}
 	select {
 	case <-c.done: // a signal that nobody needed
 	default:
 	}
-	c.cmd = nil
+	if c.cmd = nil; cap(c.wire) > keeps {
+		c.wire = nil
+	}
 	spare.Put(c)
-	return w.outcome(cmd)
+	return w.outcome(cmd.Err())
 }
 
 // byLane executes c.cmd on a lane.
@@ -169,9 +175,8 @@ func (w *Wire) byLane(ctx context.Context, c *call, limit time.Duration) (err er
 	return err
 }
 
-// outcome returns the error of cmd, which is ErrClosed after close.
-func (w *Wire) outcome(cmd *goredis.Cmd) error {
-	err := cmd.Err()
+// outcome returns the error of a call, which is ErrClosed after Close.
+func (w *Wire) outcome(err error) error {
 	if err != nil {
 		select {
 		case <-w.stop:

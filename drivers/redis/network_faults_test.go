@@ -1,0 +1,178 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
+)
+
+// What a network does to connections below the commands, and what a server does to
+// connections that work.
+
+// through returns the URL of s through a pipe.
+func through(t *testing.T, s *redistest.Server) (string, *redistest.Pipe) {
+	t.Helper()
+	p := redistest.StartPipe(t, s.Addr())
+	return strings.Replace(s.URL(), s.Addr(), p.Addr(), 1), p
+}
+
+// A host that vanishes and comes back leaves its connections half open. Each call
+// finds that out by itself: the lease lives on, and the waiter is served.
+func TestHalfOpenConnectionsCostNoLease(t *testing.T) {
+	t.Parallel()
+	const ttl = 8 * time.Second
+	s := redistest.Start(t, redistest.Options{})
+	url, pipe := through(t, s)
+	w := newWitness(t)
+	a, b := w.join("a", redis.Config{URL: url}), w.join("b", redis.Config{URL: url})
+	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
+	must(t, err)
+	got := b.wait(t, lock.TTL(ttl))
+	pipe.Freeze()
+	during(t, ttl+ttl/4, "the lease ended", func() bool { return held.Context().Err() == nil })
+	pipe.Freeze()
+	_ = held.Release() // repeated in the background, if need be
+	next := leaseOf(t, got, 10*time.Second)
+	must(t, next.Release())
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	unused(t, member(t, s.URL()), "k")
+}
+
+// The name of the server leads to a new master, and the old one has become a
+// replica that still answers.
+func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
+	t.Parallel()
+	old, next := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
+	url, pipe := through(t, old)
+	l := member(t, url)
+	must(t, take(t, l, "k").Release())
+	pipe.Lead(next.Addr())
+	if _, err := old.Do("REPLICAOF", "127.0.0.1", strings.TrimPrefix(next.Addr(), "127.0.0.1:")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lock to be at the new master", func() bool {
+		lease, err := l.TryAcquire(t.Context(), "moved")
+		if err != nil {
+			return false
+		}
+		n, err := next.Do("EXISTS", "mega:{moved}")
+		must(t, err)
+		must(t, lease.Release())
+		return n == int64(1)
+	})
+}
+
+// A server that closes idle connections has closed that of the next call.
+func TestFirstCallAfterARestSucceeds(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Config: []string{"timeout 1"}})
+	l := member(t, s.URL())
+	must(t, take(t, l, "k").Release())
+	eventually(t, "the server to close the connections", func() bool {
+		clients, err := s.Clients()
+		must(t, err)
+		for _, c := range clients {
+			if c["sub"] == "0" {
+				return false
+			}
+		}
+		return true
+	})
+	lease, err := l.TryAcquire(t.Context(), "k")
+	must(t, err)
+	must(t, lease.Release())
+}
+
+// A script of somebody else keeps the server for seconds.
+func TestBusyServerIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Config: []string{"busy-reply-threshold 10"}})
+	l := member(t, s.URL())
+	held := take(t, l, "held", lock.TTL(30*time.Second))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = s.Do("EVAL", "while true do end", "0")
+	}()
+	eventually(t, "the server to be busy", func() bool {
+		_, err := s.Do("PING")
+		return err != nil && contains(err, "BUSY")
+	})
+	if _, err := l.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) || !contains(err, "BUSY") {
+		t.Errorf("acquire = %v, want %v with BUSY", err, lock.ErrUnavailable)
+	}
+	_ = held.Release() // repeated when the server answers again
+	_, err := s.Do("SCRIPT", "KILL")
+	must(t, err)
+	<-ended
+	eventually(t, "the lock to be there", func() bool {
+		lease, err := l.TryAcquire(t.Context(), "k")
+		return err == nil && lease.Release() == nil
+	})
+	unused(t, member(t, s.URL()), "held")
+}
+
+// A server that answers nothing, with time limits longer than a call may take.
+func TestErrorOfASilentServerNamesItsAddress(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	url, pipe := through(t, s)
+	l := member(t, url+"?read_timeout=1m&dial_timeout=1m")
+	pipe.Stall(redistest.Replies)
+	says := "acquire: no success within 1s: no answer from " + pipe.Addr()
+	if _, err := l.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) || !contains(err, says) {
+		t.Errorf("acquire = %v, want %q", err, says)
+	}
+}
+
+// The boot error of a server with TLS names the cause.
+func TestTLSErrorsNameTheirCause(t *testing.T) {
+	t.Parallel()
+	at := func(c redistest.Certificate) string {
+		_, addr, _ := redistest.StartTLS(t, c)
+		return addr
+	}
+	good := at(redistest.Certificate{})
+	plain := redistest.Start(t, redistest.Options{})
+	tests := []struct {
+		name, url string
+		says      []string
+	}{
+		{"unknown authority", "rediss://" + good, []string{"unknown authority", "certificate"}},
+		{"expired", "rediss://" + at(redistest.Certificate{Expired: true}), []string{"expired"}},
+		{"another name", "rediss://" + at(redistest.Certificate{Host: "elsewhere.example"}), []string{"127.0.0.1"}},
+		{"no TLS at the server", "rediss://" + plain.Addr(), []string{"both sides use TLS"}},
+		{"no TLS at the client", "redis://" + good, []string{"both sides use TLS (rediss://)"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			start := time.Now()
+			l, err := openMember(t.Context(), redis.Config{URL: test.url})
+			if err == nil {
+				dismiss(t, l)
+				t.Fatal("no error")
+			}
+			if !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("OpenLock = %v, want %v", err, lock.ErrUnavailable)
+			}
+			for _, says := range append(test.says, test.url) {
+				if !contains(err, says) {
+					t.Errorf("%q does not say %q", err, says)
+				}
+			}
+			if took := time.Since(start); timed && took > 5*time.Second {
+				t.Errorf("OpenLock took %v", took)
+			}
+		})
+	}
+	l := member(t, "rediss://"+good+"?skip_verify=true")
+	must(t, l.With(t.Context(), "k", func(context.Context) error { return nil }))
+}
