@@ -17,19 +17,18 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
+
+	"github.com/megaframework/mega/bench/internal/buses"
+	"github.com/megaframework/mega/bench/internal/lab"
+	"github.com/megaframework/mega/bench/internal/locks"
+	"github.com/megaframework/mega/bench/internal/report"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) > 1 {
-		if child, ok := children()[os.Args[1]]; ok {
-			if err := child(ctx, os.Stdin, os.Stdout); err != nil {
-				fmt.Fprintf(os.Stderr, "bench %s: %v\n", os.Args[1], err)
-				os.Exit(1)
-			}
-			return
-		}
+	if lab.Played(ctx, roles()) {
+		return
 	}
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -37,11 +36,12 @@ func main() {
 	}
 }
 
-// children are the roles of this program when it has started itself, by its
-// first argument. Each ends with its input.
-func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer) error {
-	return map[string]func(context.Context, io.Reader, io.Writer) error{
-		workerArg: work, brokerArg: serveNATS, hubArg: serveHub, echoArg: serveEcho, holderArg: serveHolder, listenerArg: serveListener,
+// roles are the roles of this program when it has started itself, by its first
+// argument.
+func roles() map[string]lab.Role {
+	return map[string]lab.Role{
+		lab.WorkerRole: lab.Work, lab.BrokerRole: lab.ServeBroker, lab.HubRole: lab.ServeHub,
+		locks.EchoRole: locks.ServeEcho, locks.HolderRole: locks.ServeHolder, buses.ListenerRole: buses.ServeListener,
 	}
 }
 
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	quick := flags.Bool("quick", false, "a fifth of the work: a look, not a result")
 	output := flags.String("o", "", "write the results as JSON to `file` (default results.json and the report on it for a whole run, else nowhere)")
 	before := flags.String("before", resultsFile, "compare with the results in `file`")
-	report := flags.String("report", "", "write the report of the results in -before to `file`, and measure nothing")
+	page := flags.String("report", "", "write the report of the results in -before to `file`, and measure nothing")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to `file`, to explain a miss")
 	strict := flags.Bool("strict", false, "exit with status 1 if a target was missed")
 	if err := flags.Parse(args); err != nil {
@@ -73,38 +73,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("no row has %q in its name; the rows are %s", *only, strings.Join(names(allRows()), ", "))
 	}
-	earlier, err := load(*before)
+	earlier, err := report.Load(*before)
 	if err != nil {
 		return err
 	}
-	if *report != "" {
-		return saveReport(*report, earlier)
+	if *page != "" {
+		return report.SavePage(*page, earlier, pageOutline())
 	}
 	partial := *only != "" || *quick
 	if partial && filepath.Clean(*output) == resultsFile {
 		return fmt.Errorf("%s has the results of whole runs; write the results of a part to another file", resultsFile)
 	}
-	var found *results
+	var found *report.Results
 	err = profiled(*profile, func() (err error) {
-		found, err = measure(ctx, rows, *quick, stderr)
+		found, err = measureRows(ctx, rows, *quick, stderr)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	found.print(stdout, earlier)
+	found.Print(stdout, earlier)
 	if *output == "" && !partial {
 		*output = resultsFile
 	}
-	if err := found.save(*output); err != nil {
+	if err := found.Save(*output); err != nil {
 		return err
 	}
 	if *output == resultsFile {
-		if err := saveReport(reportFile, found); err != nil {
+		if err := report.SavePage(reportFile, found, pageOutline()); err != nil {
 			return err
 		}
 	}
-	if *strict && found.missed() > 0 {
+	if *strict && found.Missed() > 0 {
 		return errMissed
 	}
 	return nil
@@ -143,12 +143,12 @@ func profiled(file string, fn func() error) error {
 	return errors.Join(err, f.Close())
 }
 
-// measure runs the rows one after the other, each in a new lab.
-func measure(ctx context.Context, rows []row, quick bool, progress io.Writer) (*results, error) {
-	res := newResults(quick)
+// measureRows runs the rows one after the other, each in a new lab.
+func measureRows(ctx context.Context, rows []row, quick bool, progress io.Writer) (*report.Results, error) {
+	res := report.NewResults(quick)
 	for _, r := range rows {
 		fmt.Fprintf(progress, "%s: %s\n", r.name, r.about)
-		claims, err := inLab(ctx, quick, r.run)
+		claims, err := lab.Run(ctx, quick, r.run)
 		if err != nil {
 			return nil, fmt.Errorf("row %s: %w", r.name, err)
 		}
