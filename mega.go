@@ -17,6 +17,12 @@
 // report names it: redis if a cache is configured, otherwise cluster if the
 // program has several workers, otherwise memory, which is limited to the
 // process.
+//
+// The types of a handler are declared in package ctx, and those of a section in
+// package config: `go doc github.com/megaframework/mega/ctx Ctx` shows their
+// fields and methods. Options are values: any function of this package that
+// returns one may be called before Main, from any goroutine, and does nothing but
+// describe the program. A wrong option stops the boot with its file and line.
 package mega
 
 import (
@@ -38,7 +44,8 @@ import (
 )
 
 type (
-	// Ctx is the context of one request.
+	// Ctx is the context of one request, or of other work of an app. It is
+	// immutable, and safe for use by several goroutines.
 	Ctx = megactx.Ctx
 	// Bus is the view of the message bus on a Ctx.
 	Bus = megactx.Bus
@@ -108,7 +115,9 @@ var (
 )
 
 // Error returns an error that becomes the response of a request, with this
-// status, dotted code and detail.
+// status, dotted code and detail, all of which the client receives. The status is
+// 400 to 599; another one is answered 500. An error that wraps it with %w is
+// answered in the same way, and its whole text is in the log.
 func Error(status int, code, detail string) error { return megactx.Error(status, code, detail) }
 
 // Lenient makes Ctx.Bind accept JSON with unknown fields, which it ignores, and
@@ -132,7 +141,9 @@ func CheckLocales(catalogs ...fs.FS) error { return locale.Check(catalogs...) }
 func Josa(word, pair string) string { return locale.Josa(word, pair) }
 
 // Main runs the program that options describe until a signal ends it, and exits
-// the process. All apps share the options that are outside an App.
+// the process: it does not return, and deferred calls of its caller do not run.
+// It reads the arguments of the command line, which may name another verb than
+// serve. All apps share the options that are outside an App.
 //
 // The exit status is 0 after a clean shutdown, 1 if the shutdown interrupted
 // work, 64 for a wrong command line, 69 if a required service is unavailable,
@@ -170,8 +181,8 @@ func Provide(constructors ...any) Option { return plan.Provide(constructors...) 
 
 // Config adds the struct T to the configuration as a section, and provides it.
 // In the section "database", a field with the tag key:"url" is the key
-// database.url and the variable MEGA_DATABASE_URL. The tags default, enum, min,
-// max and required are checked before anything starts.
+// database.url and the variable MEGA_DATABASE_URL. Package config lists the tags
+// and the types of fields. All values are checked before anything starts.
 func Config[T any](section string) Option { return plan.Section(reflect.TypeFor[T](), section) }
 
 // ConfigFrom adds a layer to the configuration, between the files and the
@@ -188,12 +199,14 @@ func ConfigFrom(name string, provider config.Provider, parser config.Parser) Opt
 }
 
 // Routes adds the app's routes. The function takes a Router and provided
-// values.
+// values. It runs once, at the boot; a panic of the Router, for example for two
+// routes with one pattern, stops the boot.
 func Routes(fn any) Option { return plan.Routes(fn) }
 
 // Use wraps every handler of the app with fn, which takes provided values and a
 // Handler, and returns the wrapped Handler. With http.Handler in place of
-// Handler, fn wraps everything that the app serves.
+// Handler, fn wraps everything that the app serves. The first Use is the
+// outermost wrapper; those outside an App are around those of the app.
 func Use(fn any) Option { return plan.Use(fn) }
 
 // Subscribe calls fn with every event of topic, which may be a pattern. The
@@ -229,13 +242,18 @@ func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 
 // Publish sends v as an event of topic to all subscribers. It does not wait for
 // handlers; a nil error means that the event is accepted. The event carries the
-// trace and the request id of ctx.
+// trace and the request id of ctx. If ctx has ended, nothing is published. The
+// errors are those of [bus.Bus.Publish].
 func Publish[T any](ctx *Ctx, topic bus.Topic[T], v T, options ...bus.PubOption) error {
 	return megactx.Publish(ctx, topic, v, options...)
 }
 
-// Call sends req as a request to subject and returns the response. Without a
-// deadline on ctx its timeout is 5 seconds.
+// Call sends req as a request to subject and returns the response. It waits until
+// ctx ends; without a deadline on ctx its timeout is 5 seconds. A handler's ctx
+// has the deadline of its request, apps.<name>.timeout: use ctx.WithTimeout for a
+// shorter one. It returns bus.ErrNoResponders at once if nobody responds, a
+// *bus.RemoteError if the responder failed, and the other errors of
+// [bus.Bus.Request].
 func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOption) (Resp, error) {
 	return megactx.Call[Req, Resp](ctx, subject, req, options...)
 }
@@ -263,13 +281,21 @@ func OnStart(name string, fn any, options ...HookOption) Option {
 	return plan.OnStart(name, fn, options...)
 }
 
-// OnStop runs fn after the last request has ended, while locks still work.
+// OnStop runs fn after the last request has ended, while locks and messages still
+// work. It takes the same parameters as OnStart. Its error is logged, and the exit
+// status is then 1. Its budget is 15 seconds unless options contain a Budget, and
+// at most what is left of shutdown.timeout.
 func OnStop(name string, fn any, options ...HookOption) Option {
 	return plan.OnStop(name, fn, options...)
 }
 
-// Run runs fn in the background. Its context ends after the last request has
-// ended. An error that fn returns before then ends the program.
+// Run runs fn in the background, in every process of the program, from the start
+// of service. It takes the same parameters as OnStart. Its context ends after the
+// last request has ended; fn then has 15 seconds to return unless options contain
+// a Budget, and its error is ignored. An error or a panic of fn before then ends
+// the process. When fn has returned nil, nothing happens, except that a program
+// ends which has nothing else to do: no listener, subscription, responder or
+// Every.
 func Run(name string, fn any, options ...HookOption) Option { return plan.Run(name, fn, options...) }
 
 // Lead runs fn in the background, as Run does, in one process at a time of those
@@ -285,7 +311,8 @@ func Lead(name string, fn any, options ...HookOption) Option { return plan.Lead(
 // Every runs fn in the background once per tick in all processes that share the
 // locks: see [lock.Locker.Every]. Ticks have the length every and count from 1970
 // UTC on the clock of the lock's backend, so that the clocks of the processes do
-// not matter: every 24 hours is once a day, at midnight UTC. A tick that nobody
+// not matter: every 24 hours is once a day, at midnight UTC. The length is 10 ms
+// to 366 days, in whole microseconds. A tick that nobody
 // has used yet is used as soon as a process starts. While fn runs for longer than
 // a tick, the ticks are skipped. An error or a panic of fn is logged.
 //
@@ -310,7 +337,10 @@ func Every(name string, every time.Duration, fn any, options ...HookOption) Opti
 func Command(name string, fn any) Option { return plan.Command(name, fn) }
 
 // Ready adds fn as a check of the readiness for traffic: /readyz on the address
-// of ops.addr. If fn returns an error, the program is not ready.
+// of ops.addr. It takes the same parameters as OnStart. If fn returns an error,
+// panics or exceeds its budget, which is 2 seconds unless options contain a
+// Budget, the program is not ready, and the answer has the text of the error.
+// Probes at the same time share one call of fn.
 func Ready(name string, fn any, options ...HookOption) Option {
 	return plan.Ready(name, fn, options...)
 }
@@ -320,9 +350,10 @@ func Ready(name string, fn any, options ...HookOption) Option {
 // Without it a crash spends the tick. See [lock.AtLeastOnce].
 func AtLeastOnce() HookOption { return plan.AtLeastOnce() }
 
-// Budget returns an option that limits the time of a named function. When the
-// time is over, the function's context ends, and the program reports the
-// function by name.
+// Budget returns an option that limits the time of a named function to d, which
+// is above 0. When the time is over, the function's context ends, and the program
+// reports the function by name. For Run, Lead and Every it limits the time that
+// the function has to return at the end of the program.
 func Budget(d time.Duration) HookOption { return plan.Budget(d) }
 
 // RequireScope fails the boot if the scope of locks is smaller than s. For an

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,8 +20,6 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/testkit/output"
 )
-
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // gate is an app whose only handler says that it has begun and waits to be let
 // go, or to be told to end.

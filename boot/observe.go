@@ -15,7 +15,6 @@ import (
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/lock"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 // observers combines several Observers. A panic in one of them does not affect
@@ -44,10 +43,7 @@ func (b *booting) counted(c *settings.Config) {
 // openOps starts the ops listener, so that the boot can be observed, too. If
 // another process has the default address, it uses a free port.
 func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
-	if b.process.Offline != nil {
-		return nil
-	}
-	if b.process.Command != "" {
+	if b.process.Offline != nil || b.process.Command != "" {
 		return nil
 	}
 	b.degraded(made.Decisions)
@@ -106,12 +102,9 @@ func (b *booting) served(r request.Finished) {
 // degraded registers locks, messages and limits whose scope is this process with
 // the probes. Limits that follow the locks are not named again.
 func (b *booting) degraded(d plan.Decisions) {
-	for _, x := range []struct {
-		what   string
-		chosen plan.Decision
-	}{{"locks", d.Lock}, {"messages", d.Bus}, {"limits", d.Limit}} {
-		if x.chosen.Scope == driver.Process.String() && !x.chosen.Follows() {
-			b.probes.Degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
+	for _, decision := range d.All() {
+		if here := decision.EndsHere(); here != "" {
+			b.probes.Degrade(here)
 		}
 	}
 }

@@ -18,19 +18,9 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
-
-// freeAddr is an address that was free a moment ago.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // decode gets a page of JSON.
 func decode(t *testing.T, url string, v any) {
@@ -42,7 +32,7 @@ func decode(t *testing.T, url string, v any) {
 }
 
 func TestBootIsWatchedWhileItGoesOn(t *testing.T) {
-	addr := freeAddr(t)
+	addr := redistest.FreeAddr(t)
 	p, _ := process("MEGA_OPS_ADDR=" + addr)
 	begun, leave, started := make(chan struct{}), make(chan struct{}), make(chan *boot.Running, 1)
 	go func() {
@@ -78,7 +68,7 @@ func TestBootIsWatchedWhileItGoesOn(t *testing.T) {
 }
 
 func TestProcessThatWaitsForItsServerIsAlive(t *testing.T) {
-	ops, redis := freeAddr(t), freeAddr(t)
+	ops, redis := redistest.FreeAddr(t), redistest.FreeAddr(t)
 	p, stderr := process("MEGA_OPS_ADDR="+ops, "MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_BOOT_WAIT_FOR=60s")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -117,7 +107,7 @@ func TestLivenessOutlastsReadiness(t *testing.T) {
 }
 
 func TestFailedBootLeavesNoListenerBehind(t *testing.T) {
-	addr := freeAddr(t)
+	addr := redistest.FreeAddr(t)
 	p, _ := process("MEGA_OPS_ADDR=" + addr)
 	_ = fail(t, p, mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	l, err := net.Listen("tcp", addr)

@@ -45,6 +45,8 @@ func breakages() []broken {
 		{code: "boot.app", exit: 70, run: in("with an app that cannot be called that")},
 		{code: "boot.unknown_app", exit: 64, run: run{args: []string{"serve", "--only", "shop"}}},
 		{code: "boot.wrong_shape", exit: 70, run: in("with a function of the wrong shape")},
+		{code: "boot.wrong_shape", name: "no context", exit: 70, run: in("with a hook that takes no context")},
+		{code: "boot.wrong_shape", name: "two contexts", exit: 70, run: in("with a hook that takes two contexts")},
 		{code: "boot.not_provided", exit: 70, run: in("with a value that nobody provides")},
 		{code: "boot.provided_twice", exit: 70, run: in("with a value that is provided twice")},
 		{code: "boot.circle", exit: 70, run: in("with constructors that need each other")},

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	goredis "github.com/redis/go-redis/v9"
+	redislog "github.com/redis/go-redis/v9/logging"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
@@ -26,17 +26,13 @@ import (
 // also removes the variables of the descriptors that a supervisor has passed,
 // since they are not for child processes.
 func OwnProcess() (environ []string) {
-	goredis.SetLogger(muted{})
+	redislog.Disable()
 	environ = os.Environ()
 	for _, name := range slices.Concat(workers.Descriptors(), systemd.Variables()) {
 		_ = os.Unsetenv(name) // it has a name
 	}
 	return environ
 }
-
-type muted struct{}
-
-func (muted) Printf(context.Context, string, ...any) {}
 
 // injectorLog returns the logger of the injector: none, unless Trace contains
 // plan.TraceFx. The injector runs before there is a configuration, and so has a

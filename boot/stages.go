@@ -58,7 +58,7 @@ type booting struct {
 	certificates []*listen.Certificates // of the servers; nil for one without TLS
 
 	reloading sync.Mutex                      // held while the configuration is read again
-	inForce   atomic.Pointer[settings.Config] // config with the later live changes
+	inForce   atomic.Pointer[settings.Config] // the plan's Config with the later live changes
 
 	// The steps, until they are in order.
 	injections  []step         // hooks of the injector

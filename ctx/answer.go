@@ -15,7 +15,9 @@ func (c *Ctx) WantsJSON() bool {
 	return c.exchange() != nil && request.WantsJSON(c.work.Exchange.Request)
 }
 
-// JSON answers with v.
+// JSON answers with v, encoded by encoding/json. It returns an error and writes
+// nothing if v cannot be encoded or the status is not 200 to 999, and the errors
+// that [Ctx] names. So do the other methods that answer.
 func (c *Ctx) JSON(status int, v any) error {
 	if c.exchange() == nil {
 		return ErrNoRequest

@@ -2,6 +2,7 @@ package megactx_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -151,6 +152,39 @@ func TestFailedEncodingSendsNoPartialAnswer(t *testing.T) {
 	s.router.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, math.NaN()) })
 	if p := problemIn(t, s.ask("GET", "/", "", wantJSON)); p.Status != 500 {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// net/http panics at a status such as 0, in the middle of the answer.
+func TestStatusOfAnAnswerIsOne(t *testing.T) {
+	for _, status := range []int{-1, 0, 100, 199, 1000} {
+		s := newStage()
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			if err := c.Text(status, "body"); err == nil {
+				t.Errorf("%d: no error", status)
+			}
+			return c.JSON(http.StatusAccepted, "after it")
+		})
+		if w := s.ask("GET", "/", ""); w.Code != http.StatusAccepted || w.Body.String() != `"after it"` {
+			t.Errorf("%d: got %d %s", status, w.Code, w.Body)
+		}
+	}
+}
+
+// An error that is answered 200 would look like a success to the client.
+func TestStatusOfAnErrorIsOne(t *testing.T) {
+	for status, want := range map[int]int{0: 500, 99: 500, 200: 500, 303: 500, 399: 500, 400: 400, 599: 599, 600: 500, 1000: 500} {
+		s := newStage()
+		s.router.Get("/", func(*megactx.Ctx) error {
+			return fmt.Errorf("buy: %w", megactx.Error(status, "stock.none", "None is left."))
+		})
+		code := "stock.none"
+		if status != want {
+			code = "internal"
+		}
+		if p := problemIn(t, s.ask("GET", "/", "", wantJSON)); p.Status != want || p.Code != code {
+			t.Errorf("%d: got %+v, want %d %s", status, p, want, code)
+		}
 	}
 }
 

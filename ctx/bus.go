@@ -23,8 +23,8 @@ type Bus struct {
 	ctx *Ctx
 }
 
-// Publish sends an event to the subscribers of subject. It returns once the
-// event has been sent, and does not wait for handlers.
+// Publish sends an event to the subscribers of subject. It returns once the bus has
+// accepted the event, and does not wait for handlers: see [bus.Bus.Publish].
 func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	if b.bus == nil {
 		return ErrNotConfigured
@@ -39,7 +39,9 @@ func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	return err
 }
 
-// Request sends a request to a responder of subject and returns the answer.
+// Request sends a request to a responder of subject and returns the answer. It
+// waits until the Ctx ends, or for 5 s if the Ctx has no deadline; the Ctx of a
+// request has one. For the errors see [bus.Bus.Request].
 func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.Msg, err error) {
 	if b.bus == nil {
 		return nil, ErrNotConfigured

@@ -22,7 +22,10 @@ var (
 
 // Error returns an error that answers a request with this status, this dotted
 // code and this detail. It belongs to the application: nothing of it is hidden
-// from the client. A detail that is a key of the app's texts is translated.
+// from the client. A detail that is a key of the app's texts is translated. A
+// status that is not one of an error, 400 to 599, answers 500 with the code
+// internal. An error that wraps it with %w is answered in the same way, and its
+// whole text is in the log.
 func Error(status int, code, detail string) error { return request.NewError(status, code, detail) }
 
 // FieldErrors maps the invalid fields of an input to their messages. A Validate

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,16 +18,8 @@ import (
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/internal/suite"
 )
-
-// scaled is n times MEGA_TEST_SCALE, at least 1.
-func scaled(n int) int {
-	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil {
-		return n
-	}
-	return max(int(float64(n)*scale), 1)
-}
 
 // nowhere takes a log, which is made in full.
 type nowhere struct{}
@@ -153,7 +144,7 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 	defer server.Close()
 	server.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 8
 
-	n := scaled(100_000)
+	n := suite.Scaled(100_000)
 	var clients sync.WaitGroup
 	for client := range 8 {
 		clients.Go(func() {

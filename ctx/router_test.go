@@ -73,13 +73,16 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"Use after a group":          func(r megactx.Router) { r.Route("/a", func(megactx.Router) {}); r.Use(marking("late")) },
 		"UseStd after a route":       func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) },
 		"a pattern without a slash":  func(r megactx.Router) { r.Get("x", nothing) },
-		"a route without a handler":  func(r megactx.Router) { r.Get("/", nil) },
+		"a route without a handler":  func(r megactx.Router) { r.Route("/orders", func(r megactx.Router) { r.Get("/{id}", nil) }) },
 		"a parameter that is no one": func(r megactx.Router) { r.Get("/{id", nothing) },
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
+				switch text := fmt.Sprint(recover()); {
+				case text == "<nil>":
 					t.Errorf("%s: no panic", name)
+				case name == "a route without a handler" && !strings.Contains(text, "GET /orders/{id} has no handler"):
+					t.Errorf("%s: %s", name, text)
 				}
 			}()
 			do(newStage().router)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,9 @@ func devVerb(environ []string, stdout io.Writer) func(*cli.Shell) *cobra.Command
 				}
 				err := dev.Run(ctx, dev.Config{Dir: dir, Args: rest, Environ: environ, Stdout: stdout, Stderr: s.Stderr})
 				if err != nil {
+					if path, err := filepath.Abs(dir); err == nil {
+						dir = path
+					}
 					return &failure.Failure{
 						Code: "dev.failed", Exit: failure.ExitUsage, Text: "Cannot develop in " + dir + ".", Cause: err,
 						Actions: []string{"name the folder of a program: mega dev DIR"},

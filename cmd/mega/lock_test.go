@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -69,6 +71,16 @@ func TestUnreachableRedisIsNamedWithItsAddress(t *testing.T) {
 		if status != x.status || !strings.Contains(stderr, x.says) || !strings.Contains(stderr, url) || stdout != "" {
 			t.Errorf("%s: exit status %d: %s%s", url, status, stdout, stderr)
 		}
+	}
+}
+
+// The client of Redis logs each attempt to connect, unless it is told not to.
+func TestUnreachableRedisIsReportedOnce(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "lock", "ls", "--url", "redis://127.0.0.1:1/0")
+	cmd.Env = append(os.Environ(), role+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "mega: Cannot read the locks at redis://127.0.0.1:1/0.") || strings.Count(string(out), "refused") != 1 {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

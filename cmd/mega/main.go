@@ -7,12 +7,14 @@ package main
 import (
 	"os"
 
+	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/internal/cli"
 )
 
 func main() {
+	redislog.Disable() // the verbs report the client's errors
 	os.Exit(run(cli.Process{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}))
 }
 

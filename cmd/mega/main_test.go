@@ -13,9 +13,13 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 )
 
+// role makes the test binary the program mega.
+const role = "MEGA_TEST_TOOL"
+
 func TestMain(m *testing.M) {
-	if os.Getenv("MEGA_TEST_TOOL") != "" {
-		os.Exit(run(cli.Process{Args: append([]string{"mega"}, os.Args[1:]...), Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}))
+	if os.Getenv(role) != "" {
+		os.Args[0] = "mega"
+		main()
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -24,9 +24,6 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// role makes the test binary the program mega.
-const role = "MEGA_TEST_TOOL"
-
 // longTime bounds a wait for what must happen.
 const longTime = time.Minute
 

@@ -33,7 +33,11 @@ func noVerb(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), meant(args[0], names, c.CommandPath()+" ")...)
+	actions := meant(args[0], names, c.CommandPath()+" ")
+	if len(actions) == 0 && c.HasParent() {
+		actions = []string{"its verbs are " + strings.Join(names, ", ")}
+	}
+	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), actions...)
 }
 
 // group returns a verb that only has verbs of its own.

@@ -88,7 +88,7 @@ func newProgram(t *testing.T) program {
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"status":"not ready","reasons":{"disk":"no space <left>"}}`)
+		_, _ = io.WriteString(w, `{"status":"not ready","reasons":{"disk":"no space <left>"},"degraded":["locks end at this process (driver memory)","the hub is slow"]}`)
 	})
 	return program{locks, limits, messages, mux}
 }
@@ -139,7 +139,10 @@ func TestOverviewShowsWhatRunsAndWhyItIsNotReady(t *testing.T) {
 	if w.StatusCode != 200 {
 		t.Errorf("status %d", w.StatusCode)
 	}
-	contains(t, page, "shop, pid 4121", "memory, scope process", "not ready", "no space &lt;left&gt;", "exclusion ends at this process", `href="http://127.0.0.1:8080"`)
+	contains(t, page, "shop, pid 4121", "memory, scope process", "not ready", "no space &lt;left&gt;", "exclusion ends at this process", "the hub is slow", `href="http://127.0.0.1:8080"`)
+	if strings.Contains(page, "locks end at this process") {
+		t.Errorf("the scope of the locks is on the page twice:\n%s", page)
+	}
 }
 
 func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {

@@ -38,10 +38,14 @@ func loadOverview(c *Console, ctx context.Context, _ url.Values) any {
 	for _, name := range slices.Sorted(maps.Keys(o.Ready.Reasons)) {
 		o.Reasons = append(o.Reasons, check{name, o.Ready.Reasons[name]})
 	}
-	o.Warnings = append(o.Warnings, o.Ready.Degraded...)
+	degraded := o.Ready.Degraded
 	for _, d := range []plan.Decision{o.Report.Lock, o.Report.Bus, o.Report.Limit} {
 		o.Warnings = append(o.Warnings, d.Warnings...)
+		if here := d.EndsHere(); len(d.Warnings) > 0 { // which are longer sentences about the same
+			degraded = slices.DeleteFunc(slices.Clone(degraded), func(s string) bool { return s == here })
+		}
 	}
+	o.Warnings = append(o.Warnings, degraded...)
 	slices.Sort(o.Warnings)
 	o.Warnings = slices.Compact(o.Warnings)
 	o.Plots = append(c.history.lockPlots()[:1], c.history.busPlots()[:1]...)

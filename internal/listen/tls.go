@@ -83,7 +83,7 @@ func (e *fileError) failure(c *settings.Config) error {
 		Code: "app.bad_certificate", Exit: failure.ExitConfig, Cause: e.err,
 		Text:    fmt.Sprintf("Cannot use the certificate of the app %q.", e.app),
 		Facts:   []failure.Fact{failure.Setting(c, cert), failure.Setting(c, key)},
-		Actions: []string{"serve HTTP instead: remove " + cert + " and " + key},
+		Actions: []string{"repair the files: the cause describes the problem", "serve HTTP instead: remove " + cert + " and " + key},
 	}
 }
 

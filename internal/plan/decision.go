@@ -98,6 +98,15 @@ func (d Decision) Because() string {
 	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
 }
 
+// EndsHere returns a sentence about a scope that is this process, or "" for a
+// wider scope and for limits that follow the locks.
+func (d Decision) EndsHere() string {
+	if d.Scope != driver.Process.String() || d.Follows() {
+		return ""
+	}
+	return d.Subject() + " end at this process (driver " + d.Chosen + ")"
+}
+
 // Subject returns what the decision is about, as a plural noun: "locks",
 // "messages" or "limits".
 func (d Decision) Subject() string {

@@ -57,6 +57,7 @@ func isError(t reflect.Type) bool { return t == reflect.TypeFor[error]() }
 // shape is the signature that an option expects of its function.
 type shape struct {
 	takes   []reflect.Type // exactly one of these arguments
+	named   string         // description of them for error messages
 	returns []reflect.Type // one of these results
 	nothing bool           // whether the function may return nothing
 	shape   string         // description of the shape for error messages
@@ -66,17 +67,18 @@ func shapeOf(option string) shape {
 	failing := []reflect.Type{reflect.TypeFor[error]()}
 	switch option {
 	case "Routes":
-		return shape{[]reflect.Type{reflect.TypeFor[megactx.Router]()}, failing, true, "func(mega.Router, provided values…)"}
+		return shape{[]reflect.Type{reflect.TypeFor[megactx.Router]()}, "a mega.Router", failing, true, "func(mega.Router, provided values…)"}
 	case "Use":
 		handlers := []reflect.Type{reflect.TypeFor[megactx.Handler](), reflect.TypeFor[http.Handler]()}
-		return shape{handlers, handlers, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"}
+		return shape{handlers, "a mega.Handler or an http.Handler", handlers, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"}
 	}
 	contexts := []reflect.Type{reflect.TypeFor[context.Context](), reflect.TypeFor[*megactx.Ctx]()}
+	const either = "a context.Context or a *mega.Ctx"
 	if option == string(KindCommand) {
-		return shape{contexts, failing, false, "func(provided values…, *mega.Ctx, []string) error, or the same with context.Context, and without the arguments"}
+		return shape{contexts, either, failing, false, "func(provided values…, *mega.Ctx, []string) error, or the same with context.Context, and without the arguments"}
 	}
 	mayBeSilent := option != string(KindReady)
-	return shape{contexts, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
+	return shape{contexts, either, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
 }
 
 // check returns an error if the function has the wrong shape.
@@ -100,8 +102,10 @@ func (f Function) check() error {
 	switch {
 	case t.IsVariadic():
 		return f.wrong("it is variadic", s.shape)
-	case len(given) != 1 || !slices.Contains(s.takes, given[0]):
-		return f.wrong("its arguments do not fit", s.shape)
+	case len(given) > 1:
+		return f.wrong("it must take only one argument besides provided values, "+s.named, s.shape)
+	case len(given) == 0 || !slices.Contains(s.takes, given[0]):
+		return f.wrong("it must take "+s.named, s.shape)
 	case t.NumOut() == 0 && s.nothing:
 	case t.NumOut() != 1 || !slices.Contains(s.returns, t.Out(0)):
 		return f.wrong("what it returns does not fit", s.shape)

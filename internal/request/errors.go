@@ -46,8 +46,15 @@ func NewError(status int, code, detail string) *Error {
 	return e
 }
 
+// isFailure reports whether the status is one of an error. With any other, the
+// client would take its request for a success.
+func (e *Error) isFailure() bool { return e.status >= 400 && e.status <= 599 }
+
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%d %s: %s", e.status, e.code, e.detail)
+	if !e.isFailure() {
+		s = fmt.Sprintf("the status %d is not one of an error, 400 to 599: %s: %s", e.status, e.code, e.detail)
+	}
 	if e.cause != nil && e.cause.Error() != e.detail {
 		s += ": " + e.cause.Error()
 	}

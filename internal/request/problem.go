@@ -107,7 +107,7 @@ func problemOf(err, end error) problem {
 		return problem{Type: "about:blank", Status: clientClosed, Code: codeCancelled}
 	case errors.Is(err, lock.ErrLost):
 		return newProblem(http.StatusConflict, "lock.lost", "lock.lost")
-	case errors.As(err, &own):
+	case errors.As(err, &own) && own.isFailure():
 		return problem{
 			Type: "about:blank", Title: http.StatusText(own.status), Status: own.status, Code: own.code,
 			Detail: own.detail, says: own.says, Errors: own.fields,

@@ -2,6 +2,7 @@ package request
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -170,6 +171,9 @@ func (r *Response) Answer(a Answer) error {
 		return ErrHandlerReturned
 	case r.status != 0:
 		return ErrAnswered
+	}
+	if a.Status < 200 || a.Status > 999 { // net/http panics, or waits for another status
+		return fmt.Errorf("mega: the status %d is not one of an answer", a.Status)
 	}
 	a.writeHeader(r.w.Header())
 	r.writeHeaderLocked(a.Status)

@@ -140,6 +140,9 @@ func routed(next http.Handler) http.Handler {
 
 // add adds a route for the caller of its caller.
 func (r *Router) add(method, pattern string, h megactx.Handler) {
+	if h == nil {
+		panic("mega: the route " + method + " " + joined(r.prefix, pattern) + " has no handler")
+	}
 	e := entry{method, pattern, r.handler(h)}
 	r.note(method, pattern, caller(3), h)
 	e.addTo(r.mux)
@@ -209,9 +212,6 @@ func nameOf(h megactx.Handler) string {
 }
 
 func (r *Router) handler(h megactx.Handler) http.HandlerFunc {
-	if h == nil {
-		panic("mega: a route without a handler")
-	}
 	r.routed = true
 	own := h
 	for _, wrap := range slices.Backward(r.wraps) {

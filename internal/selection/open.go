@@ -29,7 +29,7 @@ type Backends struct {
 func (b *Backends) OpenLock(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
 	switch {
 	case !built("lock", d.Chosen):
-		return nil, lockMissing(c, d)
+		return nil, driverMissing(c, "lock", d)
 	case d.Chosen == "redis":
 		return openRedis(ctx, c, d, log)
 	case d.Chosen == "cluster":
@@ -47,7 +47,7 @@ func (b *Backends) OpenLock(ctx context.Context, c *settings.Config, d plan.Deci
 func (b *Backends) OpenBus(ctx context.Context, c *settings.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
 	switch {
 	case !built("bus", d.Chosen):
-		return nil, busMissing(c, d)
+		return nil, driverMissing(c, "bus", d)
 	case d.Chosen == "nats":
 		return openNATS(ctx, c, d, program, log)
 	case d.Chosen == "cluster":
@@ -64,7 +64,7 @@ func (b *Backends) OpenBus(ctx context.Context, c *settings.Config, d plan.Decis
 func (b *Backends) OpenLimit(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
 	switch {
 	case !built("limit", d.Chosen):
-		return nil, limitMissing(c, d)
+		return nil, driverMissing(c, "limit", d)
 	case d.Chosen == "redis":
 		return openLimitRedis(ctx, c, d, log)
 	case d.Chosen == "cluster":
@@ -153,11 +153,11 @@ func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwi
 func missing(c *settings.Config, d plan.Decisions) error {
 	switch {
 	case !built("lock", d.Lock.Chosen):
-		return lockMissing(c, d.Lock)
+		return driverMissing(c, "lock", d.Lock)
 	case !built("bus", d.Bus.Chosen):
-		return busMissing(c, d.Bus)
+		return driverMissing(c, "bus", d.Bus)
 	case !built("limit", d.Limit.Chosen):
-		return limitMissing(c, d.Limit)
+		return driverMissing(c, "limit", d.Limit)
 	}
 	return nil
 }

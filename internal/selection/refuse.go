@@ -106,33 +106,22 @@ func scopeOf(name string) driver.Scope {
 	return driver.Process
 }
 
-// lockMissing, busMissing and limitMissing return the failure for a driver that
-// this build lacks: on Windows, the cluster.
-
-func lockMissing(c *settings.Config, d plan.Decision) error {
+// driverMissing returns the failure for a driver that this build lacks: on
+// Windows, the cluster.
+func driverMissing(c *settings.Config, component string, d plan.Decision) error {
+	of := map[string]struct{ code, subject, server, driver string }{
+		"lock":  {"lock.driver_missing", "locks", "Redis", "redis"},
+		"bus":   {"bus.driver_missing", "messages", "NATS", "nats"},
+		"limit": {"limit.driver_missing", "limits", "Redis", "redis"},
+	}[component]
 	return &failure.Failure{
-		Code: "lock.driver_missing", Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for locks.", d.Chosen),
-		Facts:   decidedBy(c, d),
-		Actions: failure.Actions("Share locks through Redis", enable(c, "redis"), "Keep them in this process", failure.Set(c, "lock.driver", "memory")),
-	}
-}
-
-func busMissing(c *settings.Config, d plan.Decision) error {
-	return &failure.Failure{
-		Code: "bus.driver_missing", Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for messages.", d.Chosen),
-		Facts:   decidedBy(c, d),
-		Actions: failure.Actions("Share messages through NATS", enable(c, "nats"), "Keep them in this process", failure.Set(c, "bus.driver", "memory")),
-	}
-}
-
-func limitMissing(c *settings.Config, d plan.Decision) error {
-	return &failure.Failure{
-		Code: "limit.driver_missing", Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for limits.", d.Chosen),
-		Facts:   decidedBy(c, d),
-		Actions: failure.Actions("Share limits through Redis", enable(c, "redis"), "Keep them in this process", failure.Set(c, "limit.driver", "memory")),
+		Code: of.code, Exit: failure.ExitConfig,
+		Text:  fmt.Sprintf("This build lacks the driver %s, which is configured for %s.", d.Chosen, of.subject),
+		Facts: decidedBy(c, d),
+		Actions: failure.Actions(
+			fmt.Sprintf("Share %s through %s", of.subject, of.server), enable(c, of.driver),
+			"Keep them in this process", failure.Set(c, component+".driver", "memory"),
+		),
 	}
 }
 

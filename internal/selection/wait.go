@@ -16,6 +16,10 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// minAttempt is the time that the last attempt has at least. A client's own
+// timeout of a server that does not answer may be longer than the limit.
+const minAttempt = 2 * time.Second
+
 // waiting opens a driver or client whose server may start later than this
 // program.
 type waiting[D any] struct {
@@ -36,7 +40,7 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	defer func() { w.took = time.Since(began) }()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		w.attempts++
-		d, err := w.open(ctx)
+		d, err := w.attempt(ctx, max(w.limit-time.Since(began), minAttempt))
 		left := w.limit - time.Since(began)
 		switch {
 		case err == nil:
@@ -53,6 +57,13 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 			return d, ctx.Err()
 		}
 	}
+}
+
+// attempt opens the driver or client once, within d.
+func (w *waiting[D]) attempt(ctx context.Context, d time.Duration) (D, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return w.open(ctx)
 }
 
 // attempts describes the attempts to reach a server.

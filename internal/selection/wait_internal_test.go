@@ -85,6 +85,19 @@ func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 	})
 }
 
+// A server that accepts connections and says nothing.
+func TestSilentServerDoesNotOutlastTheWait(t *testing.T) {
+	for limit, want := range map[time.Duration]time.Duration{0: minAttempt, time.Second: minAttempt, 10 * time.Second: 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			w := never(nil, false, slog.New(slog.DiscardHandler))
+			w.limit, w.open = limit, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
+			if _, err := w.run(t.Context()); !errors.Is(err, context.DeadlineExceeded) || w.took != want || w.attempts != 1 {
+				t.Errorf("limit %v: %v after %d attempts in %v, want %v", limit, err, w.attempts, w.took, want)
+			}
+		})
+	}
+}
+
 // opener opens the memory driver unless fails says otherwise of the attempt.
 func opener(fails func(attempt int) error) func(context.Context) (driver.Driver, error) {
 	attempt := 0

@@ -31,6 +31,7 @@ type kept struct {
 // ways.
 type seen struct {
 	Exists *bool       `json:"exists,omitempty"`
+	Hidden string      `json:"hidden,omitempty"` // why it is not known whether the path exists
 	Stat   *readResult `json:"stat,omitempty"`
 	List   *readResult `json:"list,omitempty"`
 	Names  []string    `json:"names,omitempty"`
@@ -91,13 +92,25 @@ func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
 }
 
 // exists reports whether a file of that name exists, also as a dangling link:
-// an existing name is meant to be read.
-func (f *Files) exists(path string) bool {
+// its user wants it to be read. The error is about a folder that cannot be
+// searched, in which the file may exist.
+func (f *Files) exists(path string) (bool, error) {
 	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func(s *seen) {
 		_, err := os.Lstat(path)
 		s.Exists = new(err == nil)
+		if err != nil && !absent(err) {
+			s.Hidden = cause(err).Error()
+		}
 	})
-	return s.Exists != nil && *s.Exists
+	if s.Hidden != "" {
+		return false, errors.New(s.Hidden)
+	}
+	return s.Exists != nil && *s.Exists, nil
+}
+
+// absent reports whether err means that a path does not exist.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
 // isFolder reports whether path is a folder.

@@ -525,6 +525,30 @@ func TestUnreadableFilesAreRefused(t *testing.T) {
 	}
 }
 
+// A folder that cannot be searched may hide a file that demands more of the locks
+// than the defaults do. A link to itself is such a folder for every user, root
+// included.
+func TestFoldersThatCannotBeSearchedAreRefused(t *testing.T) {
+	for name, start := range map[string]string{"loop": "loop/sub", "sub/loop": "sub/loop", "apps/web": "", "apps/loop": ""} {
+		dir := folder(t, map[string]string{"go.mod": "module x\n", "sub/x": "", "apps/admin/app.config.yaml": "log_level: debug\n"})
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.Symlink(filepath.Base(path), path); err != nil {
+			if runtime.GOOS == "windows" { // where links take a privilege
+				continue
+			}
+			t.Fatal(err)
+		}
+		s, want := source(filepath.Join(dir, filepath.FromSlash(start))), path+": cannot be searched for configuration files: "
+		p := problems(t, s)
+		if len(p) != 1 || p[0].Code != "config.file" || !strings.Contains(p.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, p, want)
+		}
+		if s, _, _ := kept(t, s); problems(t, s).Error() != p.Error() {
+			t.Errorf("%s: the kept files give %v", name, problems(t, s))
+		}
+	}
+}
+
 // A ConfigMap is a folder of links through a link that is swapped.
 func TestFilesMayBeLinksAsKubernetesMountsThem(t *testing.T) {
 	dir := folder(t, map[string]string{"..2026_01/mega.config.yaml": "name: old\n", "..2026_02/mega.config.yaml": "name: new\n"})

@@ -51,7 +51,7 @@ func (r *reader) find(named string, o Origin) place {
 func (r *reader) upwards(dir string) (folders []string) {
 	for at := dir; ; at = filepath.Dir(at) {
 		folders = append(folders, at)
-		if r.disk.exists(filepath.Join(at, "go.mod")) || r.disk.exists(filepath.Join(at, ".git")) {
+		if r.exists(filepath.Join(at, "go.mod")) || r.exists(filepath.Join(at, ".git")) {
 			return folders
 		}
 		if at == filepath.Dir(at) {
@@ -72,7 +72,8 @@ func (r *reader) named(name string, o Origin) place {
 		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", mask.Quote(name), err)})
 		return place{}
 	case isFolder:
-		if p := (place{folder: path, stem: mainStem}); len(r.existing(path, p.stems(r.env))) > 0 {
+		p := place{folder: path, stem: mainStem}
+		if len(r.existing(path, p.stems(r.env))) > 0 || len(r.hidden) > 0 {
 			return p
 		}
 		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s has no mega.config file", mask.Quote(name)), Hint: "name it mega.config.yaml, .toml or .json"})
@@ -93,12 +94,38 @@ func (p place) stems(env string) []string { return []string{p.stem, p.stem + "."
 func (r *reader) existing(folder string, stems []string) (paths []string) {
 	for _, stem := range stems {
 		for _, ending := range endings {
-			if path := filepath.Join(folder, stem+ending); r.disk.exists(path) {
+			if path := filepath.Join(folder, stem+ending); r.exists(path) {
 				paths = append(paths, path)
 			}
 		}
 	}
 	return paths
+}
+
+// exists reports whether a file exists. A folder that cannot be searched is a
+// mistake, reported once: a file in it would be ignored in silence.
+func (r *reader) exists(path string) bool {
+	found, err := r.disk.exists(path)
+	if err != nil {
+		r.unsearchable(path, err)
+	}
+	return found
+}
+
+// unsearchable reports the folder above path that hides it.
+func (r *reader) unsearchable(path string, err error) {
+	folder := filepath.Dir(path)
+	for {
+		if _, above := r.disk.exists(folder); above == nil || folder == filepath.Dir(folder) {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	if slices.Contains(r.hidden, folder) {
+		return
+	}
+	r.hidden = append(r.hidden, folder)
+	r.problem(Problem{Code: "config.file", Origin: Origin{Layer: LayerFile, File: folder}, Text: fmt.Sprintf("cannot be searched for configuration files: %v", err), Hint: "give this user access to it"})
 }
 
 // mainFiles returns the main files of a place.
@@ -137,7 +164,7 @@ func (r *reader) appFiles(p place) map[string]string {
 	found := map[string]string{}
 	folders, err := r.disk.list(filepath.Join(p.folder, "apps"))
 	if err != nil {
-		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched: %v", err)})
+		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched for configuration files: %v", err)})
 	}
 	for _, app := range folders {
 		paths := r.existing(filepath.Join(p.folder, "apps", app), []string{appStem, appStem + "." + r.env})

@@ -27,6 +27,7 @@ type reader struct {
 	layers   []*layer // of the config files, the weakest first
 	dotenv   []*layer // of the .env file, which has the rank of the environment
 	files    []File
+	hidden   []string // folders that cannot be searched
 	problems Problems
 }
 
@@ -47,7 +48,7 @@ func (r *reader) read(named string, o Origin) {
 			r.tree(path, []string{"apps", app})
 		}
 	}
-	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && r.disk.exists(path) {
+	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && r.exists(path) {
 		r.dotEnv(path)
 	}
 }

@@ -25,6 +25,8 @@ type Order struct {
 	Front int // the process that the holder works for
 
 	Init, Cleanup string // of a slot, for sh; "" for none
+
+	slots *pflag.Flag // nil without a command line
 }
 
 // Stdio is where a command runs, and its files.
@@ -44,6 +46,7 @@ func (s *Stdio) find(name string) (string, error) {
 
 func (o *Order) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Slots, "slots", 0, "let `N` commands of KEY run at once; each has a slot number")
+	o.slots = f.Lookup("slots")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the lock; 0 does not wait")
 	f.DurationVar(&o.TTL, "ttl", 30*time.Second, "others wait `TIME` if this machine dies")
 	f.StringVar(&o.Label, "label", "", "`TEXT` that others see about the holder (default: the command)")
@@ -55,7 +58,7 @@ func (o *Order) flags(f *pflag.FlagSet) {
 func (o *Order) Check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {
-	case o.Slots < 0 || o.Slots > lock.MaxSlots:
+	case o.Slots < 0 || o.Slots > lock.MaxSlots || o.Slots == 0 && o.slots != nil && o.slots.Changed:
 		return wrong("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
 	case o.Slots == 0 && o.Init+o.Cleanup != "":
 		return wrong("--init and --cleanup need --slots.")
@@ -132,7 +135,7 @@ func execVerb() Verb {
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
 		},
 		Run: func(p Process, args []string, dash int) error {
-			key, command, err := keyAndCommand("exec", args, dash)
+			key, command, err := keyAndCommand(p.line("exec"), args, dash)
 			if err != nil {
 				return err
 			}

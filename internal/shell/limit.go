@@ -63,7 +63,9 @@ func LimitVerb(name string) Verb {
 			"must allow it. What is refused consumes nothing. All users of KEY should give the same rates.\n\n" +
 			list +
 			"A unit is consumed when CMD begins, whatever becomes of it. To bound how many run at once: lock exec --slots.\n\n" +
-			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed.",
+			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed. A small\n" +
+			"process counts, and stays as long as a unit counts: with --rate 5/24h a day after the last one. If that process\n" +
+			"is killed, or the machine restarts, all windows are empty.",
 		Statuses: limitStatuses,
 		Flags:    o.flags,
 		Run: func(p Process, args []string, dash int) error {
@@ -74,7 +76,7 @@ func LimitVerb(name string) Verb {
 				}
 				return printLimits(p, all)
 			}
-			key, command, err := keyAndCommand(name, args, dash)
+			key, command, err := keyAndCommand(p.line(name), args, dash)
 			if err != nil {
 				return err
 			}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 
+	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
 )
 
 // Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
 func Main(p Process, args []string) int {
+	redislog.Disable() // the verbs report the client's errors
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(p.Stdout, p.Name)
 		return ExitOK

@@ -249,12 +249,4 @@ func (p *place) whole() {
 	}
 }
 
-func scaled(n int) int {
-	f, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil {
-		return n
-	}
-	return max(int(float64(n)*f), 3)
-}
-
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestCommandIsDeadBeforeTheNextOneStarts(t *testing.T) { // X4
 	p := newPlace(t)
 	server := redistest.Start(t, redistest.Options{})
-	for rounds := scaled(5); rounds > 0; rounds -= 5 {
+	for rounds := max(suite.Scaled(5), 3); rounds > 0; rounds -= 5 {
 		round(t, p, server, min(rounds, 5))
 	}
 	p.whole()

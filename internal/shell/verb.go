@@ -1,11 +1,13 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -86,17 +88,23 @@ func Verbs() []Verb {
 	return []Verb{execVerb(), acquireVerb(), releaseVerb(), renewVerb(), lsVerb(), holderVerb(), keeperVerb(), hubVerb()}
 }
 
-// keyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb.
-func keyAndCommand(verb string, args []string, dash int) (key string, command []string, err error) {
+// line returns the command line of a verb, up to its arguments.
+func (p *Process) line(verb string) string {
+	return strings.Join(slices.Concat([]string{p.Name}, p.Verbs, []string{verb}), " ")
+}
+
+// keyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb, which is called
+// as line.
+func keyAndCommand(line string, args []string, dash int) (key string, command []string, err error) {
 	switch {
 	case len(args) == 0 || dash == 0:
-		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+verb+" KEY -- CMD")
+		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+line+" KEY -- CMD")
 	case dash < 0:
-		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, strings.TrimSpace(verb+" "+args[0]+" -- "+strings.Join(args[1:], " ")))
+		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, line+" "+args[0]+" -- "+cmp.Or(strings.Join(args[1:], " "), "CMD"))
 	case dash > 1:
-		return "", nil, usage("cli.extra_argument", fmt.Sprintf("%s takes one KEY in front of \"--\"; %q is too much.", verb, args[1]))
+		return "", nil, usage("cli.extra_argument", fmt.Sprintf("%s takes one KEY in front of \"--\"; %q is too much.", line, args[1]))
 	case len(args) == 1:
-		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, verb+" "+args[0]+" -- CMD")
+		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, line+" "+args[0]+" -- CMD")
 	}
 	return args[0], args[1:], nil
 }

@@ -70,10 +70,6 @@ func (p *Process) Generation() int { return p.generation }
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Over returns a channel that is closed when the process and its line have
-// ended.
-func (p *Process) Over() <-chan struct{} { return p.over }
-
 // Told returns the data that the worker sent when it became ready, or nil
 // before.
 func (p *Process) Told() []byte {

@@ -127,6 +127,10 @@ func main() {
 		mega.Main(web(boot.Fx(fx.Invoke(func() error { return errors.New("no route to the broker") }))))
 	case "with an app that needs the whole fleet":
 		mega.Main(web(), mega.App("admin", mega.RequireScope(mega.Fleet), mega.Routes(routes)))
+	case "with a hook that takes no context":
+		mega.Main(web(mega.OnStart("migrate", func() error { return nil })))
+	case "with a hook that takes two contexts":
+		mega.Main(web(mega.OnStart("migrate", func(context.Context, *mega.Ctx) error { return nil })))
 	default:
 		panic("there is no shop " + what)
 	}

@@ -8,13 +8,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // Two nodes that start at once migrate one after the other.
 func TestMigrationsOfTwoNodesNeverOverlap(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	for round := range scaled(t, 5, 2) {
+	for round := range max(suite.Scaled(5), 2) {
 		dir := t.TempDir()
 		var nodes []*child
 		for range 2 {

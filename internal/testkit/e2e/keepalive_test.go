@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -55,7 +56,7 @@ func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
 	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 	c.follow()
-	for i := range scaled(t, 10, 3) {
+	for i := range max(suite.Scaled(10), 3) {
 		time.Sleep(2 * thinkTime) // for connections to the new workers
 		c.signal(t, syscall.SIGUSR2)
 		c.eventually(t, "worker restart finished", i+1)
@@ -75,7 +76,7 @@ func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
 
 func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
 	for _, workers := range []string{"1", "2"} {
-		for round := range scaled(t, 10, 2) {
+		for round := range max(suite.Scaled(10), 2) {
 			c := startWorkers(t, "counter", workers, "MEGA_LOG_LEVEL=info")
 			loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 			c.follow()
@@ -93,7 +94,7 @@ func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
 // The end comes in the middle of a restart: some workers are new, one starts, one
 // has been told to end.
 func TestStopDuringARestartLosesNoRequestOnBusyConnections(t *testing.T) {
-	for round := range scaled(t, 10, 3) {
+	for round := range max(suite.Scaled(10), 3) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 		c.follow()
@@ -113,7 +114,7 @@ func TestStopDuringARestartLosesNoRequestOnBusyConnections(t *testing.T) {
 
 // Workers that lose their supervisor end as if they were told to.
 func TestDeathOfTheSupervisorLosesNoRequestOnBusyConnections(t *testing.T) {
-	for range scaled(t, 5, 2) {
+	for range max(suite.Scaled(5), 2) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 		c.follow()

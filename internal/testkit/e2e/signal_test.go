@@ -22,22 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
-
-// scaled is n times MEGA_TEST_SCALE, and at least least.
-func scaled(t *testing.T, n, least int) int {
-	t.Helper()
-	text := os.Getenv("MEGA_TEST_SCALE")
-	if text == "" {
-		return n
-	}
-	scale, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatalf("MEGA_TEST_SCALE: %v", err)
-	}
-	return max(int(float64(n)*scale), least)
-}
 
 // child is a program in a process of its own.
 type child struct {
@@ -222,7 +209,7 @@ func TestHangupInDevIsTheEnd(t *testing.T) {
 func TestNothingIsLostToAShutdownUnderLoad(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	answered := 0
-	for round := range scaled(t, 25, 5) {
+	for round := range max(suite.Scaled(25), 5) {
 		c := startChild(t, "shop", "MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOG_LEVEL=info")
 		l := startLoad(c.address(t))
 		go func() {

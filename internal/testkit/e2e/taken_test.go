@@ -3,29 +3,19 @@
 package e2e_test
 
 import (
-	"net"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// freeAddress is an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+)
 
 // orphans starts a program whose workers have an address and are slow to leave it,
 // kills its supervisor, and returns the address.
 func orphans(t *testing.T) string {
 	t.Helper()
-	addr := freeAddress(t)
+	addr := redistest.FreeAddr(t)
 	c := startWorkers(t, "clinging", "2", "CLING=1", "MEGA_APPS_MAIN_ADDR="+addr)
 	c.until(t, "clinging")
 	c.until(t, "clinging")
@@ -58,7 +48,7 @@ func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
 	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "of this program, whose supervisor has ended") || !strings.Contains(c.String(), "kill -KILL ") {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
-	addr := freeAddress(t)
+	addr := redistest.FreeAddr(t)
 	first := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr)
 	first.await(t, "boot.report", 1)
 	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -142,7 +143,7 @@ func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 	w := startWatched(t, "watched", "2")
 	before := w.inUse(t)
 	l := w.look("/ops/locks", "/ops/bus", "/readyz", "/livez", "/startupz", "/ops/workers", "/metrics")
-	generations := scaled(t, 10, 3)
+	generations := max(suite.Scaled(10), 3)
 	for i := range generations {
 		time.Sleep(20 * time.Millisecond) // the restart before is over a moment after it says so
 		w.signal(t, syscall.SIGUSR2)
@@ -203,7 +204,7 @@ func twice(metrics string) string {
 func TestWorkerThatIsKilledKeepsNobodyFromLooking(t *testing.T) {
 	w := startWatched(t, "watched", "2")
 	l := w.look("/ops/locks", "/readyz")
-	for i := range scaled(t, 3, 2) {
+	for i := range max(suite.Scaled(3), 2) {
 		pids := w.pids(t)
 		kill(t, pids[1])
 		status, worker, body := w.see(t, "/ops/process?worker=1")

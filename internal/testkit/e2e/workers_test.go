@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -98,7 +99,7 @@ func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
 	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 	l := startLoad(c.await(t, "boot.report", 1)[0].address())
 	c.follow()
-	generations := scaled(t, 20, 3)
+	generations := max(suite.Scaled(20), 3)
 	for i := range generations {
 		time.Sleep(20 * time.Millisecond) // for the load to be on the new ones, too
 		c.signal(t, syscall.SIGUSR2)
@@ -125,7 +126,7 @@ func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
 // Whoever ends a group of processes, as systemd does, tells workers and
 // supervisor in any order.
 func TestNothingIsLostWhenAllProcessesShutDown(t *testing.T) {
-	for round := range scaled(t, 10, 2) {
+	for round := range max(suite.Scaled(10), 2) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		l := startLoad(c.await(t, "boot.report", 1)[0].address())
 		told := []int{c.cmd.Process.Pid}
@@ -176,7 +177,7 @@ func TestNobodyIsRefusedWhileWorkersAreKilledAndReplaced(t *testing.T) {
 	l := startLoad(c.await(t, "boot.report", 1)[0].address())
 	c.await(t, "worker ready", 2)
 	c.follow()
-	for round := range scaled(t, 30, 6) {
+	for round := range max(suite.Scaled(30), 6) {
 		ready := c.records("worker ready")
 		switch victim := ready[len(ready)-1-rand.IntN(2)].PID; round % 3 {
 		case 0:
