@@ -78,7 +78,7 @@ soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hour
 
 .PHONY: mutants
 mutants: ## run every mutation that a suite has to notice; make test runs a fifth of them
-	MEGA_TEST_SCALE=20 go test -count=1 -timeout 30m -run Mutat ./bus/... ./lock/... ./drivers/...
+	MEGA_TEST_SCALE=20 go test -count=1 -timeout 30m -run Mutat ./bus/... ./lock/... ./limit/... ./drivers/...
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for 30s (FUZZTIME)
