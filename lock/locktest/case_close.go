@@ -92,7 +92,7 @@ func closeLetsFinish(e *env) {
 		e.Fail("Close does not return")
 	}
 	e.Want(finished.Load(), "Close did not wait for fn")
-	b.freeWithin(e.Units(1), e.key("k"))
+	b.freeWithin(e.Units(1)+e.slack(), e.key("k"))
 }
 
 // closing starts fn under a lease of a, and closes a with a context that soon
@@ -198,7 +198,7 @@ func closeMeetsAll(e *env) {
 	}
 	p := e.process()
 	for _, key := range []string{"a", "b", "c"} {
-		p.freeWithin(e.Units(1), e.key(key))
+		p.freeWithin(e.Units(1)+e.slack(), e.key(key))
 	}
 }
 

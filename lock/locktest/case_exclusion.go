@@ -113,7 +113,9 @@ func noSlotTwice(e *env) {
 				e.ended(lease, e.Patience())
 			} else {
 				e.Sleep(rand.N(e.Unit / 8))
-				t.to = time.Now()
+				if t.to = time.Now(); t.to.After(lease.Deadline()) { // on a busy machine
+					t.to = lease.Deadline()
+				}
 			}
 			_ = lease.Release()
 			mu.Lock()
@@ -138,7 +140,7 @@ func driverHoldsForTTL(e *env) {
 	r := e.request(e.key("k"))
 	before := time.Now()
 	g := e.grant(d, r)
-	next := e.request(r.Key)
+	next := e.longRequest(r.Key)
 	next.Wait = -1
 	ctx, cancel := e.Bounded()
 	defer cancel()

@@ -84,10 +84,10 @@ func fencesOfAPool(e *env) {
 
 func renewalKeepsFence(e *env) {
 	p := e.process()
-	lease := p.acquire(e.key("k"), e.ttl(1))
+	lease := p.acquire(e.key("k"), e.ttl(3))
 	fence, token := lease.Fence(), lease.Token()
 	e.Soon("it is renewed twice", func() bool { return p.plan.Calls(Renew) >= 2 })
-	e.Must(lease.Extend(e.Ctx, e.Units(2)), "extend")
+	e.Must(lease.Extend(e.Ctx, e.Units(4)), "extend")
 	e.Want(lease.Fence() == fence && lease.Token() == token, "fence %d became %d", fence, lease.Fence())
 	s, err := p.Inspect(e.Ctx, lease.Key())
 	e.Must(err, "inspect")
@@ -109,7 +109,7 @@ func fenceScale(e *env) {
 
 func spanIsReserved(e *env) {
 	a, b := e.driver(), e.driver()
-	r := e.request(e.key("k"))
+	r := e.longRequest(e.key("k"))
 	r.Fences = 17
 	var end uint64
 	for i := range 40 {
@@ -125,7 +125,7 @@ func spanIsReserved(e *env) {
 
 func sameFenceAgain(e *env) {
 	d := e.driver()
-	r := e.request(e.key("k"))
+	r := e.longRequest(e.key("k"))
 	first := e.grant(d, r)
 	again := e.grant(d, r)
 	e.Want(first.Fence == again.Fence, "fence %d, and again %d", first.Fence, again.Fence)

@@ -197,8 +197,8 @@ func crashedHolder(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
-	crashed := time.Now()
 	e.Must(e.h.Faults.Crash(a.opened), "crash")
+	crashed := time.Now()
 	got := next.leaseWithin(e.Units(3) + e.Patience())
 	took := next.when.Sub(crashed)
 	e.Want(took <= e.Units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL is %v", took, e.Units(3))
@@ -215,10 +215,10 @@ func deadWaiters(e *env) {
 		e.Must(e.h.Faults.Crash(dead.opened), "crash")
 	}
 	next := b.queue(e.key("k"), "next")
-	before := time.Now()
 	e.releases(holder)
+	free := time.Now()
 	got := next.leaseWithin(e.Units(60))
-	took := next.when.Sub(before)
+	took := next.when.Sub(free)
 	e.Want(took <= 2*time.Second+e.Unit, "five dead waiters cost the next one %v", took)
 	e.releases(got)
 }

@@ -97,8 +97,8 @@ func looksChangeNothing(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
 	r.TTL = e.Units(3)
-	g := e.grant(d, r)
 	began := time.Now()
+	g := e.grant(d, r)
 	e.Eventually(e.Units(3)+2*time.Second, "it has expired while it was looked at", func() bool {
 		ctx, cancel := e.Bounded()
 		defer cancel()

@@ -36,8 +36,8 @@ func leaseSurvivesRestart(e *env) {
 func backendDies(e *env) {
 	a := e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
-	deadline := lease.Deadline()
 	e.Must(e.h.Faults.Kill(), "kill")
+	deadline := lease.Deadline()
 	cause := e.ended(lease, e.Units(4)+e.Patience())
 	late := time.Since(deadline)
 	e.Must(e.h.Faults.Restart(), "restart")

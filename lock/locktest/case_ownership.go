@@ -63,8 +63,7 @@ func expiredStaysExpired(e *env) {
 	e.Soon("it has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 0 })
 	e.Is(e.renew(d, g).Err, driver.ErrLost, "renew what has expired")
 	e.Want(len(e.inspect(d, r.Key).Holders) == 0, "the renewal has brought it back")
-	r.Token = token()
-	next := e.grant(d, r)
+	next := e.grant(d, e.longRequest(r.Key))
 	e.Want(next.Fence > g.Fence, "fence %d follows %d", next.Fence, g.Fence)
 	e.Must(e.release(d, next), "release")
 }

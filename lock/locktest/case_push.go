@@ -52,7 +52,7 @@ func takenWithoutPush(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
 	e.Must(err, "force")
-	cause := e.ended(lease, e.Units(2)) // a third of 3, with a reserve
+	cause := e.ended(lease, e.Units(2)+e.slack()) // a third of 3, with a reserve
 	var lost *lock.LostError
 	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
 	_ = lease.Release()
@@ -65,7 +65,7 @@ func takenUnrenewed(e *env) {
 	deadline := lease.Deadline()
 	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
 	e.Must(err, "force")
-	e.ended(lease, e.Units(6))
+	e.ended(lease, e.Units(6)+e.slack())
 	e.Want(time.Now().Before(deadline), "it ended only with its TTL")
 	_ = lease.Release()
 }

@@ -160,7 +160,7 @@ func renewalAfterRelease(e *env) {
 
 func releaseRacesRenewal(e *env) {
 	d := e.driver()
-	r := e.request(e.key("k"))
+	r := e.longRequest(e.key("k"))
 	for range suite.Scaled(300) {
 		r.Token = token()
 		g := e.grant(d, r)
@@ -180,9 +180,9 @@ func releaseRacesRenewal(e *env) {
 func nothingRenewedAfterRelease(e *env) {
 	p := e.process()
 	for range 10 {
-		e.releases(p.acquire(e.key("k"), e.ttl(1)))
+		e.releases(p.acquire(e.key("k"), e.ttl(3)))
 	}
-	held := p.acquire(e.key("held"), e.ttl(1))
+	held := p.acquire(e.key("held"), e.ttl(3))
 	cancelled := p.ask(e.key("held"))
 	cancelled.cancel()
 	_ = cancelled.refused()
@@ -190,7 +190,7 @@ func nothingRenewedAfterRelease(e *env) {
 	e.releases(held)
 	e.Pass(1)
 	calls := p.plan.Calls(Renew)
-	e.Never(e.Units(3), "something is renewed still", func() bool { return p.plan.Calls(Renew) > calls })
+	e.Never(e.Units(4), "something is renewed still", func() bool { return p.plan.Calls(Renew) > calls })
 }
 
 func releasedIsOver(e *env) {

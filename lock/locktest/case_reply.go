@@ -32,7 +32,7 @@ func isUnavailable(err error) bool {
 
 func sameRequestTwice(e *env) {
 	d := e.driver()
-	r := e.request(e.key("k"))
+	r := e.longRequest(e.key("k"))
 	first := e.grant(d, r)
 	for range 3 {
 		again := e.grant(d, r)
@@ -45,7 +45,7 @@ func sameRequestTwice(e *env) {
 
 func oneSlotForOneToken(e *env) {
 	d := e.driver()
-	r := e.request(e.key("pool"))
+	r := e.longRequest(e.key("pool"))
 	r.Slots = 2
 	e.grant(d, r)
 	e.grant(d, r)
@@ -213,7 +213,7 @@ func forgottenScripts(e *env) {
 	a, b := e.process(), e.process()
 	forget := func() { e.Must(e.h.Faults.ForgetScripts(), "forget scripts") }
 	forget()
-	lease := a.acquire(e.key("k"), e.ttl(2))
+	lease := a.acquire(e.key("k"), e.ttl(4))
 	forget()
 	next := b.queue(e.key("k"), "next")
 	forget()
@@ -221,7 +221,7 @@ func forgottenScripts(e *env) {
 	e.Soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
 	e.live(lease)
 	forget()
-	e.Must(lease.Extend(e.Ctx, e.Units(2)), "extend")
+	e.Must(lease.Extend(e.Ctx, e.Units(4)), "extend")
 	forget()
 	e.releases(lease)
 	got := next.lease()

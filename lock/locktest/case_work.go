@@ -107,7 +107,7 @@ func triedUntilDeadline(e *env) {
 	lease := p.acquire(e.key("k"), e.ttl(4))
 	p.plan.Add(Step{Op: Renew, Err: errUnreachable})
 	deadline := lease.Deadline()
-	cause := e.ended(lease, e.Units(5))
+	cause := e.ended(lease, e.Units(5)+e.slack())
 	early := time.Until(deadline)
 	e.Want(early <= e.Unit/4, "it was given up %v before its deadline", early)
 	e.Want(p.plan.Calls(Renew) >= 3, "it was tried %d times", p.plan.Calls(Renew))
@@ -147,7 +147,7 @@ func renewalsApart(e *env) {
 	bad := p.acquire(e.key("bad"), e.ttl(3))
 	good := p.acquire(e.key("good"), e.ttl(30))
 	p.plan.Add(Step{Op: Renew, Key: e.key("bad"), Err: errUnreachable})
-	e.Is(e.ended(bad, e.Units(4)), lock.ErrLost, "the cause")
+	e.Is(e.ended(bad, e.Units(4)+e.slack()), lock.ErrLost, "the cause")
 	e.live(good)
 	_ = bad.Release()
 	e.releases(good)
@@ -246,7 +246,7 @@ func renewedUntilReturn(e *env) {
 		})
 		return nil
 	}, e.ttl(2)), "with")
-	b.freeWithin(e.Units(1), e.key("k"))
+	b.freeWithin(e.Units(1)+e.slack(), e.key("k"))
 	e.Want(len(eventsOf[lock.Forgotten](a)) == 0, "it was reported as forgotten")
 }
 

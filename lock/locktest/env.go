@@ -86,6 +86,15 @@ func (e *env) inspect(d driver.Driver, key string) driver.State {
 	return s
 }
 
+// slack returns what a busy machine may add to the duration of something that
+// costs a few calls. Fake time has no busy machine.
+func (e *env) slack() time.Duration {
+	if e.h.FakeTime {
+		return 0
+	}
+	return time.Second
+}
+
 // keeps reports whether the driver keeps the rule.
 func (e *env) keeps(rule string) bool { return !lacks(e.info, rule) }
 
