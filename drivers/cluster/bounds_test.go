@@ -177,7 +177,7 @@ func TestVersions(t *testing.T) {
 func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 	socket := socketPath(t)
 	a, b := meetAt(t, socket), meetAt(t, socket)
-	as := identity{b.presence.file.Name(), b.presence.file.Nonce() + 1}
+	as := identity{b.clientFile().Name(), b.clientFile().Nonce() + 1}
 	conn, _, err := a.presence.socket.Dial(t.Context())
 	must(t, err)
 	if err := handOver(conn, b.hello(as).Frame()); err != nil {

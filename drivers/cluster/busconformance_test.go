@@ -56,7 +56,7 @@ func (h *hall) crash(d driver.Driver) error {
 	s.line.Close()
 	<-c.Done()
 	if n.presence != nil {
-		return n.presence.file.Leave(0)
+		return n.clientFile().Leave(0)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestALockFileThatIsRemovedCostsNoLease(t *testing.T) {
 // A process that renews what it holds sees to it that the next hub finds its file.
 func TestAMembersFileThatIsRemovedCostsNoLease(t *testing.T) {
 	costsNoLease(t, func(socket string, b *Node, g driver.Grant) error {
-		if err := os.Remove(filepath.Join(socket+".clients", b.presence.file.Name())); err != nil {
+		if err := os.Remove(filepath.Join(socket+".clients", b.clientFile().Name())); err != nil {
 			return err
 		}
 		return b.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err
