@@ -2,6 +2,8 @@
 -- nothing has to be mended: no pool, no bar, no ticket of this token, nothing that
 -- is due, and a call about this lock within the last heartbeat. It does what the
 -- long way does then, and is written out for the reason that acquire_plain.lua has.
+-- Each condition keeps a rule, and has a mutant without it in queuemutants_test.go,
+-- but for the test of seen: without an earlier call there is nothing to subtract.
 if ARGV[4] == '1' and ARGV[3] == '1' and not ARGV[7] then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, D
@@ -25,7 +27,9 @@ if ARGV[4] == '1' and ARGV[3] == '1' and not ARGV[7] then
         call('hset', L, token, '3 ' .. ARGV[5] .. ' 1' .. ARGV[6])
         call('zadd', D, format('%.0f', ms + stale), token, format('%.0f', 1e15 + ms), 'seen')
         call('zrem', D, holder) -- which a hand-over leaves there; otherwise it becomes due
-        if not last or call('pttl', Q) < keeping / 2 then -- else all three live long enough
+        -- Without heartbeats nobody else prolongs them. The test of last only saves
+        -- a call: a new queue has no TTL. Else all three live long enough.
+        if not last or call('pttl', Q) < keeping / 2 then
           call('pexpire', L, keeping)
           call('pexpire', Q, keeping)
           call('pexpire', D, keeping)

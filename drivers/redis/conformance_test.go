@@ -39,7 +39,7 @@ type yard struct {
 
 func newYard(t *testing.T, engine string) *yard {
 	t.Helper()
-	y := &yard{t: t, engine: engine, names: redis.ScriptNames(), proxies: map[driver.Driver]*redistest.Proxy{}}
+	y := &yard{t: t, engine: engine, names: redis.ScriptNames(nil), proxies: map[driver.Driver]*redistest.Proxy{}}
 	y.server = redistest.Start(t, redistest.Options{Persistence: redistest.AOF, Clock: redistest.CanStepClock()})
 	t.Cleanup(y.late.Wait)
 	return y

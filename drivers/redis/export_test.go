@@ -3,14 +3,19 @@ package redis
 import "github.com/megaframework/mega/lock/driver"
 
 // ScriptNames are the names of the scripts by their SHA-1, for tests that watch
-// the wire.
-func ScriptNames() map[string]string {
+// the wire. edit is the one of [Edited], or nil.
+func ScriptNames(edit func(source string) string) map[string]string {
 	names := map[string]string{}
+	edited := func(t template, cluster bool) *layout {
+		l := newLayout(t, cluster, false)
+		l.edit = edit
+		return l
+	}
 	tagged, _ := newTemplate(DefaultKey, "")
 	plain, _ := newTemplate("%s", "")
 	for _, s := range []*scripts{
-		newScripts(newLayout(tagged, false, false), false), newScripts(newLayout(plain, false, false), false),
-		newScripts(newLayout(tagged, true, false), false), newScripts(newLayout(tagged, true, false), true),
+		newScripts(edited(tagged, false), false), newScripts(edited(plain, false), false),
+		newScripts(edited(tagged, true), false), newScripts(edited(tagged, true), true),
 	} {
 		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.heal, s.inspect, s.stamp} {
 			names[one.sha.(string)] = one.name

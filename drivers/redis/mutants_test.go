@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,10 +49,10 @@ var mutants = []mutant{
 
 // Half of the mutants of pools have a turn at a scale of 1.
 func TestMutatedScriptsAreCaught(t *testing.T) {
-	all, turns := mutants, scaled(len(slotMutants)/2)
+	all, turns := slices.Concat(mutants, queueMutants), scaled(len(slotMutants)/2)
 	for i, m := range slotMutants {
 		if mutanttest.HasTurn(i, len(slotMutants), turns) {
-			all = append(all[:len(all):len(all)], m)
+			all = append(all, m)
 		}
 	}
 	for _, m := range all {
@@ -66,6 +67,7 @@ func TestMutatedScriptsAreCaught(t *testing.T) {
 				changed = changed || strings.Contains(source, m.old)
 				return strings.ReplaceAll(source, m.old, m.new)
 			}
+			y.names = redis.ScriptNames(y.edit) // so that faults find the calls
 			mutanttest.Expect(t, m.noticed, func() error { return locktest.Check(t.Context(), y.harness(), m.noticed) })
 			if !changed {
 				t.Errorf("no script contains %q", m.old)

@@ -16,7 +16,7 @@ import (
 // watched opens a driver behind a proxy that knows the scripts by name.
 func watched(t *testing.T) (driver.Driver, *redistest.Proxy) {
 	t.Helper()
-	names := redis.ScriptNames()
+	names := redis.ScriptNames(nil)
 	p := redistest.StartProxy(t, shared, func(args []string) string {
 		if len(args) > 1 && names[args[1]] != "" {
 			return names[args[1]]
