@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -78,6 +79,23 @@ func TestANodeThatIsClosedLeavesItsLeasesToTheirTTL(t *testing.T) {
 	}
 	if err := n.Lock().Release(t.Context(), driver.Grant{Key: "held", Token: "a"}); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("a release afterwards said %v", err)
+	}
+}
+
+// The reason of a force is any text, also the one with which a hub answers during
+// a take-over.
+func TestAReasonIsNotTakenForATakeOver(t *testing.T) {
+	n, _ := join(t, newHub(t, HubConfig{}), Config{})
+	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "a", TTL: time.Hour, Slots: 1})
+	must(t, err)
+	forced, err := n.Lock().ForceRelease(t.Context(), "k", table.ErrShut.Error(), driver.Holder{})
+	if forced != 1 || err != nil {
+		t.Fatalf("forced %d, %v", forced, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	if _, err := n.Lock().BeginRun(ctx, g, time.Minute, true); !errors.Is(err, driver.ErrLost) || ctx.Err() != nil {
+		t.Errorf("a run under the forced lease: %v, want %v at once", err, driver.ErrLost)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -238,7 +237,7 @@ func (x *Lock) take(q *question, o protocol.Verdict, d *protocol.Decoder) error 
 	case o == protocol.VerdictQueued && q.claim != nil:
 		q.claim.enqueue()
 	case o != protocol.VerdictDone:
-		return protocol.ReadError(o, d, q.key)
+		return protocol.ReadFailure(o, d, q.key)
 	case q.claim != nil:
 		x.have(q.claim, d)
 	case q.grants != nil:
@@ -278,7 +277,7 @@ const takeOver = 10 * time.Millisecond
 func whenOpen(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
-		if err == nil || !strings.Contains(err.Error(), table.ErrShut.Error()) {
+		if !errors.Is(err, table.ErrShut) {
 			return err
 		}
 		select {

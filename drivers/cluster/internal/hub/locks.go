@@ -167,7 +167,7 @@ func (h *hubLocks) answer(c *Client, number uint64, g *driver.Grant, wait bool, 
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	switch {
 	case err != nil:
-		protocol.AddError(f, err)
+		protocol.AddFailure(f, err)
 	case wait:
 		f.Byte(protocol.VerdictQueued)
 	case h.recorded(g): // L2: before the client can use its fence
@@ -211,7 +211,7 @@ func (h *hubLocks) release(c *Client, d *protocol.Decoder) error {
 	}
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	if err != nil {
-		protocol.AddError(f, err)
+		protocol.AddFailure(f, err)
 	} else {
 		f.Byte(protocol.VerdictDone)
 	}
@@ -271,7 +271,7 @@ func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
 		c.batch.flush()
 	})
 	if err != nil {
-		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		c.send(protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ const part = 64 << 10
 
 func (h *hubLocks) show(c *Client, number uint64, states []driver.State, slots bool, err error) {
 	if err != nil {
-		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		c.send(protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 		return
 	}
 	for _, f := range protocol.AddStates(number, states, slots, part) {

@@ -26,7 +26,7 @@ func (h *hubLocks) begin(c *Client, d *protocol.Decoder) error {
 	h.publish(r)
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	if err != nil {
-		c.send(protocol.AddError(f, err))
+		c.send(protocol.AddFailure(f, err))
 		return nil
 	}
 	c.send(protocol.AddRun(f.Byte(protocol.VerdictDone), &run))
@@ -70,7 +70,7 @@ func (h *hubLocks) rest(c *Client, d *protocol.Decoder) error {
 func (h *hubLocks) acknowledge(c *Client, number uint64, err error) {
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	if err != nil {
-		c.send(protocol.AddError(f, err))
+		c.send(protocol.AddFailure(f, err))
 		return
 	}
 	c.send(f.Byte(protocol.VerdictDone))

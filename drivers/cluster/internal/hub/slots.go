@@ -38,7 +38,7 @@ func (h *hubLocks) forceSlot(c *Client, d *protocol.Decoder) error {
 		c.batch.flush()
 	})
 	if err != nil {
-		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		c.send(protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (h *hubLocks) heal(c *Client, d *protocol.Decoder) error {
 func (h *hubLocks) done(c *Client, number uint64, err error) {
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	if err != nil {
-		protocol.AddError(f, err)
+		protocol.AddFailure(f, err)
 	} else {
 		f.Byte(protocol.VerdictDone)
 	}

@@ -43,7 +43,7 @@ const (
 	verdictBusy // position, holders
 	verdictLost // cause, reason, by
 	verdictClosed
-	verdictFailed // text
+	verdictFailed // text; at the end of an answer also a code
 )
 
 // The bounds of a hub on values from a client. The front checks all of them,
@@ -219,7 +219,7 @@ func ReadLease(d *Decoder, c Clock, last *driver.Holder) (l table.Lease, err err
 	return l, errors.Join(checkName(g.Key, g.Token), CheckTTL(g.TTL), CheckHolder(&l.Holder))
 }
 
-// AddError adds an outcome that is an error.
+// AddError adds an outcome that is an error. Other values may follow it.
 func AddError(f *Frame, err error) *Frame {
 	if addPoolError(f, err) {
 		return f
@@ -242,11 +242,44 @@ func AddError(f *Frame, err error) *Frame {
 	return f.Byte(verdictFailed).String(err.Error())
 }
 
+// The codes of failures. One follows the text of a failure that ends an answer.
+const (
+	failureOther byte = iota
+	failureShut       // table.ErrShut: the question can be repeated
+)
+
+// AddFailure adds an outcome that is an error to an answer, as its end.
+func AddFailure(f *Frame, err error) *Frame {
+	AddError(f, err)
+	if errors.Is(err, table.ErrShut) {
+		return f.Byte(failureShut)
+	}
+	return f.Byte(failureOther)
+}
+
+// ReadFailure reads the rest of an outcome that AddFailure has written. The error
+// names key. It wraps table.ErrShut if the question can be repeated.
+func ReadFailure(o Verdict, d *Decoder, key string) error {
+	if o != verdictFailed {
+		return ReadError(o, d, key)
+	}
+	text := d.String()
+	shut := text == table.ErrShut.Error() // the hub of an earlier build sends no code
+	if d.Left() > 0 {
+		shut = d.Byte() == failureShut
+	}
+	if shut {
+		return fmt.Errorf("the hub: %w", table.ErrShut)
+	}
+	return errors.New("the hub: " + text)
+}
+
 // errHubClosing is the error of a hub that accepts no further requests: another
 // hub may take them.
 var errHubClosing = errors.New("the hub is closing")
 
-// ReadError reads the rest of an outcome that is an error. The error names key.
+// ReadError reads the rest of an outcome that AddError has written. The error
+// names key.
 func ReadError(o Verdict, d *Decoder, key string) error {
 	switch o {
 	case verdictBusy:

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -59,6 +60,38 @@ func TestErrorsArriveAsTheyWereSent(t *testing.T) {
 	d := NewDecoder(b)
 	if got := ReadError(d.Byte(), &d, "k"); !strings.Contains(got.Error(), "out of order") {
 		t.Error(got)
+	}
+}
+
+// Only a code, or the whole text of an earlier build, stands for a take-over.
+func TestATakeOverArrivesAsACode(t *testing.T) {
+	read := func(f *Frame) error {
+		d := NewDecoder(bodyOf(f))
+		err := ReadFailure(d.Byte(), &d, "k")
+		if d.Err() != nil || d.Left() > 0 {
+			t.Errorf("%v, and %d bytes are left, %v", err, d.Left(), d.Err())
+		}
+		return err
+	}
+	text := table.ErrShut.Error()
+	begin := func() *Frame { return Begin(LockAnswer) }
+	for name, x := range map[string]struct {
+		f    *Frame
+		want bool
+	}{
+		"a take-over":                         {AddFailure(begin(), fmt.Errorf("begin: %w", table.ErrShut)), true},
+		"another failure with the text":       {AddFailure(begin(), errors.New(text)), false},
+		"a take-over of an earlier build":     {AddError(begin(), table.ErrShut), true},
+		"another failure of an earlier build": {AddError(begin(), errors.New("no: "+text)), false},
+	} {
+		if err := read(x.f); errors.Is(err, table.ErrShut) != x.want || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// An earlier build compares the text, and ignores the code.
+	d := NewDecoder(bodyOf(AddFailure(begin(), table.ErrShut)))
+	if err := ReadError(d.Byte(), &d, "k"); d.Err() != nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("an earlier build reads %v, %v", err, d.Err())
 	}
 }
 

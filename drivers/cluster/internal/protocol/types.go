@@ -5,7 +5,8 @@ import "fmt"
 // Magic is the first field of the protocol. Each side knows its newest version
 // of the protocol and the version before. Both sides use the newest version
 // that both know, and a hub refuses a client without a common version (L24).
-// Within a version there may be new types, which the older side ignores.
+// Within a version there may be new types, and new fields at the end of a frame,
+// which the older side ignores.
 const Magic = "mega"
 
 // Versions are the oldest and the newest protocol version that a process knows.
