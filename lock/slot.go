@@ -122,8 +122,12 @@ func withdrawn(reason string) fate {
 // unfinished is the reason of a slot whose Cleanup did not return.
 const unfinished = "Cleanup called runtime.Goexit"
 
-// clean runs Cleanup and returns the slot's fate (P3).
+// clean runs Cleanup and returns the slot's fate (P3). Without a Cleanup there is
+// nothing to protect: the release finds out whether the lease is live.
 func (s *Slot) clean(p *phase) (fate, error) {
+	if s.pool.Cleanup == nil {
+		return fate{status: driver.SlotFree}, nil
+	}
 	if !s.sure() {
 		return fate{}, nil
 	}
@@ -148,9 +152,6 @@ func (s *Slot) sure() (live bool) {
 }
 
 func (s *Slot) runCleanup(p *phase) (err error) {
-	if s.pool.Cleanup == nil {
-		return nil
-	}
 	defer p.end()
 	defer func() {
 		if p := recover(); p != nil {
@@ -208,6 +209,9 @@ func (s *Slot) handback(f fate, strikes int) *driver.Handback {
 // runtime.Goexit, it hands the slot back; errUnclean means that the caller may
 // take another slot.
 func (s *Slot) prepare(ctx context.Context) (err error) {
+	if s.found.Left == nil && s.pool.Init == nil && ctx.Err() == nil {
+		return nil // nothing to do
+	}
 	ready := false
 	f := withdrawn(unfinished)
 	cleaned := false
@@ -269,14 +273,16 @@ func (s *Slot) init() (err error) {
 
 // lastSlots remembers the pools of this process.
 type lastSlots struct {
-	mu    sync.Mutex // guards byKey
-	byKey map[string]*lastSlot
+	latest atomic.Pointer[lastSlot] // the one of the last call, found without the mutex
+	mu     sync.Mutex               // guards byKey
+	byKey  map[string]*lastSlot
 }
 
 // lastSlot remembers, for one pool, the slot that this process had last, and
 // whether the last Init of that slot failed (P7). Of two goroutines that change
 // it at once, one wins.
 type lastSlot struct {
+	key  string
 	next atomic.Pointer[driver.Pool] // for the next request; replaced and not changed
 	at   atomic.Int64                // the instant of its last use
 }
@@ -286,14 +292,18 @@ const maxLastSlots = 256
 
 // of returns the memory of a pool.
 func (ls *lastSlots) of(key string, c *clock) *lastSlot {
+	if s := ls.latest.Load(); s != nil && s.key == key {
+		return s
+	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	s := ls.byKey[key]
 	if s == nil {
-		s = &lastSlot{}
+		s = &lastSlot{key: key}
 		s.next.Store(&driver.Pool{Prefer: -1, Avoid: -1})
 		ls.add(key, s, c.now())
 	}
+	ls.latest.Store(s)
 	return s
 }
 

@@ -17,28 +17,34 @@ import (
 // The contestants among mega's own primitives: a pool and several keys are
 // compared with With on one key.
 const (
-	plainLock = "a plain lock"
-	poolCycle = "a pool"
-	threeKeys = "3 keys"
+	plainLock  = "a plain lock"
+	poolCycle  = "a pool"
+	hookedPool = "a pool with Init and Cleanup"
+	threeKeys  = "3 keys"
 )
 
 // cycles returns the cycles of the contestants.
 func cycles(ctx context.Context, locks *lock.Locker) map[string]func() error {
 	keys := []string{"order:1", "stock:2", "user:3"}
 	fn := func(context.Context) error { return nil }
-	prepare := func(context.Context, *lock.Slot) error { return nil }
-	pool := &lock.Pool{Key: "sandbox", Size: 10, Init: prepare, Cleanup: prepare}
+	inSlot := func(context.Context, *lock.Slot) error { return nil }
+	pool := &lock.Pool{Key: "worker", Size: 10}
+	hooked := &lock.Pool{Key: "sandbox", Size: 10, Init: inSlot, Cleanup: inSlot}
 	return map[string]func() error{
-		plainLock: func() error { return locks.With(ctx, "product:42", fn) },
-		poolCycle: func() error { return locks.WithSlot(ctx, pool, prepare) },
-		threeKeys: func() error { return locks.WithAll(ctx, keys, fn) },
+		plainLock:  func() error { return locks.With(ctx, "product:42", fn) },
+		poolCycle:  func() error { return locks.WithSlot(ctx, pool, inSlot) },
+		hookedPool: func() error { return locks.WithSlot(ctx, hooked, inSlot) },
+		threeKeys:  func() error { return locks.WithAll(ctx, keys, fn) },
 	}
 }
 
-// primitiveClaims are the promises about a cycle of a pool and of three keys.
+// primitiveClaims are the promises about a cycle of a pool and of three keys. A
+// pool without functions does what a plain lock does. Its functions have a
+// context of their own and may panic, and before Cleanup the lease is checked.
 func primitiveClaims(times measure.Samples, unit string) []measure.Claim {
 	return []measure.Claim{
 		times.Beside(poolCycle, plainLock).Ratio("a cycle of a pool", unit, plainLock, plainLock).AtMost(1.2),
+		times.Beside(hookedPool, plainLock).Ratio("a cycle of a pool with Init and Cleanup", unit, plainLock, plainLock).AtMost(1.4),
 		times.Beside(threeKeys, plainLock).Ratio("WithAll of 3 keys", unit, plainLock, plainLock).AtMost(3.2),
 	}
 }
@@ -59,10 +65,10 @@ func MemoryPrimitives(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) 
 			return nil, errors.Join(err, locks.Close(ctx))
 		}
 	}
-	plain := allocs.Beside(plainLock, poolCycle)
+	plain := allocs.Beside(plainLock, hookedPool)
 	plain[threeKeys] = allocs[threeKeys]
 	return append(primitiveClaims(times, "ns"),
-		plain.Absolute("allocations of a plain lock", "", poolCycle, threeKeys).AtMost(3),
+		plain.Absolute("allocations of a plain lock", "", hookedPool, threeKeys).AtMost(3),
 	), locks.Close(ctx)
 }
 
@@ -80,6 +86,6 @@ func RedisPrimitives(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	times, err := measure.Alternately(l.Scale, cycles(ctx, locks), plainLock, poolCycle, threeKeys)
+	times, err := measure.Alternately(l.Scale, cycles(ctx, locks), plainLock, poolCycle, hookedPool, threeKeys)
 	return primitiveClaims(times, "µs"), errors.Join(err, locks.Close(ctx))
 }
