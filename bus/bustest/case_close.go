@@ -82,9 +82,8 @@ func closeNames(e *env) {
 func closeUnderLoad(e *env) {
 	for range suite.Scaled(10) {
 		a, b := e.pair()
-		b.echo("x")
-		b.listen(">")
-		b.listen("x", bus.Group("g"))
+		b.cut.Store(true) // the case checks the error of its Close
+		subs := []*bus.Sub{b.echo("x"), b.listen(">").Sub, b.listen("x", bus.Group("g")).Sub}
 		var over []<-chan struct{}
 		for range 4 {
 			over = append(over, e.Async(func() {
@@ -111,9 +110,16 @@ func closeUnderLoad(e *env) {
 			}))
 		}
 		e.Soon("they are at it", func() bool { return b.Stats().Total.Received > 200 })
-		e.Must(b.Close(), "close")
+		err := b.Close()
+		// On a busy machine a handler may not get a processor within the grace.
+		if left, cut := errors.AsType[*bus.UnfinishedError](err); !cut || len(left.Subs) == 0 {
+			e.Must(err, "close")
+		}
 		for _, c := range over {
 			e.Await(c, "all calls end")
+		}
+		for _, s := range subs {
+			e.Await(s.Done(), "a subscription ends")
 		}
 		e.Must(a.Close(), "close the other")
 	}

@@ -79,7 +79,7 @@ func children() map[string]mega.Option {
 		})),
 		"clinging": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.OnStart("cling", func(context.Context) {
 			if os.Getenv("CLING") != "" {
-				say("clinging")
+				say("clinging " + strconv.Itoa(os.Getpid()))
 				time.Sleep(time.Minute) // whatever its context says
 			}
 		})),

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -12,29 +13,49 @@ import (
 )
 
 // orphans starts a program whose workers have an address and are slow to leave it,
-// kills its supervisor, and returns the address.
-func orphans(t *testing.T) string {
+// kills its supervisor, stops the workers, and returns the address and a function
+// that continues them.
+func orphans(t *testing.T) (addr string, goOn func()) {
 	t.Helper()
-	addr := redistest.FreeAddr(t)
+	addr = redistest.FreeAddr(t)
 	c := startWorkers(t, "clinging", "2", "CLING=1", "MEGA_APPS_MAIN_ADDR="+addr)
-	c.until(t, "clinging")
-	c.until(t, "clinging")
+	var workers []int
+	for range 2 {
+		_, text, _ := strings.Cut(c.until(t, "clinging "), "clinging ")
+		pid, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers = append(workers, pid)
+	}
 	kill(t, c.cmd.Process.Pid)
+	signal := func(s syscall.Signal) {
+		for _, pid := range workers {
+			if err := redistest.Signal(pid, s); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP) // or they leave within a second
+	goOn = sync.OnceFunc(func() { signal(syscall.SIGCONT) })
 	t.Cleanup(func() {
+		goOn()
 		for range c.lines { // until the last worker has ended
 		}
 		_ = c.cmd.Wait()
 	})
-	return addr
+	return addr, goOn
 }
 
 func TestRestartAfterTheDeathOfTheSupervisorWaitsForTheAddress(t *testing.T) {
 	for _, workers := range []string{"1", "2"} {
-		addr := orphans(t)
+		addr, goOn := orphans(t)
 		c := startWorkers(t, "clinging", workers, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
+		c.await(t, "waiting for an address", 1)
+		goOn()
 		c.await(t, "boot.report", 1)
 		if len(c.records("waiting for an address")) != 1 {
-			t.Errorf("%s workers: it did not wait:\n%s", workers, c)
+			t.Errorf("%s workers: it did not wait once:\n%s", workers, c)
 		}
 		c.signal(t, syscall.SIGTERM)
 		if status := c.end(t); status != 0 {
@@ -44,7 +65,8 @@ func TestRestartAfterTheDeathOfTheSupervisorWaitsForTheAddress(t *testing.T) {
 }
 
 func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
-	c := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+orphans(t), "MEGA_BOOT_WAIT_FOR=0s")
+	taken, _ := orphans(t)
+	c := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+taken, "MEGA_BOOT_WAIT_FOR=0s")
 	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "of this program, whose supervisor has ended") || !strings.Contains(c.String(), "kill -KILL ") {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
