@@ -120,11 +120,12 @@ func TestSlowAnswerIsNoSilence(t *testing.T) {
 	before := w.current()
 	pipe.Stall(redistest.Replies)
 	answers := make(chan error, 1)
+	ctx := &watched{Context: t.Context()}
 	go func() {
-		_, err := echo(t.Context(), w, big)
+		_, err := echo(ctx, w, big)
 		answers <- err
 	}()
-	until(t, w, "a reader", func(se *session) bool { return se.reading })
+	until(t, w, "a read with the deadline of the silence", func(*session) bool { return ctx.times.Load() > 0 })
 	w.stream.mu.Lock()
 	before.quiet = time.Now().Add(-time.Hour)
 	w.stream.mu.Unlock()

@@ -176,6 +176,9 @@ func isReadOnly(err error) bool {
 
 // IsTimeout reports whether a connection has exceeded a deadline.
 func IsTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
 }

@@ -189,10 +189,21 @@ func (s *Stream) drainLocked(se *session, c *call) {
 	})
 }
 
+// unwatched is how long a caller waits before it watches its context, and so the
+// longest time for which it does not notice the end of that context. Most answers
+// come sooner, and a watch takes more allocations than the rest of a call.
+const unwatched = 5 * time.Millisecond
+
 // follow waits for an event, or returns the error when c must not wait any more.
 func (c *call) follow(ctx context.Context, event <-chan struct{}, until time.Time) error {
-	c.timer.Reset(time.Until(until))
+	c.timer.Reset(min(time.Until(until), unwatched))
 	defer c.timer.Stop()
+	select {
+	case <-event:
+		return nil
+	case <-c.timer.C:
+	}
+	c.timer.Reset(time.Until(until))
 	select {
 	case <-event:
 		return nil
@@ -209,21 +220,38 @@ const lastLook = time.Millisecond
 // readLocked reads answers until there is one for c, or it must not wait any more.
 func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until time.Time) {
 	se.reading = true
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { _ = se.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	s.readUntilLocked(ctx, se, c, sooner(until, time.Now().Add(unwatched)))
+	if !c.answered {
+		stop := context.AfterFunc(ctx, func() { _ = se.conn.SetReadDeadline(time.Unix(1, 0)) })
+		s.readUntilLocked(ctx, se, c, until)
+		stop()
 	}
-	for !c.answered && ctx.Err() == nil {
+	se.reading = false
+	s.passOnLocked(se)
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// readUntilLocked reads until there is an answer for c, ctx has ended or the time
+// is over.
+func (s *Stream) readUntilLocked(ctx context.Context, se *session, c *call, until time.Time) {
+	for !c.answered {
 		deadline, own := se.quiet.Add(s.attempt), false
 		if until.Before(deadline) {
 			deadline, own = until, true
 		}
 		s.mu.Unlock()
 		_ = se.conn.SetReadDeadline(deadline)
-		var n int
-		var err error
-		if ctx.Err() == nil { // else the deadline of AfterFunc may have come before this one
-			n, err = se.receive()
+		if ctx.Err() != nil { // its end may have set a deadline before
+			s.mu.Lock()
+			return
 		}
+		n, err := se.receive()
 		if IsTimeout(err) && !own && !time.Now().Before(deadline) { // a process that stood still has the answer in its buffers
 			_ = se.conn.SetReadDeadline(time.Now().Add(lastLook))
 			n, err = se.receive()
@@ -236,15 +264,11 @@ func (s *Stream) readLocked(ctx context.Context, se *session, c *call, until tim
 		switch {
 		case err == nil || IsTimeout(err) && (ctx.Err() != nil || time.Now().Before(deadline)):
 		case IsTimeout(err) && own:
-			se.reading = false
-			s.passOnLocked(se)
 			return
 		default:
 			s.endLocked(se, err)
 		}
 	}
-	se.reading = false
-	s.passOnLocked(se)
 }
 
 // receive reads n bytes at once, and parses what is complete.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,6 +156,66 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 	}
 	if got := <-answers; got != [2]any{"here", nil} {
 		t.Errorf("the caller behind it: %v", got)
+	}
+}
+
+func TestCallerLeavesWithItsContextWhileAnotherReads(t *testing.T) {
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	blocked := make(chan error, 1)
+	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	until(t, w, "a reader", func(se *session) bool { return se.reading })
+	for _, wait := range []time.Duration{unwatched / 5, 2 * unwatched} {
+		second, end := context.WithTimeout(t.Context(), wait)
+		if got, err := echo(second, w, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: got %v, %v", wait, got, err)
+		}
+		end()
+	}
+	leave()
+	if err := <-blocked; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// watched counts how often something begins to watch a context.
+type watched struct {
+	context.Context
+	times atomic.Int64
+}
+
+func (w *watched) Done() <-chan struct{} {
+	w.times.Add(1)
+	return w.Context.Done()
+}
+
+// The contexts of the calls of a lock have no timer and no channel until something
+// watches them.
+func TestCallThatIsAnsweredSoonDoesNotWatchItsContext(t *testing.T) {
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	for end := time.Now().Add(time.Minute); ; {
+		ctx := &watched{Context: t.Context()}
+		start := time.Now()
+		var callers sync.WaitGroup
+		for range 2 { // one reads for both
+			callers.Go(func() {
+				if _, err := echo(ctx, w, "x"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		soon := time.Since(start) < unwatched
+		if soon && ctx.times.Load() != 0 {
+			t.Fatal("the context was watched")
+		}
+		if soon {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("no answer comes within 5 ms")
+		}
 	}
 }
 
