@@ -488,8 +488,14 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
 		t.ctx.end()
-		deliver := qs.serve(t, l.newHold(&g, l.clock.now()), g)
-		deliver()
+		h := l.newHold(&g, l.clock.now())
+		w, contended := qs.serve(t, h, g.Queued)
+		if w == nil {
+			_ = h.pass(0) // L22
+			return
+		}
+		h.adopt(w.call.ttl)
+		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
 		return
 	}
 	// A grant that a force ended before its arrival is requested again.
@@ -519,32 +525,28 @@ func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
 	}
 }
 
-// serve ends a ticket whose grant is h. The returned function gives the grant
-// to the first waiter, or back if no waiter is of its kind.
-func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
+// serve ends a ticket whose grant is h. It returns the first waiter, and whether
+// the key was busy when that one came; or nil if no waiter is of the ticket's kind.
+func (qs *queues) serve(t *ticket, h *hold, queued bool) (w *waiter, contended bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := t.queue
 	q.ticket = nil
-	if g.Queued {
+	if queued {
 		q.busyUpTo = q.joined
 	}
-	w := q.waiters.first
+	w = q.waiters.first
 	if w == nil || w.call.kind() != t.kind {
 		qs.settle(q)
-		return func() { _ = h.pass(0) }
+		return nil, false
 	}
 	q.waiters.pop()
-	contended := w.number <= q.busyUpTo
 	if t.kind.handable() {
 		q.endTurn()
 		q.hold, q.handed, q.holder = h, 0, w.holder
 	}
 	qs.settle(q)
-	return func() {
-		h.adopt(w.call.ttl)
-		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
-	}
+	return w, w.number <= q.busyUpTo
 }
 
 // next returns the waiter that h is handed on to, and its outcome. It returns
