@@ -9,11 +9,7 @@ import (
 
 // mutations are changes of the front that break a rule, and the case that has
 // to notice. The old text must stand in the file exactly once.
-var mutations = []struct {
-	Case     string // rule/claim
-	File     string // in package bus
-	Old, New string
-}{
+var mutations = mutants.Table{
 	{"S1/every call refuses a bad subject before the driver is called, and the bus continues", "subject.go",
 		"c := byte('!'); c <= '~'; c++", "c := byte(' '); c <= '~'; c++"},
 	{"S1/wildcards are for subscriptions alone", "subject.go",
@@ -171,9 +167,5 @@ var mutations = []struct {
 // Each mutation of the front makes the case fail that is about it. A fifth of the
 // mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	var all []mutants.Mutant
-	for _, m := range mutations {
-		all = append(all, m)
-	}
-	mutants.Catch(t, suite.Scaled(len(all)/5), all)
+	mutants.Catch(t, suite.Scaled(len(mutations)/5), mutations)
 }

@@ -16,11 +16,7 @@ func TestFleet(t *testing.T) {
 
 // mutations are changes of the front that break a rule, and the case that has to
 // notice. The old text must stand in the file exactly once.
-var mutations = []struct {
-	Case     string // rule/claim
-	File     string // in package limit
-	Old, New string
-}{
+var mutations = mutants.Table{
 	{"W4/a cost above the smallest N is refused without a call", "options.go",
 		"c.cost < 0 || c.cost > m.smallest()", "c.cost < 0"},
 	{"W5/calls of a process are served in their order, none early", "line.go",
@@ -83,9 +79,5 @@ var mutations = []struct {
 // Each mutation of the front makes the case fail that is about it. A tenth of the
 // mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	var all []mutants.Mutant
-	for _, m := range mutations {
-		all = append(all, m)
-	}
-	mutants.Catch(t, suite.Scaled(len(all)/10), all)
+	mutants.Catch(t, suite.Scaled(len(mutations)/10), mutations)
 }

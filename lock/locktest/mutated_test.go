@@ -9,11 +9,7 @@ import (
 
 // mutations are changes of the front that break a rule, and the case that has
 // to notice. The old text must stand in the file exactly once.
-var mutations = []struct {
-	Case     string // rule/claim
-	File     string // in package lock
-	Old, New string
-}{
+var mutations = mutants.Table{
 	{"L1/many processes count one number exactly", "release.go",
 		"\t\t\tw.ready <- o\n\t\t\treturn nil\n", "\t\t\tw.ready <- o\n\t\t\treturn h.giveBack(0)\n"},
 	{"L2/fences grow in the order of the grants, also under load", "queue.go",
@@ -191,9 +187,5 @@ var mutations = []struct {
 // Each mutation of the front makes the case fail that is about it. A fifth of the
 // mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	var all []mutants.Mutant
-	for _, m := range mutations {
-		all = append(all, m)
-	}
-	mutants.Catch(t, suite.Scaled(len(all)/5), all)
+	mutants.Catch(t, suite.Scaled(len(mutations)/5), mutations)
 }

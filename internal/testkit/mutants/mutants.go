@@ -21,6 +21,10 @@ type Mutant struct {
 	Old, New string // Old must stand in the file exactly once
 }
 
+// Table lists mutants. Its rows have the fields of a Mutant, and no name, so that
+// they can be written without the names of the fields.
+type Table = []struct{ Case, File, Old, New string }
+
 // Catch fails t for each mutant that its case does not notice. The cases are the
 // subtests of TestFleet in the package of t. The changed file replaces its
 // original for one build of that package's tests, by go's -overlay; the tree is
@@ -28,13 +32,14 @@ type Mutant struct {
 //
 // A build takes two seconds of a processor, so that only some mutants have their
 // turn; the others are only compared with their files.
-func Catch(t *testing.T, turns int, all []Mutant) {
+func Catch(t *testing.T, turns int, all Table) {
 	front, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	builds := make(chan struct{}, 2) // at once
-	for i, m := range all {
+	for i, row := range all {
+		m := Mutant(row)
 		t.Run(m.Case, func(t *testing.T) {
 			t.Parallel()
 			m.File = filepath.Join(front, m.File)
