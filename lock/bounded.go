@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,20 +13,11 @@ type bounded struct {
 	parent  context.Context
 	closing context.Context // ends it, too; nil for none
 	until   time.Time       // zero for none
-	over    atomic.Bool
-	inner   atomic.Pointer[inner] // made when something first waits
+	lazy
 }
 
 // end ends the context.
-func (b *bounded) end() {
-	if b.over.Swap(true) {
-		return
-	}
-	// innerContext stores inner before it reads over, so one of the two ends it.
-	if in := b.inner.Load(); in != nil {
-		in.end(nil)
-	}
-}
+func (b *bounded) end() { b.finish(nil) }
 
 func (b *bounded) Deadline() (time.Time, bool) {
 	d, ok := b.parent.Deadline()
@@ -69,15 +59,7 @@ func (b *bounded) innerContext() *inner {
 	if in := b.inner.Load(); in != nil {
 		return in
 	}
-	in := b.open()
-	if !b.inner.CompareAndSwap(nil, in) {
-		in.end(nil)
-		return b.inner.Load()
-	}
-	if b.over.Load() {
-		in.end(nil)
-	}
-	return in
+	return b.use(b.open(), nil)
 }
 
 func (b *bounded) open() *inner {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -74,6 +75,38 @@ type leaseContext Lease
 type inner struct {
 	context.Context
 	end context.CancelCauseFunc
+}
+
+// lazy is the state of a context that uses an inner one only from the time on at
+// which something first waits for its end.
+type lazy struct {
+	over  atomic.Bool
+	inner atomic.Pointer[inner] // nil before that time
+}
+
+// finish ends the context, and reports whether it was the first call.
+func (z *lazy) finish(cause error) (first bool) {
+	if z.over.Swap(true) {
+		return false
+	}
+	// use stores inner before it reads over, so one of the two ends it.
+	if in := z.inner.Load(); in != nil {
+		in.end(cause)
+	}
+	return true
+}
+
+// use returns the inner context: in, unless another goroutine was first. The
+// context may have ended while there was no inner one; cause is then its cause.
+func (z *lazy) use(in *inner, cause error) *inner {
+	if !z.inner.CompareAndSwap(nil, in) {
+		in.end(nil)
+		return z.inner.Load()
+	}
+	if z.over.Load() {
+		in.end(cause)
+	}
+	return in
 }
 
 // above returns the context that l lives on.

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -15,21 +14,11 @@ import (
 type phase struct {
 	slot  *Slot
 	until instant // the deadline of a Cleanup; 0 for the work
-	over  atomic.Bool
-	inner atomic.Pointer[inner] // made when something first waits
+	lazy
 }
 
 // end ends the phase, and reports whether it was the first call.
-func (p *phase) end() (first bool) {
-	if p.over.Swap(true) {
-		return false
-	}
-	// innerContext stores inner before it reads over, so one of the two ends it.
-	if in := p.inner.Load(); in != nil {
-		in.end(p.cause())
-	}
-	return true
-}
+func (p *phase) end() (first bool) { return p.finish(p.cause()) }
 
 // cause returns the cause of a phase that ended in time.
 func (p *phase) cause() error {
@@ -82,15 +71,7 @@ func (p *phase) innerContext() *inner {
 	if in := p.inner.Load(); in != nil {
 		return in
 	}
-	in := p.open()
-	if !p.inner.CompareAndSwap(nil, in) {
-		in.end(nil)
-		return p.inner.Load()
-	}
-	if p.over.Load() {
-		in.end(p.cause())
-	}
-	return in
+	return p.use(p.open(), p.cause())
 }
 
 func (p *phase) open() *inner {
