@@ -112,108 +112,83 @@ func (a *asker) lead(t *testing.T) {
 	}
 }
 
-// onSockets runs a test on the pair of connections whose readers can yield.
-func onSockets(t *testing.T, test func(t *testing.T, a, b net.Conn)) {
+// leading returns a side whose callers read their answers, on a connection whose
+// reader can yield, and the side that answers.
+func leading(t *testing.T, answer func(n uint64) []*Frame) (*asker, *Line) {
 	t.Helper()
-	a, b := pairs(t)["socket"]()
-	test(t, a, b)
+	x, y := pairs(t)["socket"]()
+	a := newAsker(t, x)
+	other := echo(t, y, answer)
+	a.lead(t)
+	return a, other
 }
 
 func TestCallersReadTheirAnswersAfterYield(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		echo(t, y, answerOnly)
-		a.lead(t)
-	})
+	leading(t, answerOnly)
 }
 
 // TestReaderReadsWithoutACaller sends a frame for which nobody has asked to a
 // side whose callers have read until then.
 func TestReaderReadsWithoutACaller(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		other := echo(t, y, answerOnly)
-		a.lead(t)
-		for n := range uint64(100) {
-			if err := other.Send(Begin(pushType).Uint(n)); err != nil {
-				t.Fatal(err)
-			}
-			if got := <-a.pushed; got != n {
-				t.Fatalf("the reader handles %d, want %d", got, n)
-			}
+	a, other := leading(t, answerOnly)
+	for n := range uint64(100) {
+		if err := other.Send(Begin(pushType).Uint(n)); err != nil {
+			t.Fatal(err)
 		}
-	})
+		if got := <-a.pushed; got != n {
+			t.Fatalf("the reader handles %d, want %d", got, n)
+		}
+	}
 }
 
 // TestReaderHandlesWhatACallerDoesNot has frames for the reader arrive before and
 // after an answer, in the same read; one of them is larger than the buffer.
 func TestReaderHandlesWhatACallerDoesNot(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		large := bytes.Repeat([]byte{1}, 3*usualBuffer)
-		echo(t, y, func(n uint64) []*Frame {
-			if n >= 1<<32 {
-				return answerOnly(n)
-			}
-			return []*Frame{Begin(pushType).Uint(3 * n), Begin(answerType).Uint(n), Begin(pushType).Uint(3*n + 1), Begin(pushType).Uint(3*n + 2).Bytes(large)}
-		})
-		for n := range uint64(30) {
-			a.lead(t)
-			a.ask(t, n)
-			for i := range uint64(3) {
-				if got := <-a.pushed; got != 3*n+i {
-					t.Fatalf("the reader handles %d, want %d", got, 3*n+i)
-				}
+	large := bytes.Repeat([]byte{1}, 3*usualBuffer)
+	a, _ := leading(t, func(n uint64) []*Frame {
+		if n >= 1<<32 {
+			return answerOnly(n)
+		}
+		return []*Frame{Begin(pushType).Uint(3 * n), Begin(answerType).Uint(n), Begin(pushType).Uint(3*n + 1), Begin(pushType).Uint(3*n + 2).Bytes(large)}
+	})
+	for n := range uint64(30) {
+		a.lead(t)
+		a.ask(t, n)
+		for i := range uint64(3) {
+			if got := <-a.pushed; got != 3*n+i {
+				t.Fatalf("the reader handles %d, want %d", got, 3*n+i)
 			}
 		}
-	})
+	}
 }
 
 func TestEndOfTheConnectionReachesTheReader(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		other := echo(t, y, answerOnly)
-		a.lead(t)
-		other.Close()
-		if err := <-a.ended; !errors.Is(err, io.EOF) && !HasEnded(err) {
-			t.Errorf("Read returns %v, want the end of the connection", err)
-		}
-	})
+	a, other := leading(t, answerOnly)
+	other.Close()
+	if err := <-a.ended; !errors.Is(err, io.EOF) && !HasEnded(err) {
+		t.Errorf("Read returns %v, want the end of the connection", err)
+	}
 }
 
 func TestCloseEndsAReaderThatHasYielded(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		echo(t, y, answerOnly)
-		a.lead(t)
-		a.line.Close()
-		if err := <-a.ended; err == nil {
-			t.Error("Read returns nil after Close")
-		}
-	})
+	a, _ := leading(t, answerOnly)
+	a.line.Close()
+	if err := <-a.ended; err == nil {
+		t.Error("Read returns nil after Close")
+	}
 }
 
 // TestCallerOfASilentSideReturns leads a connection on which no answer comes: the
 // reader must have it back, with the frame that comes later.
 func TestCallerOfASilentSideReturns(t *testing.T) {
-	onSockets(t, func(t *testing.T, x, y net.Conn) {
-		t.Helper()
-		a := newAsker(t, x)
-		other := echo(t, y, answerOnly)
-		a.lead(t)
-		a.line.Lead(func(Type, []byte) error { return ErrNotMine }, make(chan error, 1))
-		if err := other.Send(Begin(pushType).Uint(7)); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-a.pushed; got != 7 {
-			t.Errorf("the reader handles %d, want 7", got)
-		}
-	})
+	a, other := leading(t, answerOnly)
+	a.line.Lead(func(Type, []byte) error { return ErrNotMine }, make(chan error, 1))
+	if err := other.Send(Begin(pushType).Uint(7)); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-a.pushed; got != 7 {
+		t.Errorf("the reader handles %d, want 7", got)
+	}
 }
 
 // TestCallersAndReaderShareAConnection has several callers ask while frames for
