@@ -24,8 +24,8 @@ type limits struct {
 	node   *Node
 	copied *windows.Table
 	// epoch is the time of day, in microseconds since 1970, at which the clock of
-	// the node read 0. The first hub of the node says it; it never changes then,
-	// so that Settle names the time that Take was told.
+	// the node read 0. The welcome of this process's first hub has it, and it
+	// stays the same at later hubs: Settle needs the time that Take returned.
 	epoch int64
 }
 

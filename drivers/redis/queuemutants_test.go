@@ -22,7 +22,7 @@ var queueMutants = []mutant{
 		old: `ARGV[3] == '1' and not ARGV[7]`, new: `not ARGV[7]`},
 	{name: "puts a ticket that comes back behind newcomers", noticed: "L7/waiters that the backend has lost return to their places",
 		old: `ARGV[3] == '1' and not ARGV[7]`, new: `ARGV[3] == '1'`},
-	{name: "queues for a free lock", noticed: "L20/the driver grants a free key at once after a request was withdrawn, whatever the wait",
+	{name: "queues for a free lock", noticed: "L20/the driver grants a free key at once after a request was withdrawn, with and without a wait",
 		old: `local holder = left > 0 and call('getrange', H, 0, #token - 1) or token`,
 		new: `local holder = call('getrange', H, 0, #token - 1)`},
 	{name: "queues the holder", noticed: "L6/the driver recognises a repeated request of the holder while others wait",

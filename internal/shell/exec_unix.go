@@ -81,7 +81,7 @@ func (f *front) exec() error {
 	defer f.leave()
 	g, err := f.await(granted)
 	if err == nil {
-		_ = f.words.Encode(word{Start: true}) // a holder that has ended meanwhile has said why
+		_ = f.words.Encode(word{Start: true}) // if the holder has ended, its last report is the error
 		_, err = f.await(going)
 	}
 	if err != nil {

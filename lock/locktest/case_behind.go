@@ -14,7 +14,7 @@ var behindCases = []testCase{
 	{rule: "L6", claim: "the driver refuses a request that arrives after its release while others wait", also: []string{"L7"}, run: lateBehindOthers},
 	{rule: "L7", claim: "a late copy of a queued request leaves it in its place", needs: []fault{"Duplicate"}, run: copyKeepsPlace},
 	{rule: "L15", claim: "a pool with waiters drains when it shrinks", also: []string{"L7"}, run: shrunkWithWaiters},
-	{rule: "L20", claim: "the driver grants a free key at once after a request was withdrawn, whatever the wait", run: freeAfterWithdrawal},
+	{rule: "L20", claim: "the driver grants a free key at once after a request was withdrawn, with and without a wait", run: freeAfterWithdrawal},
 	{rule: "L21", claim: "the driver refuses a call without a wait at once while others wait", also: []string{"L7"}, run: noWaitBehindOthers},
 }
 

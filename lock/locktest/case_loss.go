@@ -145,9 +145,9 @@ func marginIsKept(e *env) {
 	g.NoRenew = true
 	renewed := e.renew(d, g)
 	e.Must(renewed.Err, "renew without renewal")
-	// The deadline of a renewal counts from its sending, that of a look from the
-	// moment at which the backend renewed; a millisecond is rounding, and one is
-	// between the clocks of two processes.
+	// A renewal has its deadline from the time of its sending, and a look from the
+	// later time at which the backend renewed. One millisecond of the rest is
+	// rounding, and one is the difference between the clocks of two processes.
 	slack := took + 5*time.Millisecond
 	e.Want(!renewed.Deadline.After(renewal.Deadline.Add(slack)), "a look at a grant without renewal has moved its deadline by %v", renewed.Deadline.Sub(renewal.Deadline))
 	e.Must(e.release(d, g), "release")
