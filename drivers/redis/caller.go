@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,10 +17,10 @@ import (
 
 // backend is one server, or a Cluster of them.
 type backend interface {
-	// do makes one attempt to execute a command at the server that has key.
-	// judge can classify its error. again means that the command may have
-	// been sent more than once.
-	do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (again bool, err error)
+	// do makes one attempt to execute a command at the server that has key,
+	// and does not use args afterwards. judge can classify its error. again
+	// means that the command may have been sent more than once.
+	do(ctx context.Context, key string, args []string, limit time.Duration) (reply any, again bool, err error)
 	// shards groups locks that one script can serve together.
 	shards(all []string) [][]string
 	// repeats reports whether a command may be sent twice unnoticed.
@@ -46,48 +45,38 @@ func (c caller) loose(o outcome) bool { return o.again || c.backend.repeats() }
 // request is one call of a script.
 type request struct {
 	script *script
-	key    string // any key of the request
-	args   []any  // as for EVALSHA, without the script
+	key    string   // any key of the request
+	args   []string // as for EVALSHA, with room for the name and the script
 }
 
 // on returns a request of a script on the lock with this holder key.
-func (s *script) on(holder string, argv ...any) request {
+func (s *script) on(holder string, argv ...string) request {
 	if s.layout != nil {
 		return s.over(append(s.layout.keys(holder), s.layout.mark(holder)), argv...)
 	}
-	args := make([]any, 4, 4+len(argv))
-	args[2], args[3] = one, holder
+	args := make([]string, 4, 4+len(argv))
+	args[2], args[3] = "1", holder
 	return request{script: s, key: holder, args: append(args, argv...)}
 }
 
 // over returns a request of a script with these keys.
-func (s *script) over(keys []string, argv ...any) request {
-	args := make([]any, 3, 3+len(keys)+len(argv))
-	args[2] = strconv.Itoa(len(keys))
-	for _, k := range keys {
-		args = append(args, k)
-	}
+func (s *script) over(keys []string, argv ...string) request {
+	args := make([]string, 3, 3+len(keys)+len(argv))
+	args[2] = digits(len(keys))
+	args = append(args, keys...)
 	return request{script: s, key: keys[0], args: append(args, argv...)}
 }
 
-// evalsha, eval and one are boxed once, so that building a command does not allocate.
-var evalsha, eval, one any = "evalsha", "eval", "1"
-
-// command builds a new command for each attempt: a connection may still use the
-// previous one.
-func (r request) command(whole bool) *goredis.Cmd {
-	args := r.args
-	if args[0] != nil {
-		args = append([]any(nil), args...)
-	}
-	args[0], args[1] = evalsha, r.script.sha
+// command returns the command, which is valid until the next call of command.
+func (r request) command(whole bool) []string {
+	r.args[0], r.args[1] = evalsha, r.script.sha
 	if whole {
-		args[0], args[1] = eval, r.script.source
+		r.args[0], r.args[1] = eval, r.script.source
 	}
-	cmd := goredis.NewCmd(context.Background(), args...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
+	return r.args
 }
+
+const evalsha, eval = "evalsha", "eval"
 
 // caller calls scripts and repeats calls whose answer may be lost. Every script
 // is idempotent by token, so that is safe.
@@ -99,9 +88,9 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 	return c.send(ctx, r.script.name, r.key, r.command)
 }
 
-// send calls do with a command built for each attempt. whole means that the
-// server does not know the script by its hash.
-func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
+// send calls do with the command for each attempt. whole means that the server does
+// not know the script by its hash.
+func (c caller) send(ctx context.Context, name, key string, command func(whole bool) []string) (outcome, error) {
 	start := time.Now()
 	var o outcome
 	var last error
@@ -111,12 +100,11 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 			return o, tooLate(name, last)
 		}
 		o.sent = driver.Now()
-		cmd := build(whole)
-		again, err := c.backend.do(ctx, key, cmd, limit)
+		reply, again, err := c.backend.do(ctx, key, command(whole), limit)
 		o.again = o.again || again
 		switch {
 		case err == nil || errors.Is(err, goredis.Nil):
-			o.reply = cmd.Val()
+			o.reply = reply
 			return o, nil
 		case ctx.Err() != nil:
 			o.again = true

@@ -30,64 +30,59 @@ func newCluster(client *goredis.ClusterClient) *cluster {
 	return &cluster{client: client, wires: map[*goredis.Client]*wire.Wire{}}
 }
 
-func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+func (c *cluster) do(ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	again, err := c.ask(bounded, ctx, key, cmd, limit)
+	reply, again, err := c.ask(bounded, ctx, key, args, limit)
 	if c.moving == nil || !goredis.HasErrorPrefix(err, "TRYAGAIN ") {
-		return again, err
+		return reply, again, err
 	}
 	source, lost := c.client.MasterForKey(bounded, key)
 	if lost != nil {
-		return again, err
+		return nil, again, err
 	}
-	return again, c.moving.do(bounded, source, cmd, err)
+	reply, err = c.moving.do(bounded, source, args, err)
+	return reply, again, err
 }
 
-func (c *cluster) ask(bounded, ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+func (c *cluster) ask(bounded, ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
 	start := time.Now()
 	master, err := c.client.MasterForKey(bounded, key)
 	if err != nil {
 		c.client.ReloadState(bounded)
-		return false, err
+		return nil, false, err
 	}
 	w, err := c.wire(master)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
-	err = w.Do(ctx, cmd, limit-time.Since(start))
+	reply, err := w.Do(ctx, args, limit-time.Since(start))
 	switch {
 	case err == nil:
-		return false, nil
+		return reply, false, nil
 	case isGone(err), errors.Is(err, driver.ErrClosed):
 		// The client or another call has dropped that master; after
 		// Close, follow returns the error.
 		c.forget(master)
-		return c.follow(ctx, cmd, limit-time.Since(start))
+		return c.follow(ctx, args, limit-time.Since(start))
 	case goredis.HasErrorPrefix(err, "TRYAGAIN "):
-		return false, err
+		return nil, false, err
 	case isMoved(err):
-		return c.follow(ctx, cmd, limit-time.Since(start))
+		return c.follow(ctx, args, limit-time.Since(start))
 	case judge(err) == unknown, judge(err) == refused:
 		c.client.ReloadState(bounded) // the slot may have another master by now
 	}
-	return false, err
+	return nil, false, err
 }
 
 // follow lets the client find the master of the key. It retries by itself.
-func (c *cluster) follow(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+func (c *cluster) follow(ctx context.Context, args []string, limit time.Duration) (any, bool, error) {
 	w, err := c.wire(nil)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
-	again := goredis.NewCmd(context.Background(), cmd.Args()...)
-	again.SetFirstKeyPos(3)
-	err = w.Do(ctx, again, limit)
-	if err == nil {
-		cmd.SetErr(nil)
-		cmd.SetVal(again.Val())
-	}
-	return true, err
+	reply, err := w.Do(ctx, args, limit)
+	return reply, true, err
 }
 
 // isGone reports whether the client has closed its connections to a node that left

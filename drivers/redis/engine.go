@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func (e *engine) begin() error {
 
 // leaving returns a call of release. loose means that a copy of the token's acquire
 // may be on its way, and handed is the handback of a slot with a state.
-func (e *engine) leaving(holder, token string, loose bool, notice any, handed ...any) request {
+func (e *engine) leaving(holder, token string, loose bool, notice string, handed ...string) request {
 	bar := no
 	if loose {
 		bar = yes
@@ -84,7 +85,7 @@ func (e *engine) leaving(holder, token string, loose bool, notice any, handed ..
 	case len(handed) == 0:
 		return e.scripts.release.on(holder, token, bar, notice)
 	}
-	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handed...)...)
+	return e.scripts.release.on(holder, append([]string{token, bar, notice}, handed...)...)
 }
 
 // Renew implements [driver.Driver].
@@ -138,7 +139,7 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 // rest leaves the grant to its expiry, after g.Rest: a renewal that nobody
 // repeats. The next waiter learns that the key becomes free earlier.
 func (e *engine) rest(ctx context.Context, g driver.Grant) error {
-	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, millis(g.Rest), g.Rev, no))
+	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), no))
 	if err != nil {
 		return err
 	}
@@ -266,8 +267,13 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 	}
 }
 
-// yes, no and none are arguments of commands, boxed once so that building a command does not allocate.
-var yes, no, none any = "1", "0", ""
+// yes and no are arguments of scripts.
+const yes, no = "1", "0"
+
+// digits returns a number as an argument of a script.
+func digits[N int | int64 | uint64](n N) string {
+	return strconv.FormatInt(int64(n), 10) //nolint:gosec // fences and revisions are below 2^53
+}
 
 // millis rounds up: the server must not count less than the client does.
 func millis(d time.Duration) int64 {

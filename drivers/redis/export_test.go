@@ -18,12 +18,12 @@ func ScriptNames(edit func(source string) string) map[string]string {
 		newScripts(edited(tagged, true), false), newScripts(edited(tagged, true), true),
 	} {
 		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.heal, s.inspect, s.stamp} {
-			names[one.sha.(string)] = one.name
+			names[one.sha] = one.name
 		}
 	}
 	l := newLimitScripts(nil)
 	for _, one := range []*script{l.take, l.withdraw, l.settle, l.pause, l.reset, l.inspect} {
-		names[one.sha.(string)] = one.name
+		names[one.sha] = one.name
 	}
 	return names
 }

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 )
 
 const (
@@ -148,9 +146,9 @@ func (q *queue) portions(byLock map[string][]*claim) []portion {
 }
 
 func (s *script) onAll(p portion) request {
-	argv := make([]any, 0, 2*len(p.locks))
+	argv := make([]string, 0, 2*len(p.locks))
 	for i := range p.locks {
-		argv = append(argv, len(p.tickets[i]))
+		argv = append(argv, digits(len(p.tickets[i])))
 		for _, c := range p.tickets[i] {
 			argv = append(argv, c.r.Token)
 		}
@@ -226,8 +224,8 @@ func (q *queue) listen(ctx context.Context) {
 		!q.listened.CompareAndSwap(last, time.Now().UnixNano()) || !q.scripts.counted {
 		return
 	}
-	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) *goredis.Cmd {
-		return goredis.NewCmd(context.Background(), "pubsub", "numsub", q.inbox.name)
+	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) []string {
+		return []string{"pubsub", "numsub", q.inbox.name}
 	})
 	if err != nil {
 		return

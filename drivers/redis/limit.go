@@ -163,13 +163,13 @@ func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, err
 	return decodeAnswer(a), nil
 }
 
-func takeArgs(r *driver.Request) []any {
-	smooth, patience, waiter := no, int64(-1), none
+func takeArgs(r *driver.Request) []string {
+	cost, smooth, patience, waiter := digits(r.Cost), no, int64(-1), ""
 	if r.Smooth {
 		smooth = yes
 	}
 	if r.Ticket == "" {
-		return []any{r.Cost, smooth, none, no, no}
+		return []string{cost, smooth, "", no, no}
 	}
 	if r.MaxWait >= 0 {
 		patience = r.MaxWait.Microseconds()
@@ -177,7 +177,7 @@ func takeArgs(r *driver.Request) []any {
 	if text, err := json.Marshal(r.Waiter); err == nil {
 		waiter = string(text)
 	}
-	return []any{r.Cost, smooth, r.Ticket, r.Seq, patience, waiter}
+	return []string{cost, smooth, r.Ticket, digits(r.Seq), digits(patience), waiter}
 }
 
 func decodeAnswer(a answer) driver.Answer {
@@ -211,7 +211,7 @@ func decodePause(left int64, text string) *driver.Pause {
 
 // Withdraw implements [driver.Driver].
 func (l *limits) Withdraw(ctx context.Context, r driver.Request) error {
-	_, _, err := l.execute(ctx, l.onLimit(l.scripts.withdraw, r.Key, r.Rates, r.Ticket, r.Seq), 0)
+	_, _, err := l.execute(ctx, l.onLimit(l.scripts.withdraw, r.Key, r.Rates, r.Ticket, digits(r.Seq)), 0)
 	return err
 }
 
@@ -220,7 +220,7 @@ func (l *limits) Settle(ctx context.Context, s driver.Settlement) error {
 	if s.Cost == s.Actual {
 		return nil
 	}
-	_, _, err := l.execute(ctx, l.onLimit(l.scripts.settle, s.Key, s.Rates, newID(), s.Cost-s.Actual, s.At.UnixMicro()), 0)
+	_, _, err := l.execute(ctx, l.onLimit(l.scripts.settle, s.Key, s.Rates, newID(), digits(s.Cost-s.Actual), digits(s.At.UnixMicro())), 0)
 	return err
 }
 
@@ -232,7 +232,7 @@ func (l *limits) Pause(ctx context.Context, key string, p driver.Pause) error {
 	if err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
-	_, _, err = l.execute(ctx, l.onLimit(l.scripts.pause, key, nil, left, string(text)), 0)
+	_, _, err = l.execute(ctx, l.onLimit(l.scripts.pause, key, nil, digits(left), string(text)), 0)
 	return err
 }
 

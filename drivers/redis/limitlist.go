@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -119,7 +120,7 @@ func (l *limits) inspectEach(ctx context.Context, keys []string, rates [][]drive
 	pipe := l.connection.client.Pipeline()
 	calls := make([]*goredis.Cmd, len(keys))
 	for i, key := range keys {
-		calls[i] = l.onLimit(l.scripts.inspect, key, rates[i]).command(false)
+		calls[i] = wire.Command(l.onLimit(l.scripts.inspect, key, rates[i]).command(false))
 		_ = pipe.Process(ctx, calls[i])
 	}
 	_, _ = pipe.Exec(ctx)

@@ -106,10 +106,10 @@ func (t template) limitMatch(prefix string) string {
 }
 
 // onLimit returns a request of a script on the limit key with these rates.
-func (l *limits) onLimit(s *script, key string, rates []driver.Rate, argv ...any) request {
-	args := make([]any, 0, 2*len(rates)+len(argv))
+func (l *limits) onLimit(s *script, key string, rates []driver.Rate, argv ...string) request {
+	args := make([]string, 0, 2*len(rates)+len(argv))
 	for _, r := range rates {
-		args = append(args, r.N, r.Per.Microseconds())
+		args = append(args, digits(r.N), digits(r.Per.Microseconds()))
 	}
 	return s.over(l.template.limitKeys(key, rates), append(args, argv...)...)
 }

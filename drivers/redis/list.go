@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -79,7 +80,7 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 	pipe := e.client.Pipeline()
 	cmds := make([]*goredis.Cmd, len(keys))
 	for i, key := range keys {
-		cmds[i] = e.scripts.inspect.on(e.layout.holder(key)).command(false)
+		cmds[i] = wire.Command(e.scripts.inspect.on(e.layout.holder(key)).command(false))
 		_ = pipe.Process(ctx, cmds[i])
 	}
 	_, _ = pipe.Exec(ctx)

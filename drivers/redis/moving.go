@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 )
 
 // moving runs scripts on locks in a hash slot of a Cluster that is being moved.
@@ -19,14 +21,14 @@ import (
 // for each key, and runs the script at the target where that is safe: a key
 // that the source does not have now can never appear there again.
 type moving struct {
-	scripts map[any]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones
+	scripts map[string]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones
 
 	mu      sync.Mutex // guards targets
 	targets map[string]*goredis.Client
 }
 
 func newMoving(ordinary, single *scripts) *moving {
-	m := &moving{scripts: map[any]*script{}, targets: map[string]*goredis.Client{}}
+	m := &moving{scripts: map[string]*script{}, targets: map[string]*goredis.Client{}}
 	for from, to := range map[*script]*script{
 		ordinary.acquire: single.acquire, ordinary.release: single.release, ordinary.beat: single.beat,
 		ordinary.confirm: single.confirm, ordinary.force: single.force, ordinary.heal: single.heal, ordinary.inspect: single.inspect, ordinary.stamp: single.stamp,
@@ -45,50 +47,44 @@ type side struct {
 
 // do runs a script that a server has answered with TRYAGAIN. If the keys do not
 // allow it, do returns refusal with the correction.
-func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cmd, refusal error) error {
-	args := cmd.Args()
+func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, refusal error) (any, error) {
 	s := m.scripts[args[1]]
 	if s == nil {
-		return refusal
+		return nil, refusal
 	}
-	keys := make([]string, perLock+1)
-	for i := range keys {
-		keys[i], _ = args[3+i].(string)
-	}
+	keys, argv := args[3:3+perLock+1], args[3+perLock+1:]
 	where, err := locate(ctx, source, keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	argv, elsewhere := args[3+len(keys):], no
+	elsewhere := no
 	switch {
 	case where.target == "":
-		return refusal // the move has ended
+		return nil, refusal // the move has ended
 	case len(where.here) == 0:
 	case slices.Equal(where.here, keys[:1]):
 		if s.name == "release" {
 			keep := len(argv) > plainRelease // P5: the record of the slot is at the target
-			held, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep, cmd)
+			released, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep)
 			switch {
-			case err != nil || held && !keep:
-				return err
-			case held:
-				return where.refuse(source, refusal)
+			case err != nil || released != nil && !keep:
+				return released, err
+			case released != nil:
+				return nil, where.refuse(source, refusal)
 			}
 		} else if s.name != "acquire" && s.name != "beat" {
-			return where.refuse(source, refusal)
+			return nil, where.refuse(source, refusal)
 		}
 		elsewhere = yes
 	default:
-		return where.refuse(source, refusal)
+		return nil, where.refuse(source, refusal)
 	}
-	all := append([]any{eval, s.source, one, keys[0], where.floor, elsewhere}, argv...)
 	pipe := m.target(source, where.target).Pipeline()
 	pipe.Do(ctx, "asking")
-	ran := pipe.Do(ctx, all...)
+	ran := wire.Command(append([]string{eval, s.source, "1", keys[0], where.floor, elsewhere}, argv...))
+	_ = pipe.Process(ctx, ran)
 	_, _ = pipe.Exec(ctx)
-	cmd.SetErr(ran.Err())
-	cmd.SetVal(ran.Val())
-	return ran.Err()
+	return ran.Result()
 }
 
 // locate asks the source for each key of a lock separately; the last one is the
@@ -127,17 +123,15 @@ const compareAndDelete = `local v = redis.call('get', KEYS[1])
 if not v or string.sub(v, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
 return ARGV[2] == '1' and 1 or redis.call('del', KEYS[1])`
 
-// releaseAtSource deletes a lease that was not moved yet, unless keep is set, and
-// reports whether it existed. The queue is at the target, where the next heartbeat
-// serves it.
-func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder string, token any, keep bool, cmd *goredis.Cmd) (bool, error) {
+// releaseAtSource deletes a lease that was not moved yet, unless keep is set. It
+// returns the answer of release, or nil if there is no such lease. The queue is at
+// the target, where the next heartbeat serves it.
+func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder, token string, keep bool) (any, error) {
 	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token, keep).Int64()
 	if n == 0 || err != nil {
-		return false, err
+		return nil, err
 	}
-	cmd.SetErr(nil)
-	cmd.SetVal([]any{n, int64(0), []any{}, ""})
-	return true, nil
+	return []any{n, int64(0), []any{}, ""}, nil
 }
 
 // refuse explains why a script cannot run.

@@ -111,7 +111,7 @@ func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, er
 	if c == nil {
 		return driver.Grant{}, driver.ErrLost
 	}
-	o, err := p.run(ctx, p.scripts.confirm.on(c.name, r.Token, millis(r.TTL), 0, no))
+	o, err := p.run(ctx, p.scripts.confirm.on(c.name, r.Token, digits(millis(r.TTL)), "0", no))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -223,7 +223,7 @@ func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	case err != nil:
 		return driver.Grant{}, s.sorted(err)
 	}
-	o, err := p.run(ctx, p.scripts.stamp.on(c.name, c.r.Token, c.r.Fences, c.tail))
+	o, err := p.run(ctx, p.scripts.stamp.on(c.name, c.r.Token, digits(c.r.Fences), c.tail))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -284,18 +284,13 @@ func (s scripter) ScriptLoad(ctx context.Context, _ string) *goredis.StringCmd {
 	return cmd
 }
 
-func (s scripter) script(ctx context.Context, name any, source string, keys []string, args []any) *goredis.Cmd {
-	all := []any{name, source, len(keys)}
-	for _, k := range keys {
-		all = append(all, k)
+func (s scripter) script(ctx context.Context, name, source string, keys []string, args []any) *goredis.Cmd {
+	all := append([]string{name, source, digits(len(keys))}, keys...)
+	for _, a := range args {
+		all = append(all, fmt.Sprint(a)) // redislock has strings and numbers
 	}
-	all = append(all, args...)
-	out := goredis.NewCmd(ctx, all...)
-	o, err := s.send(ctx, "obtain", keys[0], func(bool) *goredis.Cmd {
-		cmd := goredis.NewCmd(context.Background(), all...)
-		cmd.SetFirstKeyPos(3)
-		return cmd
-	})
+	out := goredis.NewCmd(ctx)
+	o, err := s.send(ctx, "obtain", keys[0], func(bool) []string { return all })
 	switch {
 	case err != nil:
 		out.SetErr(err)

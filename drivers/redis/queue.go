@@ -116,9 +116,9 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	if c.r.Wait != 0 {
 		wait = yes
 	}
-	r := q.scripts.acquire.on(c.name, c.r.Token, millis(c.r.TTL), wait, wants(c.r), c.r.Fences, c.tail)
+	r := q.scripts.acquire.on(c.name, c.r.Token, digits(millis(c.r.TTL)), wait, wants(c.r), digits(c.r.Fences), c.tail)
 	if number != 0 {
-		r.args = append(r.args, number)
+		r.args = append(r.args, digits(number))
 	}
 	o, err := q.run(ctx, r)
 	if err != nil {
@@ -228,7 +228,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	if c.r.NoRenew {
 		exact = yes
 	}
-	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, millis(c.r.TTL), 0, exact))
+	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, digits(millis(c.r.TTL)), "0", exact))
 	if ctx.Err() != nil {
 		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()

@@ -82,10 +82,10 @@ func byKey(grants []driver.Grant, indices []int) [][]int {
 // those that it did not find.
 func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
 	keys := make([]string, len(indices))
-	argv := make([]any, 0, 3*len(indices))
+	argv := make([]string, 0, 3*len(indices))
 	for n, i := range indices {
 		keys[n] = e.layout.holder(grants[i].Key)
-		argv = append(argv, grants[i].Token, extension(grants[i]), grants[i].Rev)
+		argv = append(argv, grants[i].Token, extension(grants[i]), digits(grants[i].Rev))
 	}
 	o, err := e.run(ctx, e.scripts.renew.over(keys, argv...))
 	if err == nil {
@@ -106,9 +106,9 @@ func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices 
 
 // renewLock renews the grants with these indices, all of one lock, in any slot.
 func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
-	argv := make([]any, 0, 4*len(indices))
+	argv := make([]string, 0, 4*len(indices))
 	for _, i := range indices {
-		argv = append(argv, grants[i].Token, extension(grants[i]), grants[i].Rev, no)
+		argv = append(argv, grants[i].Token, extension(grants[i]), digits(grants[i].Rev), no)
 	}
 	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(grants[indices[0]].Key), argv...))
 	var a answer
@@ -132,11 +132,11 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 }
 
 // extension returns the TTL to renew to, or 0 to check only.
-func extension(g driver.Grant) int64 {
+func extension(g driver.Grant) string {
 	if g.NoRenew {
-		return 0
+		return "0"
 	}
-	return millis(g.TTL)
+	return digits(millis(g.TTL))
 }
 
 // extended returns until when a found grant is surely live.

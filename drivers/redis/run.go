@@ -25,12 +25,12 @@ var _ driver.Runner = (*queue)(nil)
 func (l *layout) runName(holder string) string { return holder + l.separator() + runSuffix }
 
 // onRun returns a call of the script run on the grant g.
-func (q *queue) onRun(g driver.Grant, argv ...any) request {
+func (q *queue) onRun(g driver.Grant, argv ...string) request {
 	holder := q.layout.holder(g.Key)
-	return q.scripts.run.over([]string{holder, q.layout.runName(holder)}, append([]any{g.Token, g.Fence}, argv...)...)
+	return q.scripts.run.over([]string{holder, q.layout.runName(holder)}, append([]string{g.Token, digits(g.Fence)}, argv...)...)
 }
 
-func recordLife(every time.Duration) int64 { return millis(2*every + runLife) }
+func recordLife(every time.Duration) string { return digits(millis(2*every + runLife)) }
 
 // BeginRun implements [driver.Runner].
 func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
@@ -46,7 +46,7 @@ func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duratio
 	if spend {
 		spends = yes
 	}
-	o, err := q.run(ctx, q.onRun(g, "begin", every.Microseconds(), spends, recordLife(every), string(text)))
+	o, err := q.run(ctx, q.onRun(g, "begin", digits(every.Microseconds()), spends, recordLife(every), string(text)))
 	if err != nil {
 		return driver.Run{}, err
 	}
@@ -71,7 +71,7 @@ func (q *queue) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error 
 		return driver.ErrClosed
 	}
 	g.Fence = r.Fence
-	o, err := q.run(ctx, q.onRun(g, "end", r.Tick, r.Every.Microseconds(), string(r.Outcome), recordLife(r.Every)))
+	o, err := q.run(ctx, q.onRun(g, "end", digits(r.Tick), digits(r.Every.Microseconds()), string(r.Outcome), recordLife(r.Every)))
 	if err != nil {
 		return err
 	}

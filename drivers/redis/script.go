@@ -73,8 +73,8 @@ var (
 // script is a Lua script as EVALSHA and EVAL take it.
 type script struct {
 	name   string
-	source any // a string; boxed once, so that building a command does not allocate
-	sha    any
+	source string
+	sha    string
 	layout *layout // of the keys that a call declares; nil if it names the holder keys alone
 }
 

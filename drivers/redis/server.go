@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
 )
 
@@ -16,8 +14,9 @@ type server struct {
 	persistent bool // the client retries by itself
 }
 
-func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
-	return false, s.wire.Do(ctx, cmd, limit)
+func (s *server) do(ctx context.Context, _ string, args []string, limit time.Duration) (any, bool, error) {
+	reply, err := s.wire.Do(ctx, args, limit)
+	return reply, false, err
 }
 
 func (s *server) close() { s.wire.Close() }

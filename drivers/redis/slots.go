@@ -15,9 +15,9 @@ var _ driver.PoolDriver = (*queue)(nil)
 
 // wants is the argument of acquire about slots: the number alone for a plain lock
 // or pool.
-func wants(r driver.Request) any {
+func wants(r driver.Request) string {
 	if r.Pool == nil && !r.Fixed {
-		return r.Slots
+		return digits(r.Slots)
 	}
 	b := strconv.AppendInt(make([]byte, 0, 32), int64(r.Slots), 10)
 	if r.Fixed {
@@ -127,12 +127,12 @@ const asItWas driver.SlotStatus = "back"
 
 // handback returns the arguments of release about a slot: none if its holder
 // hands nothing back. The number of a clean slot is among them for the short way.
-func handback(h *driver.Handback, slot int) []any {
+func handback(h *driver.Handback, slot int) []string {
 	if h == nil {
 		return nil
 	}
 	if h.Status == driver.SlotFree {
-		return []any{string(h.Status), h.Strikes, oneLine(h.Note), "", "", "", "", strconv.Itoa(slot)}
+		return []string{string(h.Status), digits(h.Strikes), oneLine(h.Note), "", "", "", "", digits(slot)}
 	}
 	why, at, by := "", "", ""
 	if h.Status == driver.SlotDirty {
@@ -140,11 +140,11 @@ func handback(h *driver.Handback, slot int) []any {
 		if h.Left != nil {
 			why, by = h.Left.Why, encodeHolder(h.Left.By)
 			if !h.Left.At.IsZero() {
-				at = strconv.FormatInt(h.Left.At.UnixMilli(), 10)
+				at = digits(h.Left.At.UnixMilli())
 			}
 		}
 	}
-	return []any{string(h.Status), h.Strikes, oneLine(h.Note), oneLine(h.Reason), why, at, by}
+	return []string{string(h.Status), digits(h.Strikes), oneLine(h.Note), oneLine(h.Reason), why, at, by}
 }
 
 // oneLine returns v as JSON, which has no line breaks, or "" for nothing.
@@ -172,7 +172,7 @@ func (c *claim) refused(t tried, waited time.Duration) error {
 
 // ForceSlot implements [driver.PoolDriver].
 func (q *queue) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return q.force(ctx, key, strconv.Itoa(slot), reason, by)
+	return q.force(ctx, key, digits(slot), reason, by)
 }
 
 // Heal implements [driver.PoolDriver].
@@ -180,7 +180,7 @@ func (q *queue) Heal(ctx context.Context, key string, slot int, _ string, by dri
 	if q.closing.Load() {
 		return driver.ErrClosed
 	}
-	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), slot, encodeHolder(by)))
+	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), digits(slot), encodeHolder(by)))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -12,29 +11,13 @@ import (
 )
 
 // appendCommand appends a command in RESP.
-func appendCommand(b []byte, args []any) ([]byte, error) {
+func appendCommand(b []byte, args []string) []byte {
 	b = appendHeader(b, '*', len(args))
 	for _, a := range args {
-		var digits [20]byte
-		var number []byte
-		switch a := a.(type) {
-		case string:
-			b = append(appendHeader(b, '$', len(a)), a...)
-			b = append(b, '\r', '\n')
-			continue
-		case int:
-			number = strconv.AppendInt(digits[:0], int64(a), 10)
-		case int64:
-			number = strconv.AppendInt(digits[:0], a, 10)
-		case uint64:
-			number = strconv.AppendUint(digits[:0], a, 10)
-		default:
-			return b, fmt.Errorf("redis: argument of type %T", a) // no script has one
-		}
-		b = append(appendHeader(b, '$', len(number)), number...)
+		b = append(appendHeader(b, '$', len(a)), a...)
 		b = append(b, '\r', '\n')
 	}
-	return b, nil
+	return b
 }
 
 func appendHeader(b []byte, kind byte, n int) []byte {

@@ -75,14 +75,10 @@ func (s *Stream) wait() {
 	_ = s.Client.Close()
 }
 
-// do executes c.cmd once. The result is in c.cmd, unless the caller's context or
+// do sends a command once. The result is in c.reply, unless the caller's context or
 // limit has ended before, or there is no connection: then it is the error.
-func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) error {
+func (s *Stream) do(ctx context.Context, c *call, args []string, limit time.Duration) error {
 	if err := ctx.Err(); err != nil {
-		return err
-	}
-	var err error
-	if c.wire, err = appendCommand(c.wire[:0], c.cmd.Args()); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -91,6 +87,7 @@ func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) error {
 	defer s.mu.Unlock()
 	se := s.session
 	if se == nil {
+		var err error
 		if se, err = s.connectedLocked(ctx, c, until); err != nil {
 			return err
 		}
@@ -99,7 +96,10 @@ func (s *Stream) do(ctx context.Context, c *call, limit time.Duration) error {
 	if len(se.calls) == 0 {
 		se.quiet = now
 	}
-	se.calls, se.out, se.size = append(se.calls, c), append(se.out, c.wire...), se.size+len(c.wire)
+	before := len(se.out)
+	se.out = appendCommand(se.out, args)
+	c.size = len(se.out) - before
+	se.calls, se.size = append(se.calls, c), se.size+c.size
 	if !se.writing {
 		s.flushLocked(se, writes)
 	}
@@ -310,13 +310,8 @@ func (s *Stream) deliverLocked(se *session) {
 			break
 		}
 		c := se.calls[i]
-		se.size -= len(c.wire)
-		if r.err != nil {
-			c.cmd.SetErr(r.err)
-		} else {
-			c.cmd.SetVal(r.value)
-		}
-		c.answerLocked()
+		se.size -= c.size
+		c.answerLocked(r)
 	}
 	if se.err == nil {
 		se.calls = se.calls[:copy(se.calls, se.calls[len(se.got):])]
@@ -343,9 +338,9 @@ func (s *Stream) passOnLocked(se *session) {
 	}
 }
 
-// answerLocked records that the outcome is in the command.
-func (c *call) answerLocked() {
-	c.answered = true
+// answerLocked ends the wait of c.
+func (c *call) answerLocked(r reply) {
+	c.reply, c.answered = r, true
 	c.signal()
 }
 

@@ -16,7 +16,7 @@ import (
 func TestStreamGetsNoPushes(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	w := streaming(t, server.URL()+"?protocol=3")
-	if err := w.Do(t.Context(), goredis.NewCmd(t.Context(), "client", "tracking", "on", "bcast"), time.Minute); err != nil {
+	if _, err := w.Do(t.Context(), []string{"client", "tracking", "on", "bcast"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	other, _ := dial(t, server.URL())
@@ -41,7 +41,7 @@ func TestAnswerThatNobodyAwaitsIsRead(t *testing.T) {
 	w.stream.attempt = time.Hour // no call is in flight
 	ctx, leave := context.WithCancel(t.Context())
 	blocked := make(chan error, 1)
-	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	go func() { blocked <- pop(ctx, w) }()
 	waiting := func() int {
 		w.stream.mu.Lock()
 		defer w.stream.mu.Unlock()

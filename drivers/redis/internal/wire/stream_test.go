@@ -96,12 +96,13 @@ func connect(t *testing.T, w *Wire) {
 }
 
 func echo(ctx context.Context, w *Wire, text string) (any, error) {
-	cmd := goredis.NewCmd(context.Background(), "echo", text)
-	err := w.Do(ctx, cmd, time.Minute)
-	if err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
+	return w.Do(ctx, []string{"echo", text}, time.Minute)
+}
+
+// pop blocks until a list has an item.
+func pop(ctx context.Context, w *Wire) error {
+	_, err := w.Do(ctx, []string{"blpop", "list", "0"}, time.Minute)
+	return err
 }
 
 func TestEachCallOnAStreamGetsItsOwnAnswer(t *testing.T) {
@@ -130,7 +131,7 @@ func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
 	w := streaming(t, server.URL())
 	ctx, leave := context.WithCancel(t.Context())
 	blocked := make(chan error, 1)
-	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	go func() { blocked <- pop(ctx, w) }()
 	queued := func(n int) {
 		for have := -1; have < n; time.Sleep(time.Millisecond) {
 			w.stream.mu.Lock()
@@ -164,7 +165,7 @@ func TestCallerLeavesWithItsContextWhileAnotherReads(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	blocked := make(chan error, 1)
-	go func() { blocked <- w.Do(ctx, goredis.NewCmd(ctx, "blpop", "list", "0"), time.Minute) }()
+	go func() { blocked <- pop(ctx, w) }()
 	until(t, w, "a reader", func(se *session) bool { return se.reading })
 	for _, wait := range []time.Duration{unwatched / 5, 2 * unwatched} {
 		second, end := context.WithTimeout(t.Context(), wait)

@@ -40,14 +40,15 @@ type Wire struct {
 
 // call is one command on its way.
 type call struct {
-	cmd   *goredis.Cmd
 	done  chan struct{} // receives once; on a stream also when the caller should read
 	timer *time.Timer
+	cmd   *goredis.Cmd // of a call on a lane
 
-	// Of a call on a stream:
-	wire     []byte // the command in RESP
-	answered bool   // guarded by stream.mu, as is left
-	left     bool   // the caller has gone
+	// Of a call on a stream, guarded by stream.mu:
+	size     int // of the command in RESP
+	reply    reply
+	answered bool
+	left     bool // the caller has gone
 }
 
 // New returns a wire on s, and takes ownership of it. If s is nil, the wire has
@@ -133,33 +134,44 @@ var spare = sync.Pool{New: func() any {
 // ErrSlow is the cause when a call exceeds its time limit.
 var ErrSlow = errors.New("no answer")
 
-// Do executes cmd once. It returns after the attempt, or with an error when ctx
-// has ended or limit has passed.
-func (w *Wire) Do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
+// Do sends a command once, and returns its answer: a string, an int64 or an []any of
+// these; or goredis.Nil. It returns after the attempt, or with an error when ctx has
+// ended or limit has passed. Nothing uses args afterwards.
+func (w *Wire) Do(ctx context.Context, args []string, limit time.Duration) (any, error) {
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
-	c.cmd, c.answered = cmd, false
 	var err error
 	if w.stream != nil {
-		err = w.stream.do(ctx, c, limit)
+		err = w.stream.do(ctx, c, args, limit)
 	} else {
-		err = w.byLane(ctx, c, limit)
+		err = w.byLane(ctx, c, args, limit)
 	}
 	if err != nil {
-		return w.outcome(err) // somebody may still have c
+		return nil, w.outcome(err) // somebody may still have c
 	}
 	select {
 	case <-c.done: // a signal that nobody needed
 	default:
 	}
-	if c.cmd = nil; cap(c.wire) > keeps {
-		c.wire = nil
-	}
+	r := c.reply
+	c.cmd, c.reply, c.answered = nil, reply{}, false
 	spare.Put(c)
-	return w.outcome(cmd.Err())
+	return r.value, w.outcome(r.err)
 }
 
-// byLane executes c.cmd on a lane.
-func (w *Wire) byLane(ctx context.Context, c *call, limit time.Duration) (err error) {
+// Command returns a call of a script as a client takes it.
+func Command(args []string) *goredis.Cmd {
+	all := make([]any, len(args))
+	for i, a := range args {
+		all[i] = a
+	}
+	cmd := goredis.NewCmd(context.Background(), all...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// byLane sends a command on a lane.
+func (w *Wire) byLane(ctx context.Context, c *call, args []string, limit time.Duration) (err error) {
+	c.cmd = Command(args)
 	c.timer.Reset(limit)
 	select {
 	case w.calls <- c:
@@ -172,7 +184,11 @@ func (w *Wire) byLane(ctx context.Context, c *call, limit time.Duration) (err er
 		err = driver.ErrClosed
 	}
 	c.timer.Stop()
-	return err
+	if err != nil {
+		return err
+	}
+	c.reply.value, c.reply.err = c.cmd.Result()
+	return nil
 }
 
 // outcome returns the error of a call, which is ErrClosed after Close.
