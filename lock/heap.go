@@ -5,6 +5,11 @@ package lock
 // each acquire and release would make four calls through its interface.
 type holds []*hold
 
+// roomy is the length up to which a heap keeps its room. Above it, a heap that is
+// less than a quarter full gives half of its room back, so that a peak does not
+// stay in memory.
+const roomy = 1024
+
 // push appends h, whose next is set; the caller must then call fix.
 func (hs *holds) push(h *hold) {
 	h.index = len(*hs)
@@ -17,6 +22,9 @@ func (hs *holds) remove(h *hold) {
 	hs.swap(i, last)
 	(*hs)[last] = nil
 	*hs = (*hs)[:last]
+	if last > roomy && last < cap(*hs)/4 {
+		*hs = append(make(holds, 0, cap(*hs)/2), *hs...)
+	}
 	h.index = -1
 	if i < last {
 		hs.fix((*hs)[i])

@@ -41,3 +41,20 @@ func TestTheHeapGivesTheEarliestWhateverWasRemoved(t *testing.T) {
 		t.Errorf("%d holds believe they are in a heap of %d", in, len(hs))
 	}
 }
+
+func TestHeapGivesItsRoomBackAfterAPeak(t *testing.T) {
+	var hs holds
+	for i := range 200_000 {
+		hs.push(&hold{next: instant(i)})
+		hs.fix(hs[i])
+	}
+	for len(hs) > 0 {
+		hs.remove(hs[len(hs)/2])
+		if len(hs) > 1 && hs[0].next > hs[1].next {
+			t.Fatal("the order is lost")
+		}
+	}
+	if cap(hs) > 8*roomy {
+		t.Errorf("the empty heap has room for %d", cap(hs))
+	}
+}
