@@ -16,12 +16,10 @@ var _ driver.Driver = (*Limit)(nil)
 // NewLimit returns an empty driver. Two drivers share nothing: a process makes
 // one.
 func NewLimit() *Limit {
-	return &Limit{windows.New(clock{time.Now()}.micros)}
+	base := time.Now()
+	// The time of day at the start plus the time since then, which does not step.
+	return &Limit{windows.New(func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() })}
 }
-
-// micros returns the time of day at the start of the clock plus the time since
-// then, which does not step.
-func (c clock) micros() int64 { return c.base.UnixMicro() + time.Since(c.base).Microseconds() }
 
 // Info returns the driver's name and scope.
 func (l *Limit) Info() driver.Info {

@@ -20,11 +20,11 @@ type departed struct {
 
 type departure struct {
 	token string
-	until time.Time
+	until instant
 }
 
 // find returns the error for a token that must not be used again, or nil.
-func (d *departed) find(token string, now time.Time) error {
+func (d *departed) find(token string, now instant) error {
 	if len(d.order) == 0 {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (d *departed) find(token string, now time.Time) error {
 	return d.why[token]
 }
 
-func (d *departed) add(token string, why error, now time.Time) {
+func (d *departed) add(token string, why error, now instant) {
 	d.purge(now)
 	if _, known := d.why[token]; known {
 		return
@@ -44,19 +44,19 @@ func (d *departed) add(token string, why error, now time.Time) {
 		d.why = make(map[string]error)
 	}
 	d.why[token] = why
-	d.order = append(d.order, departure{token, now.Add(remembered)})
+	d.order = append(d.order, departure{token, now.add(remembered)})
 }
 
 // purge removes the tokens whose time has passed. It returns the time of the
 // next removal, if a token is left.
-func (d *departed) purge(now time.Time) (next time.Time, any bool) {
+func (d *departed) purge(now instant) (next instant, any bool) {
 	n := 0
-	for n < len(d.order) && !now.Before(d.order[n].until) {
+	for n < len(d.order) && now >= d.order[n].until {
 		n++
 	}
 	d.drop(n)
 	if len(d.order) == 0 {
-		return time.Time{}, false
+		return 0, false
 	}
 	return d.order[0].until, true
 }

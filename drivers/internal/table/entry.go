@@ -24,7 +24,7 @@ type entry struct {
 	slots []*ticket // the holders by slot; longer than size while the pool drains
 	held  int       // number of slots that are not nil
 	low   int       // no slot below it is free
-	due   time.Time // no holder expires and no rest ends before it; zero if neither will
+	due   instant   // no holder expires and no rest ends before it; zero if neither will
 	pool  *pool     // the records of the slots; nil for a plain key
 
 	spot  int // of the shard's kept entries
@@ -35,7 +35,7 @@ type entry struct {
 	// belongs to one generation: an entry that was removed and reused ignores
 	// its old timer.
 	timer      *time.Timer
-	timerAt    time.Time
+	timerAt    instant
 	generation uint64
 }
 
@@ -50,7 +50,7 @@ func (e *entry) idle() bool { return !e.used() && e.pool == nil }
 func (e *entry) reset() {
 	if e.timer != nil {
 		e.timer.Stop()
-		e.timer, e.timerAt = nil, time.Time{}
+		e.timer, e.timerAt = nil, 0
 	}
 	if e.index != nil {
 		e.index = nil
@@ -61,7 +61,7 @@ func (e *entry) reset() {
 	if cap(e.slots) > spares {
 		e.slots = nil
 	}
-	e.slots, e.low, e.due = e.slots[:0], 0, time.Time{}
+	e.slots, e.low, e.due = e.slots[:0], 0, 0
 	e.generation++
 }
 
@@ -107,15 +107,15 @@ func (e *entry) buildIndex() {
 
 // settle updates e to the state at now: it ends expired grants and rests, and
 // serves the queue.
-func (e *entry) settle(now time.Time) {
-	if e.due.IsZero() || now.Before(e.due) {
+func (e *entry) settle(now instant) {
+	if e.due == 0 || now < e.due {
 		return
 	}
-	e.due = time.Time{}
+	e.due = 0
 	for _, t := range e.slots {
 		switch {
 		case t == nil:
-		case now.Before(t.expires):
+		case now < t.expires:
 			e.dueBy(t.expires)
 		default:
 			e.free(t, now)
@@ -129,15 +129,15 @@ func (e *entry) settle(now time.Time) {
 	e.serve(now)
 }
 
-func (e *entry) dueBy(t time.Time) {
-	if e.due.IsZero() || t.Before(e.due) {
-		e.due = t
+func (e *entry) dueBy(at instant) {
+	if e.due == 0 || at < e.due {
+		e.due = at
 	}
 }
 
 // resize sets the size of the pool to n. It returns the previous size, or 0 if
 // it did not change or nobody uses the pool.
-func (e *entry) resize(n int, now time.Time) int {
+func (e *entry) resize(n int, now instant) int {
 	if e.size == n {
 		return 0
 	}
@@ -163,7 +163,7 @@ func (e *entry) hasRoom() bool {
 
 // grant gives t a slot for the time life: of a pool with states the one that it
 // chooses, else the lowest free one.
-func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {
+func (e *entry) grant(t *ticket, life time.Duration, now instant) {
 	e.register(t)
 	if e.pool == nil {
 		t.grant.Slot = e.take(t)
@@ -173,13 +173,19 @@ func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {
 		e.pool.lend(t, now)
 	}
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
-	t.grant.Deadline = driver.Deadline(now, life)
 	if t.local && t.lost == nil {
 		t.lost = make(chan error)
 	}
 	t.grant.Lost = t.lost
 	t.state = granted
-	t.expires = now.Add(life)
+	e.expireAfter(t, life, now)
+}
+
+// expireAfter sets the end of t, and the time until which its grant is surely
+// live.
+func (e *entry) expireAfter(t *ticket, life time.Duration, now instant) {
+	t.expires = now.add(life)
+	t.grant.Deadline = e.shard.clock.time(now.add(life - driver.Margin(life)))
 	e.dueBy(t.expires)
 }
 
@@ -208,14 +214,14 @@ func (e *entry) put(t *ticket) {
 
 // free takes back the slot of t. The caller must then note the state of the
 // slot, and serve the queue.
-func (e *entry) free(t *ticket, now time.Time) {
+func (e *entry) free(t *ticket, now instant) {
 	slot := t.grant.Slot
 	e.slots[slot] = nil
 	e.low = min(e.low, slot)
 	e.held--
 	delete(e.index, t.grant.Token)
 	if e.held == 0 {
-		e.due = time.Time{}
+		e.due = 0
 		if e.pool != nil {
 			e.endRests(now)
 		}
@@ -223,7 +229,7 @@ func (e *entry) free(t *ticket, now time.Time) {
 }
 
 // freeByForce takes back the slot, or all slots if it is negative.
-func (e *entry) freeByForce(slot int, now time.Time) []*ticket {
+func (e *entry) freeByForce(slot int, now instant) []*ticket {
 	taken := make([]*ticket, 0, e.held)
 	for i, t := range e.slots {
 		if t != nil && (slot < 0 || slot == i) {
@@ -236,16 +242,14 @@ func (e *entry) freeByForce(slot int, now time.Time) []*ticket {
 }
 
 // extend sets the life of t to ttl from now, which may shorten it.
-func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
+func (e *entry) extend(t *ticket, ttl time.Duration, now instant) {
 	t.grant.TTL = ttl
-	t.grant.Deadline = driver.Deadline(now, ttl)
-	t.expires = now.Add(ttl)
-	e.dueBy(t.expires)
+	e.expireAfter(t, ttl, now)
 	e.watch(now)
 }
 
 // enqueue puts t in its place in the queue.
-func (e *entry) enqueue(t *ticket, now time.Time) {
+func (e *entry) enqueue(t *ticket, now instant) {
 	e.register(t)
 	t.state = queued
 	t.grant.Queued = true
@@ -272,7 +276,7 @@ func (e *entry) refuse(t *ticket, why error) {
 }
 
 // serve grants free slots to the head of the queue.
-func (e *entry) serve(now time.Time) {
+func (e *entry) serve(now instant) {
 	for e.queue.len > 0 && e.hasRoom() {
 		t := e.queue.head
 		e.queue.remove(t)
@@ -299,20 +303,20 @@ func (e *entry) life(t *ticket) time.Duration {
 
 // watch arms the timer if there are waiters and an expiry, or the end of a rest,
 // before the timer's time (P11).
-func (e *entry) watch(now time.Time) {
-	if e.queue.len == 0 || e.due.IsZero() || e.shard.closed {
+func (e *entry) watch(now instant) {
+	if e.queue.len == 0 || e.due == 0 || e.shard.closed {
 		return
 	}
-	if !e.timerAt.IsZero() && !e.due.Before(e.timerAt) {
+	if e.timerAt != 0 && e.due >= e.timerAt {
 		return // it fires in time, and is then set again
 	}
 	e.timerAt = e.due
 	if e.timer != nil {
-		e.timer.Reset(e.due.Sub(now))
+		e.timer.Reset(e.due.sub(now))
 		return
 	}
 	s, generation := e.shard, e.generation
-	e.timer = time.AfterFunc(e.due.Sub(now), func() { s.expire(e, generation) })
+	e.timer = time.AfterFunc(e.due.sub(now), func() { s.expire(e, generation) })
 }
 
 // expire runs when the timer of e fires. It is a method of the shard because
@@ -323,8 +327,8 @@ func (s *shard) expire(e *entry, generation uint64) {
 	if e.generation != generation {
 		return
 	}
-	now := s.now()
-	e.timerAt = time.Time{}
+	now := s.clock.now()
+	e.timerAt = 0
 	e.settle(now)
 	if !s.tidy(e, now) {
 		e.watch(now)
@@ -343,10 +347,10 @@ func (e *entry) close() {
 
 // busy returns the error with the holders ahead of t, or ahead of a request
 // that does not wait if t is nil.
-func (e *entry) busy(t *ticket, since, now time.Time, cause error) *driver.NotAcquiredError {
+func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcquiredError {
 	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
 	if t != nil {
-		err.Waited = now.Sub(since)
+		err.Waited = now.sub(since)
 		err.Position = e.queue.position(t, counted)
 	}
 	for _, h := range e.slots {
@@ -357,7 +361,7 @@ func (e *entry) busy(t *ticket, since, now time.Time, cause error) *driver.NotAc
 	return err
 }
 
-func (e *entry) state(now time.Time) driver.State {
+func (e *entry) state(now instant) driver.State {
 	s := driver.State{Key: e.key, Size: e.size, LastRun: e.shard.lastRun(e.key, now)} // O4
 	for _, t := range e.slots {
 		if t != nil {

@@ -1,23 +1,20 @@
 package table
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
 // fences is the shared counter of all keys. A key has no counter, so that an
 // unused key leaves no data behind.
 type fences struct {
-	last   atomic.Uint64
-	micros func() uint64 // nil to use the clock of the table
+	last  atomic.Uint64
+	clock *clock
 }
 
 // reserve returns the first of n unused fences. Fences are not below the
 // microseconds since 1970, the scale that all drivers share, so that a stored
 // fence stays valid over a restart and a change of driver.
-func (f *fences) reserve(n int, now time.Time) uint64 {
+func (f *fences) reserve(n int, now instant) uint64 {
 	span := uint64(max(n, 1))
-	floor := f.floor(now)
+	floor := f.clock.unixMicro(now)
 	for {
 		last := f.last.Load()
 		next := max(last+span, floor) // L2
@@ -25,13 +22,6 @@ func (f *fences) reserve(n int, now time.Time) uint64 {
 			return next - span + 1
 		}
 	}
-}
-
-func (f *fences) floor(now time.Time) uint64 {
-	if f.micros != nil {
-		return f.micros()
-	}
-	return uint64(now.UnixMicro())
 }
 
 // raise makes all later fences greater than last.

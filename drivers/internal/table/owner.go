@@ -1,8 +1,6 @@
 package table
 
 import (
-	"time"
-
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -50,11 +48,11 @@ func (t *Table) Disown(o *Owner) { t.disown(o, false) }
 
 func (t *Table) disown(o *Owner, free bool) {
 	for i := range t.shards {
-		t.shards[i].disown(o, free, t.now())
+		t.shards[i].disown(o, free, t.clock.now())
 	}
 }
 
-func (s *shard) disown(o *Owner, free bool, now time.Time) {
+func (s *shard) disown(o *Owner, free bool, now instant) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.withdrawAll(o)
@@ -81,7 +79,7 @@ func (s *shard) withdrawAll(o *Owner) {
 		if t.state == queued {
 			e := t.entry
 			e.withdraw(t, driver.ErrClosed)
-			s.tidy(e, s.now())
+			s.tidy(e, s.clock.now())
 		}
 	}
 }

@@ -13,13 +13,13 @@ type pool struct {
 	quarantine time.Duration // of the newest request
 	records    []record      // by number; a number beyond has no record and is unknown
 	lasting    bool          // a slot may be resting or withdrawn
-	forgetAt   time.Time     // of an unused pool; zero while it is used or has a withdrawn slot
+	forgetAt   instant       // of an unused pool; zero while it is used or has a withdrawn slot
 }
 
 // record is the state of one slot. The zero value is an unknown slot.
 type record struct {
 	status  driver.SlotStatus // "" means unknown
-	until   time.Time         // the end of the rest
+	until   instant           // the end of the rest
 	left    *driver.Leaving   // of a dirty or resting slot
 	found   *driver.Found     // of the last grant, which the next one shares if nothing has changed
 	reason  string            // of a withdrawal
@@ -119,7 +119,7 @@ func (p *pool) exhausted(size int) bool {
 }
 
 // lend notes that t has its slot, and describes to t how it found the slot.
-func (p *pool) lend(t *ticket, now time.Time) {
+func (p *pool) lend(t *ticket, now instant) {
 	r := p.record(t.grant.Slot)
 	if t.pool != nil {
 		t.grant.Found = r.seen(t.entry.shard, now)
@@ -128,7 +128,7 @@ func (p *pool) lend(t *ticket, now time.Time) {
 }
 
 // seen returns the record as a grant has it.
-func (r *record) seen(s *shard, now time.Time) *driver.Found {
+func (r *record) seen(s *shard, now instant) *driver.Found {
 	left := r.left
 	if r.status == "" {
 		left = &driver.Leaving{At: s.wall(now), Why: driver.LeftUnknown} // P10
@@ -141,20 +141,20 @@ func (r *record) seen(s *shard, now time.Time) *driver.Found {
 
 // abandoned notes that the slot of t was lost or released without a Handback.
 // The slot rests from now on (P6).
-func (e *entry) abandoned(t *ticket, why string, now time.Time) {
+func (e *entry) abandoned(t *ticket, why string, now instant) {
 	if e.pool == nil {
 		return
 	}
 	r := e.pool.record(t.grant.Slot)
 	r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), why)
 	if e.pool.quarantine > 0 {
-		r.status, r.until, e.pool.lasting = driver.SlotResting, now.Add(e.pool.quarantine), true
+		r.status, r.until, e.pool.lasting = driver.SlotResting, now.add(e.pool.quarantine), true
 		e.dueBy(r.until)
 	}
 }
 
 // handedBack notes what the holder t makes of its slot (P5).
-func (e *entry) handedBack(t *ticket, h *driver.Handback, now time.Time) {
+func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 	if h == nil {
 		e.abandoned(t, driver.LeftReleased, now)
 		return
@@ -190,7 +190,7 @@ func (p *pool) shrink(size int, wall time.Time) {
 }
 
 // endRests ends the rests that are over, and sets e.due for the others.
-func (e *entry) endRests(now time.Time) {
+func (e *entry) endRests(now instant) {
 	if !e.pool.lasting {
 		return
 	}
@@ -201,7 +201,7 @@ func (e *entry) endRests(now time.Time) {
 		case r.status == driver.SlotWithdrawn:
 			e.pool.lasting = true
 		case r.status != driver.SlotResting:
-		case now.Before(r.until):
+		case now < r.until:
 			e.pool.lasting = true
 			e.dueBy(r.until)
 		default:
@@ -211,7 +211,7 @@ func (e *entry) endRests(now time.Time) {
 }
 
 // heal puts the slot back into circulation.
-func (e *entry) heal(slot int, by driver.Holder, now time.Time) {
+func (e *entry) heal(slot int, by driver.Holder, now instant) {
 	if e.pool == nil || slot < 0 || slot >= len(e.pool.records) {
 		return
 	}
@@ -224,7 +224,7 @@ func (e *entry) heal(slot int, by driver.Holder, now time.Time) {
 }
 
 // refuseAll refuses the waiters of a pool without a slot in circulation (P8).
-func (e *entry) refuseAll(now time.Time) {
+func (e *entry) refuseAll(now instant) {
 	for e.queue.len > 0 {
 		err := e.busy(e.queue.head, now, now, nil)
 		err.Withdrawn = true
@@ -234,22 +234,22 @@ func (e *entry) refuseAll(now time.Time) {
 
 // remembers reports whether the unused entry e must stay for its records: for
 // driver.PoolMemory, until its rests are over, and while a slot is withdrawn.
-func (e *entry) remembers(now time.Time) bool {
+func (e *entry) remembers(now instant) bool {
 	p := e.pool
-	if p.forgetAt.IsZero() {
-		at, withdrawn := p.lasts(now.Add(driver.PoolMemory))
+	if p.forgetAt == 0 {
+		at, withdrawn := p.lasts(now.add(driver.PoolMemory))
 		if withdrawn {
 			return true // P8
 		}
 		p.forgetAt = at
 		e.shard.sweepBy(at)
 	}
-	return now.Before(p.forgetAt)
+	return now < p.forgetAt
 }
 
 // lasts returns the end of the last rest, at least at, or reports that a slot is
 // withdrawn.
-func (p *pool) lasts(at time.Time) (end time.Time, withdrawn bool) {
+func (p *pool) lasts(at instant) (end instant, withdrawn bool) {
 	if !p.lasting {
 		return at, false
 	}
@@ -257,7 +257,7 @@ func (p *pool) lasts(at time.Time) (end time.Time, withdrawn bool) {
 		switch r := &p.records[i]; {
 		case r.status == driver.SlotWithdrawn:
 			return at, true
-		case r.status == driver.SlotResting && r.until.After(at):
+		case r.status == driver.SlotResting && r.until > at:
 			at = r.until
 		}
 	}
@@ -266,14 +266,14 @@ func (p *pool) lasts(at time.Time) (end time.Time, withdrawn bool) {
 
 // states returns the states of the slots below size, and of those above it that
 // are held.
-func (p *pool) states(size int, now, wall time.Time) []driver.SlotState {
+func (p *pool) states(size int, now instant, wall time.Time) []driver.SlotState {
 	states := make([]driver.SlotState, 0, size)
 	for i := range max(size, len(p.records)) {
 		s := driver.SlotState{Number: i, Status: driver.SlotDirty, Reason: driver.LeftUnknown}
 		if i < len(p.records) && p.records[i].status != "" {
 			s = p.records[i].state(i)
 			if s.Status == driver.SlotResting {
-				s.Until = wall.Add(p.records[i].until.Sub(now))
+				s.Until = wall.Add(p.records[i].until.sub(now))
 			}
 		}
 		if i < size || s.Status == driver.SlotHeld {

@@ -1,8 +1,6 @@
 package table
 
 import (
-	"time"
-
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -10,10 +8,10 @@ import (
 // stays taken, and the grant has no owner any more, so that it does not end with
 // its process.
 func (t *Table) Rest(g *driver.Grant) error {
-	return t.shard(g.Key).rest(g, t.now())
+	return t.shard(g.Key).rest(g, t.clock.now())
 }
 
-func (s *shard) rest(g *driver.Grant, now time.Time) error {
+func (s *shard) rest(g *driver.Grant, now instant) error {
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.live(g, now)

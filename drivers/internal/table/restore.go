@@ -37,18 +37,18 @@ func (t *Table) HighestFence() uint64 { return t.fences.last.Load() }
 // table accepts an unknown grant only while it is shut: later, the key may have
 // had another holder in between.
 func (t *Table) Restore(l Lease, o *Owner) (driver.Grant, error) {
-	return t.shard(l.Grant.Key).restore(&l, o, t.now())
+	return t.shard(l.Grant.Key).restore(&l, o, t.clock.now())
 }
 
 // Open lets a shut table grant, and serves all queues. A queued request that
 // does not wait is refused now if its key is busy.
 func (t *Table) Open() {
 	for i := range t.shards {
-		t.shards[i].admit(t.now())
+		t.shards[i].admit(t.clock.now())
 	}
 }
 
-func (s *shard) restore(l *Lease, o *Owner, now time.Time) (driver.Grant, error) {
+func (s *shard) restore(l *Lease, o *Owner, now instant) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {
@@ -62,7 +62,7 @@ func (s *shard) restore(l *Lease, o *Owner, now time.Time) (driver.Grant, error)
 		}
 	}
 	err := s.gone.find(l.Grant.Token, now)
-	if err == nil && (!s.shut || !now.Before(l.Expires)) {
+	if err == nil && (!s.shut || now >= s.clock.at(l.Expires)) {
 		err = &driver.LostError{Key: l.Grant.Key, Cause: driver.Expired}
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *shard) restore(l *Lease, o *Owner, now time.Time) (driver.Grant, error)
 }
 
 // reinstate gives l its slot again, unless a later grant has the slot.
-func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.Grant, error) {
+func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now instant) (driver.Grant, error) {
 	if e == nil {
 		e = s.add(l.Grant.Key, l.Slots)
 	}
@@ -99,7 +99,7 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.G
 }
 
 func (s *shard) restored(l *Lease) *ticket {
-	t := &ticket{holder: l.Holder, grant: l.Grant, state: granted, expires: l.Expires}
+	t := &ticket{holder: l.Holder, grant: l.Grant, state: granted, expires: s.clock.at(l.Expires)}
 	t.grant.Deadline = l.Expires.Add(-driver.Margin(l.Grant.TTL))
 	return t
 }
@@ -124,7 +124,7 @@ func (e *entry) reinstate(t *ticket) {
 }
 
 // admit opens the shard and serves its queues.
-func (s *shard) admit(now time.Time) {
+func (s *shard) admit(now instant) {
 	s.mu.Lock()
 	defer s.unlock()
 	if !s.shut {
@@ -140,7 +140,7 @@ func (s *shard) admit(now time.Time) {
 }
 
 // refuseHasty refuses the queued requests that do not wait.
-func (e *entry) refuseHasty(now time.Time) {
+func (e *entry) refuseHasty(now instant) {
 	var next *ticket
 	for t := e.queue.head; t != nil; t = next {
 		next = t.next

@@ -28,24 +28,24 @@ func (r *Record) newerThan(o *Record) bool {
 // (O1).
 type recorded struct {
 	Record
-	expires time.Time
+	expires instant
 }
 
 // Begin implements BeginRun of [driver.Runner]. The record is nil unless it has
 // changed.
 func (t *Table) Begin(g *driver.Grant, every time.Duration, spend bool) (driver.Run, *Record, error) {
-	return t.shard(g.Key).begin(g, every, spend, t.now())
+	return t.shard(g.Key).begin(g, every, spend, t.clock.now())
 }
 
 // End implements EndRun of [driver.Runner]. The record is nil unless it has
 // changed.
 func (t *Table) End(g *driver.Grant, run *driver.Run) (*Record, error) {
-	return t.shard(g.Key).end(g, run, t.now())
+	return t.shard(g.Key).end(g, run, t.clock.now())
 }
 
 // RestoreRun adds a record of another table, unless a newer one of its key is
 // known.
-func (t *Table) RestoreRun(r *Record) { t.shard(r.Key).restoreRun(r, t.now()) }
+func (t *Table) RestoreRun(r *Record) { t.shard(r.Key).restoreRun(r, t.clock.now()) }
 
 // Runs returns the records of all keys.
 func (t *Table) Runs() []Record {
@@ -57,9 +57,9 @@ func (t *Table) Runs() []Record {
 }
 
 // wall returns the wall clock of the table, in whole microseconds.
-func (s *shard) wall(now time.Time) time.Time { return time.UnixMicro(int64(s.fences.floor(now))) }
+func (s *shard) wall(now instant) time.Time { return time.UnixMicro(int64(s.clock.unixMicro(now))) }
 
-func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now time.Time) (driver.Run, *Record, error) {
+func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now instant) (driver.Run, *Record, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.live(g, now)
@@ -96,7 +96,7 @@ func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now time
 	return run, &written, nil
 }
 
-func (s *shard) end(g *driver.Grant, run *driver.Run, now time.Time) (*Record, error) {
+func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if _, err := s.live(g, now); err != nil {
@@ -114,7 +114,7 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now time.Time) (*Record, e
 	return &written, nil
 }
 
-func (s *shard) restoreRun(r *Record, now time.Time) {
+func (s *shard) restoreRun(r *Record, now instant) {
 	s.mu.Lock()
 	defer s.unlock()
 	if known := s.run(r.Key, now); !s.closed && (known == nil || r.newerThan(&known.Record)) {
@@ -134,7 +134,7 @@ func (s *shard) appendRuns(all []Record) []Record {
 // The functions below expect the shard locked.
 
 // live returns the ticket of the live grant g, or an error.
-func (s *shard) live(g *driver.Grant, now time.Time) (*ticket, error) {
+func (s *shard) live(g *driver.Grant, now instant) (*ticket, error) {
 	if e := s.settled(g.Key, now); e != nil {
 		if t := e.find(g.Token); t != nil && t.state == granted {
 			return t, nil
@@ -144,15 +144,15 @@ func (s *shard) live(g *driver.Grant, now time.Time) (*ticket, error) {
 }
 
 // run returns the record of key, or nil.
-func (s *shard) run(key string, now time.Time) *recorded {
-	if r := s.runs[key]; r != nil && now.Before(r.expires) {
+func (s *shard) run(key string, now instant) *recorded {
+	if r := s.runs[key]; r != nil && now < r.expires {
 		return r
 	}
 	return nil
 }
 
 // lastRun returns a copy of the last run of key, or nil.
-func (s *shard) lastRun(key string, now time.Time) *driver.Run {
+func (s *shard) lastRun(key string, now instant) *driver.Run {
 	r := s.run(key, now)
 	if r == nil {
 		return nil
@@ -161,20 +161,20 @@ func (s *shard) lastRun(key string, now time.Time) *driver.Run {
 	return &run
 }
 
-func (s *shard) keepRun(r *recorded, now time.Time) {
+func (s *shard) keepRun(r *recorded, now instant) {
 	if s.runs == nil {
 		s.runs = make(map[string]*recorded)
 	}
-	r.expires = now.Add(2 * r.Run.Every)
+	r.expires = now.add(2 * r.Run.Every)
 	s.runs[r.Key] = r
 	s.sweepBy(r.expires)
 }
 
 // purgeRuns removes expired records, and returns the next expiry.
-func (s *shard) purgeRuns(now time.Time) (next time.Time, any bool) {
-	maps.DeleteFunc(s.runs, func(_ string, r *recorded) bool { return !now.Before(r.expires) })
+func (s *shard) purgeRuns(now instant) (next instant, any bool) {
+	maps.DeleteFunc(s.runs, func(_ string, r *recorded) bool { return now >= r.expires })
 	for _, r := range s.runs {
-		if !any || r.expires.Before(next) {
+		if !any || r.expires < next {
 			next, any = r.expires, true
 		}
 	}

@@ -28,7 +28,7 @@ type shard struct {
 	peak    int               // maximum of entries since the map was made
 	gone    departed
 	runs    map[string]*recorded // the last runs, by key; nil for none
-	now     func() time.Time
+	clock   *clock
 	fences  *fences
 	index   int // among the shards
 	window  time.Duration
@@ -39,7 +39,7 @@ type shard struct {
 	// One timer removes the expired entries of all keys. A release does not
 	// move it, so that a lease costs no timer operation.
 	sweeper *time.Timer
-	sweptBy time.Time // the first expiry that it is armed for; zero while not armed
+	sweptBy instant // the first expiry that it is armed for; zero while not armed
 
 	// The newest entries stay after their use, because a key is often locked
 	// again soon: kept[oldest] is the next one to make room.
@@ -53,12 +53,12 @@ type shard struct {
 
 func (s *shard) open(t *Table, index int, c Config) {
 	s.entries = make(map[string]*entry)
-	s.now, s.fences = t.now, &t.fences
+	s.clock, s.fences = &t.clock, &t.fences
 	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
 // acquire returns a grant, or a queued ticket, or an error.
-func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket, error) {
+func (s *shard) acquire(r *driver.Request, now instant) (driver.Grant, *ticket, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.request(r, nil, 0, now)
@@ -76,7 +76,7 @@ func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket
 
 // ask returns a grant, or an error, or reports in wait that r is queued; o is
 // then notified of the outcome.
-func (s *shard) ask(r *driver.Request, o *Owner, since int64, now time.Time) (g driver.Grant, wait bool, err error) {
+func (s *shard) ask(r *driver.Request, o *Owner, since int64, now instant) (g driver.Grant, wait bool, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.request(r, o, since, now)
@@ -92,7 +92,7 @@ func (s *shard) ask(r *driver.Request, o *Owner, since int64, now time.Time) (g 
 
 // request returns the ticket of r, granted or queued. For a repeated request,
 // the ticket already exists.
-func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time) (*ticket, error) {
+func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (*ticket, error) {
 	if s.closed {
 		return nil, driver.ErrClosed
 	}
@@ -129,7 +129,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 		return nil, err
 	}
 	if e.pool != nil {
-		e.pool.forgetAt = time.Time{}
+		e.pool.forgetAt = 0
 	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
@@ -145,7 +145,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 }
 
 // wait waits until t is served, the wait has passed or ctx has ended.
-func (s *shard) wait(ctx context.Context, t *ticket, since time.Time, wait time.Duration) (driver.Grant, error) {
+func (s *shard) wait(ctx context.Context, t *ticket, since instant, wait time.Duration) (driver.Grant, error) {
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -162,7 +162,7 @@ func (s *shard) wait(ctx context.Context, t *ticket, since time.Time, wait time.
 
 // leave ends the wait of t and returns its outcome. A grant that arrived at the
 // same instant as the end of the wait is not lost: leave returns it.
-func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, error) {
+func (s *shard) leave(t *ticket, since instant, cause error) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch t.state {
@@ -172,7 +172,7 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 		return driver.Grant{}, t.err
 	}
 	e := t.entry
-	now := s.now()
+	now := s.clock.now()
 	err := e.busy(t, since, now, cause)
 	if t.calls--; t.calls == 0 {
 		e.withdraw(t, err)
@@ -182,7 +182,7 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 }
 
 // giveUp removes a ticket that has an owner, as leave does for others.
-func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
+func (s *shard) giveUp(key, token string, now instant) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	e := s.settled(key, now)
@@ -202,7 +202,7 @@ func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
 	return driver.Grant{}, err
 }
 
-func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
+func (s *shard) renew(g *driver.Grant, now instant) (time.Time, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	e := s.settled(g.Key, now)
@@ -224,7 +224,7 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	return t.grant.Deadline, nil
 }
 
-func (s *shard) release(g *driver.Grant, now time.Time) error {
+func (s *shard) release(g *driver.Grant, now instant) error {
 	s.mu.Lock()
 	defer s.unlock()
 	e := s.settled(g.Key, now)
@@ -246,7 +246,7 @@ func (s *shard) release(g *driver.Grant, now time.Time) error {
 			s.own(t, nil)
 		}
 		if e.queue.len > 0 {
-			now = s.now() // the caller may have been stopped since it read the clock, and timers are set by this time
+			now = s.clock.now() // the caller may have been stopped since it read the clock, and timers are set by this time
 		}
 		e.serve(now)
 		s.recycle(t)
@@ -257,15 +257,15 @@ func (s *shard) release(g *driver.Grant, now time.Time) error {
 
 // bar refuses all later requests with token, which was released before its
 // request arrived.
-func (s *shard) bar(key, token string, now time.Time) error {
+func (s *shard) bar(key, token string, now instant) error {
 	err := s.lost(key, token, now)
 	s.gone.add(token, err, now)
-	s.sweepBy(now.Add(remembered))
+	s.sweepBy(now.add(remembered))
 	return err
 }
 
 // lost returns the error for a grant that is not live.
-func (s *shard) lost(key, token string, now time.Time) error {
+func (s *shard) lost(key, token string, now instant) error {
 	if err := s.gone.find(token, now); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (s *shard) lost(key, token string, now time.Time) error {
 
 // force ends the grant of the slot, or all grants of the key if the slot is
 // negative. It also returns the events for the owners.
-func (s *shard) force(lost *driver.LostError, slot int, now time.Time) (int, []Event, error) {
+func (s *shard) force(lost *driver.LostError, slot int, now instant) (int, []Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -296,13 +296,13 @@ func (s *shard) force(lost *driver.LostError, slot int, now time.Time) (int, []E
 			close(t.lost)
 		}
 	}
-	s.sweepBy(now.Add(remembered))
+	s.sweepBy(now.add(remembered))
 	e.serve(now)
 	s.tidy(e, now)
 	return len(taken), s.takeEvents(), nil
 }
 
-func (s *shard) heal(key string, slot int, by driver.Holder, now time.Time) error {
+func (s *shard) heal(key string, slot int, by driver.Holder, now instant) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {
@@ -315,7 +315,7 @@ func (s *shard) heal(key string, slot int, by driver.Holder, now time.Time) erro
 	return nil
 }
 
-func (s *shard) inspect(key string, now time.Time) (driver.State, error) {
+func (s *shard) inspect(key string, now instant) (driver.State, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {
@@ -327,7 +327,7 @@ func (s *shard) inspect(key string, now time.Time) (driver.State, error) {
 	return driver.State{Key: key, LastRun: s.lastRun(key, now)}, nil
 }
 
-func (s *shard) list(prefix string, now time.Time) ([]driver.State, error) {
+func (s *shard) list(prefix string, now instant) ([]driver.State, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {
@@ -354,21 +354,21 @@ func (s *shard) close() {
 	}
 	for _, e := range s.entries {
 		e.close()
-		s.tidy(e, s.now())
+		s.tidy(e, s.clock.now())
 	}
 }
 
 func (s *shard) count() (keys, gone, timers int) {
 	s.mu.Lock()
 	defer s.unlock()
-	if !s.sweptBy.IsZero() {
+	if s.sweptBy != 0 {
 		timers++
 	}
 	for _, e := range s.entries {
 		if !e.idle() {
 			keys++
 		}
-		if !e.timerAt.IsZero() {
+		if e.timerAt != 0 {
 			timers++
 		}
 	}

@@ -24,17 +24,17 @@ const shardCount = 64
 // Table is a table of locks. Its methods may be called concurrently.
 type Table struct {
 	seed   maphash.Seed
-	now    func() time.Time
+	clock  clock
 	fences fences // shared by all keys
 	shards [shardCount]shard
 }
 
 // Config configures a table.
 type Config struct {
-	// Now is the clock of all TTLs. It is monotonic.
+	// Now is the clock of all TTLs. It is monotonic. Nil means time.Now.
 	Now func() time.Time
-	// Micros returns the microseconds since 1970, the lower bound of fences; nil
-	// takes them from Now.
+	// Micros returns the microseconds since 1970, the lower bound of fences. Nil
+	// takes the time of day once, and adds what Now counts.
 	Micros func() uint64
 	// Window, if it is not 0, is the initial life of an owner's grant after a
 	// wait, except under NoRenew. It limits the delay that others have when a
@@ -46,8 +46,8 @@ type Config struct {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{seed: maphash.MakeSeed(), now: c.Now}
-	t.fences.micros = c.Micros
+	t := &Table{seed: maphash.MakeSeed(), clock: newClock(c)}
+	t.fences.clock = &t.clock
 	for i := range t.shards {
 		t.shards[i].open(t, i, c)
 	}
@@ -64,7 +64,7 @@ func (t *Table) shard(key string) *shard {
 // a look at ctx, at which the front has just looked.
 func (t *Table) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	s := t.shard(r.Key)
-	now := t.at(r.At)
+	now := t.clock.called(r.At)
 	g, queued, err := s.acquire(r, now)
 	if queued == nil {
 		return g, err
@@ -81,36 +81,28 @@ func (t *Table) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, e
 // in units of the caller's choice: a request that is repeated at another table,
 // with the original time, gets its place back (L7).
 func (t *Table) Ask(r *driver.Request, o *Owner, since int64) (g driver.Grant, wait bool, err error) {
-	return t.shard(r.Key).ask(r, o, since, t.now())
+	return t.shard(r.Key).ask(r, o, since, t.clock.now())
 }
 
 // Leave withdraws a request, and returns the holders ahead of it in a
 // *driver.NotAcquiredError. If the request was granted at the same instant,
 // Leave returns the grant.
 func (t *Table) Leave(key, token string) (driver.Grant, error) {
-	return t.shard(key).giveUp(key, token, t.now())
+	return t.shard(key).giveUp(key, token, t.clock.now())
 }
 
 // Renew sets the life of a grant to its TTL from now, unless g has NoRenew set
 // or a lower Rev than an earlier call, and returns the time until which the
 // grant is surely live.
 func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
-	return t.shard(g.Key).renew(g, t.now())
+	return t.shard(g.Key).renew(g, t.clock.now())
 }
 
 // Release ends the grant or withdraws the request with g's key and token, and
 // stores g.Handback, which may be nil. Without a grant and a request, the table
 // refuses the token from now on.
 func (t *Table) Release(g *driver.Grant) error {
-	return t.shard(g.Key).release(g, t.at(g.At))
-}
-
-// at returns the time of a call whose caller may have read the clock.
-func (t *Table) at(read time.Time) time.Time {
-	if read.IsZero() {
-		return t.now()
-	}
-	return read
+	return t.shard(g.Key).release(g, t.clock.called(g.At))
 }
 
 // Every, given to Force, means all slots of the key.
@@ -124,7 +116,7 @@ const Every = -1
 func (t *Table) Force(key string, slot int, reason string, by driver.Holder, first func(n int)) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
 	s := t.shard(key)
-	n, events, err := s.force(lost, slot, t.now())
+	n, events, err := s.force(lost, slot, t.clock.now())
 	if err == nil && first != nil {
 		first(n)
 	}
@@ -134,12 +126,12 @@ func (t *Table) Force(key string, slot int, reason string, by driver.Holder, fir
 
 // Heal makes a withdrawn or resting slot dirty, and serves the queue.
 func (t *Table) Heal(key string, slot int, by driver.Holder) error {
-	return t.shard(key).heal(key, slot, by, t.now())
+	return t.shard(key).heal(key, slot, by, t.clock.now())
 }
 
 // Inspect returns the holders of key by slot, and its waiters in order.
 func (t *Table) Inspect(key string) (driver.State, error) {
-	return t.shard(key).inspect(key, t.now())
+	return t.shard(key).inspect(key, t.clock.now())
 }
 
 // List returns the state of every key in use that begins with prefix, sorted.
@@ -147,7 +139,7 @@ func (t *Table) Inspect(key string) (driver.State, error) {
 func (t *Table) List(prefix string) ([]driver.State, error) {
 	var states []driver.State
 	for i := range t.shards {
-		more, err := t.shards[i].list(prefix, t.now())
+		more, err := t.shards[i].list(prefix, t.clock.now())
 		if err != nil {
 			return nil, err
 		}

@@ -1,8 +1,6 @@
 package table
 
 import (
-	"time"
-
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -22,7 +20,7 @@ type ticket struct {
 	grant   driver.Grant
 	state   state
 	local   bool       // it belongs to this process; a channel reports its loss
-	expires time.Time  // when granted
+	expires instant    // when granted
 	lost    chan error // of a local grant, closed when it is taken away
 
 	since      int64   // the time of the first request; the queue is in this order
@@ -39,8 +37,8 @@ type ticket struct {
 }
 
 // holding returns the granted ticket t as a Holding.
-func (t *ticket) holding(now time.Time) driver.Holding {
-	return driver.Holding{Holder: t.holder, Slot: t.grant.Slot, Fence: t.grant.Fence, Left: t.expires.Sub(now)}
+func (t *ticket) holding(now instant) driver.Holding {
+	return driver.Holding{Holder: t.holder, Slot: t.grant.Slot, Fence: t.grant.Fence, Left: t.expires.sub(now)}
 }
 
 // queue is a list of tickets in the order of service.

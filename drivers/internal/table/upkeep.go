@@ -11,7 +11,7 @@ import (
 // has holders or waiters, except the kept ones. All except sweep expect the shard locked.
 
 // settled returns the entry of key in its state at now, or nil if it is unused.
-func (s *shard) settled(key string, now time.Time) *entry {
+func (s *shard) settled(key string, now instant) *entry {
 	e := s.entries[key]
 	if e == nil {
 		return nil
@@ -51,7 +51,7 @@ func (s *shard) vacant() *entry {
 
 // tidy clears e if it is unused, and removes it unless it is kept. It reports
 // whether e was unused.
-func (s *shard) tidy(e *entry, now time.Time) bool {
+func (s *shard) tidy(e *entry, now instant) bool {
 	if e.used() || e.pool != nil && e.remembers(now) {
 		return false
 	}
@@ -95,14 +95,14 @@ func (s *shard) recycle(t *ticket) {
 	}
 }
 
-// sweepBy arms the sweeper so that an entry or token that expires at t is
-// removed within slack.
-func (s *shard) sweepBy(t time.Time) {
-	if s.closed || !s.sweptBy.IsZero() && !t.Before(s.sweptBy) {
+// sweepBy arms the sweeper so that an entry or token that expires at the time at
+// is removed within slack.
+func (s *shard) sweepBy(at instant) {
+	if s.closed || s.sweptBy != 0 && at >= s.sweptBy {
 		return
 	}
-	s.sweptBy = t
-	if left := t.Sub(s.now()) + slack; s.sweeper == nil {
+	s.sweptBy = at
+	if left := at.sub(s.clock.now()) + slack; s.sweeper == nil {
 		s.sweeper = time.AfterFunc(left, s.sweep)
 	} else {
 		s.sweeper.Reset(left)
@@ -110,7 +110,7 @@ func (s *shard) sweepBy(t time.Time) {
 }
 
 // sweepTime returns when the sweeper has to look at e again, or zero.
-func (e *entry) sweepTime() time.Time {
+func (e *entry) sweepTime() instant {
 	if e.pool != nil && !e.used() {
 		return e.pool.forgetAt
 	}
@@ -120,25 +120,25 @@ func (e *entry) sweepTime() time.Time {
 func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.unlock()
-	now := s.now()
-	s.sweptBy = time.Time{}
+	now := s.clock.now()
+	s.sweptBy = 0
 	if next, any := s.gone.purge(now); any {
 		s.sweepBy(next)
 	}
 	if next, any := s.purgeRuns(now); any {
 		s.sweepBy(next)
 	}
-	var next time.Time
+	var next instant
 	for key := range s.entries {
 		e := s.settled(key, now)
 		if e == nil {
 			continue
 		}
-		if due := e.sweepTime(); !due.IsZero() && (next.IsZero() || due.Before(next)) {
+		if due := e.sweepTime(); due != 0 && (next == 0 || due < next) {
 			next = due
 		}
 	}
-	if !next.IsZero() {
+	if next != 0 {
 		s.sweepBy(next)
 	}
 }
