@@ -118,7 +118,7 @@ func (h *hold) pass(now instant) error {
 func (h *hold) giveBack(now instant) error {
 	l := h.locker
 	sent := h.returned(now)
-	err := l.releaseBounded(sent)
+	err := l.releaseBounded(&sent)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
@@ -166,13 +166,13 @@ func (h *hold) keptUntil() (driver.Grant, instant) {
 
 // releaseBounded makes one attempt, with a timeout that the caller cannot
 // shorten.
-func (l *Locker) releaseBounded(g driver.Grant) error {
+func (l *Locker) releaseBounded(g *driver.Grant) error {
 	if l.info.Scope == driver.Process {
-		return l.driver.Release(context.Background(), g)
+		return l.driver.Release(context.Background(), *g)
 	}
 	ctx := &bounded{parent: context.Background(), until: time.Now().Add(driver.CallTimeout)} // L5
 	defer ctx.end()
-	return l.driver.Release(ctx, g)
+	return l.driver.Release(ctx, *g)
 }
 
 // unavailable converts err, the outcome of a call with a timeout of the Locker,

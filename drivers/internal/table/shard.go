@@ -57,21 +57,22 @@ func (s *shard) open(t *Table, index int, c Config) {
 	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
-// acquire returns a grant, or a queued ticket, or an error.
-func (s *shard) acquire(r *driver.Request, now instant) (driver.Grant, *ticket, error) {
+// acquire writes a grant to g, or returns a queued ticket, or an error.
+func (s *shard) acquire(r *driver.Request, now instant, g *driver.Grant) (*ticket, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.request(r, nil, 0, now)
 	switch {
 	case err != nil:
-		return driver.Grant{}, nil, err
+		return nil, err
 	case t.state == granted:
-		return t.grant, nil, nil
+		*g = t.grant
+		return nil, nil
 	case t.done == nil:
 		t.done = make(chan struct{})
 	}
 	t.calls++
-	return driver.Grant{}, t, nil
+	return t, nil
 }
 
 // ask returns a grant, or an error, or reports in wait that r is queued; o is

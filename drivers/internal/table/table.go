@@ -62,10 +62,10 @@ func (t *Table) shard(key string) *shard {
 // outcome is known: nothing is held or queued, and the error is a
 // *driver.NotAcquiredError that wraps ctx's error. A free key is granted without
 // a look at ctx, at which the front has just looked.
-func (t *Table) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+func (t *Table) Acquire(ctx context.Context, r *driver.Request) (g driver.Grant, err error) {
 	s := t.shard(r.Key)
 	now := t.clock.called(r.At)
-	g, queued, err := s.acquire(r, now)
+	queued, err := s.acquire(r, now, &g)
 	if queued == nil {
 		return g, err
 	}
