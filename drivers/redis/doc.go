@@ -105,10 +105,11 @@
 // A client never sends again by itself; the driver does, for as long as
 // driver.CallTimeout, because it knows that every script is idempotent by token.
 // A call does not wait for the answers to other calls: a caller writes its command
-// to the connection that all calls share, with what others have added meanwhile,
-// and one of the callers that wait reads the answers for all. No goroutine is in
-// between, which a call that comes alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While there is no such
-// connection, calls wait for the next one. With [Config.Client] and on a Cluster, calls
+// to the connection that all calls share, with what others have added meanwhile, or
+// leaves it to many that have just been answered; and one of the callers that wait
+// reads the answers for all. No goroutine is in between, which a call that comes
+// alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While there is
+// no such connection, calls wait for the next one. With [Config.Client] and on a Cluster, calls
 // that come while others are in flight gather and go as one pipeline. The number of
 // connections is fixed: one for calls, or two with pipelines, one for pushes, and
 // one for the boot and for lists.

@@ -169,7 +169,7 @@ func (s *Stream) endLocked(se *session, err error) {
 	}
 	se.err, s.session = err, nil
 	for _, c := range se.calls {
-		c.answerLocked(reply{err: err})
+		se.answerLocked(c, reply{err: err})
 	}
 	se.calls = nil
 	s.jobs.Go(func() {

@@ -3,8 +3,11 @@ package wire
 import (
 	"context"
 	"errors"
+	"net"
 	"reflect"
+	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,6 +127,106 @@ func TestEachCallOnAStreamGetsItsOwnAnswer(t *testing.T) {
 		})
 	}
 	callers.Wait()
+}
+
+// counted counts the writes on a connection.
+type counted struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+// countLocked counts the writes of w from now on.
+func (w *Wire) countLocked() *counted {
+	c := &counted{Conn: w.stream.session.conn}
+	w.stream.session.conn = c
+	return c
+}
+
+func TestCallersThatAreAnsweredTogetherShareWrites(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // with more, callers run beside each other
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	w.stream.mu.Lock()
+	conn := w.countLocked()
+	w.stream.mu.Unlock()
+	const calls = 32 * 200
+	for end := time.Now().Add(time.Minute); ; {
+		before := conn.writes.Load()
+		var callers sync.WaitGroup
+		for range 32 {
+			callers.Go(func() {
+				for range calls / 32 {
+					if got, err := echo(t.Context(), w, "x"); err != nil || got != "x" {
+						t.Errorf("got %v, %v", got, err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		writes := conn.writes.Load() - before
+		if writes < calls/5 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d calls took %d writes", calls, writes)
+		}
+	}
+}
+
+// crowded returns a wire on which callers are waking up, and counts its writes.
+func crowded(t *testing.T) (*Wire, *counted) {
+	t.Helper()
+	w := streaming(t, redistest.Start(t, redistest.Options{}).URL())
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	w.stream.session.waking = crowd
+	return w, w.countLocked()
+}
+
+// background calls, and expects its own answer.
+func background(t *testing.T, callers *sync.WaitGroup, w *Wire, text string) {
+	t.Helper()
+	callers.Go(func() {
+		if got, err := echo(t.Context(), w, text); err != nil || got != text {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
+
+func TestFewCommandsAreLeftToACrowd(t *testing.T) {
+	w, conn := crowded(t)
+	var callers sync.WaitGroup
+	background(t, &callers, w, "x")
+	background(t, &callers, w, "y")
+	until(t, w, "two commands", func(se *session) bool { return len(se.calls) == 2 })
+	if n := conn.writes.Load(); n != 0 {
+		t.Errorf("%d writes before the callers are awake", n)
+	}
+	w.stream.mu.Lock()
+	w.stream.session.waking--
+	w.stream.writeLocked(w.stream.session)
+	w.stream.mu.Unlock()
+	callers.Wait()
+	if n := conn.writes.Load(); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+func TestBunchIsNotLeftToACrowd(t *testing.T) {
+	w, conn := crowded(t)
+	var callers sync.WaitGroup
+	background(t, &callers, w, "x")
+	until(t, w, "a command", func(se *session) bool { return len(se.calls) == 1 })
+	background(t, &callers, w, strings.Repeat("y", bunch))
+	callers.Wait()
+	if n := conn.writes.Load(); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+	until(t, w, "the same crowd", func(se *session) bool { return se.waking == crowd })
 }
 
 func TestReaderThatLeavesHasAnotherCallerRead(t *testing.T) {
