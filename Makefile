@@ -20,10 +20,6 @@ VET_FOREIGN = go vet -gcflags='all=-N -l' ./...
 # the end while the other processors wait.
 LONGEST = ./drivers/redis ./drivers/cluster ./lock/locktest ./bus/bustest ./internal/testkit/e2e ./boot ./drivers/nats
 
-# Everything else rests on these packages: the fronts with their suites, and the
-# engines that the drivers share.
-CORE = ./bus ./bus/bustest ./lock ./lock/locktest ./limit ./limit/limittest ./internal/windows ./drivers/memory ./drivers/internal/...
-
 # The tests in a browser are a module outside go.work: the browser's protocol takes
 # longer to compile than the framework.
 BROWSER = internal/testkit/browser
@@ -39,7 +35,6 @@ GO_TEST = go test -vet=off -ldflags='-s -w'
 # MEGA_TEST_SCALE multiplies every count in the tests: 1 is `make test`.
 # The race detector costs five to ten times as much for the same work.
 export MEGA_TEST_SCALE ?= 1
-CORE_SCALE    ?= 0.1
 RACE_SCALE    ?= 0.2
 SOAK_SCALE    ?= 20
 FUZZTIME      ?= 30s
@@ -55,15 +50,8 @@ run: ## serve the sample shop on http://127.0.0.1:8080
 	@cd sample/crud && MEGA_ENV=$${MEGA_ENV:-dev} exec ../../bin/crud
 
 .PHONY: test
-test: tools vet test-all test-core ## run every test of every module, and the core again under -race
-
-.PHONY: test-all
-test-all: tools vet
+test: tools vet ## run every test of every module
 	$(GO_TEST) -p $(AT_ONCE) -timeout 10m $(LONGEST) $(PACKAGES)
-
-.PHONY: test-core
-test-core: tools vet
-	MEGA_TEST_SCALE=$(CORE_SCALE) $(GO_TEST) -race -timeout 10m $(CORE)
 
 .PHONY: race
 race: tools vet ## run every test under -race, with a fifth of the counts (RACE_SCALE)
@@ -81,7 +69,7 @@ soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hour
 	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -race -timeout 12h $(PACKAGES)
 
 .PHONY: mutants
-mutants: ## run every mutation that a suite has to notice; make test runs a fifth of them
+mutants: ## run every mutation that a suite has to notice; make test runs a tenth of them
 	MEGA_TEST_SCALE=20 go test -count=1 -timeout 30m -run Mutat ./bus/... ./lock/... ./limit/... ./drivers/...
 
 .PHONY: fuzz

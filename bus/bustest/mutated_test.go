@@ -164,8 +164,8 @@ var mutations = mutants.Table{
 		"o.concurrency < 1 || ", ""},
 }
 
-// Each mutation of the front makes the case fail that is about it. A fifth of the
+// Each mutation of the front makes the case fail that is about it. A tenth of the
 // mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	mutants.Catch(t, suite.Scaled(len(mutations)/5), mutations)
+	mutants.Catch(t, suite.Scaled(len(mutations)/10), mutations)
 }
