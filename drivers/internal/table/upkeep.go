@@ -95,14 +95,14 @@ func (s *shard) recycle(t *ticket) {
 	}
 }
 
-// sweepBy arms the sweeper so that an entry or token that expires at the time at
-// is removed within slack.
-func (s *shard) sweepBy(at instant) {
-	if s.closed || s.sweptBy != 0 && at >= s.sweptBy {
+// sweepBy arms the sweeper so that an entry or token with this expiry is removed
+// within slack of it.
+func (s *shard) sweepBy(expiry instant) {
+	if s.closed || s.sweptBy != 0 && expiry >= s.sweptBy {
 		return
 	}
-	s.sweptBy = at
-	if left := at.sub(s.clock.now()) + slack; s.sweeper == nil {
+	s.sweptBy = expiry
+	if left := expiry.sub(s.clock.now()) + slack; s.sweeper == nil {
 		s.sweeper = time.AfterFunc(left, s.sweep)
 	} else {
 		s.sweeper.Reset(left)
