@@ -42,10 +42,8 @@ func (l *Locker) Once(ctx context.Context, key string, every time.Duration, fn f
 func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Context) error, opts []Option) (call, error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
-	if !c.waitSet {
-		c.wait = min(c.wait, every)
-		c.left = c.wait
-	}
+	c.wait = min(c.wait, every) // O2
+	c.left = c.wait
 	switch {
 	case err != nil:
 		return c, err

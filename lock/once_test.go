@@ -99,6 +99,20 @@ func TestARunThatIsLongerThanATickSkipsTicks(t *testing.T) {
 	})
 }
 
+func TestABusyOnceWaitsForAtMostTheIntervalAndAtMostItsWait(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{time.Hour: time.Minute, lock.Forever: time.Minute, time.Second: time.Second} {
+		onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+			lease := acquire(t, a, "job")
+			start := time.Now()
+			ran, err := b.Once(t.Context(), "job", time.Minute, func(context.Context) error { return nil }, lock.Wait(wait))
+			if waited := time.Since(start); ran || err != nil || waited != want {
+				t.Errorf("Wait(%v): %v, %v after %v, want false after %v", wait, ran, err, waited, want)
+			}
+			release(t, lease)
+		})
+	}
+}
+
 func TestAnErrorOrAPanicSpendsTheTick(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
 		broken := errors.New("broken")
