@@ -57,6 +57,9 @@ func (p *phase) passed() bool {
 }
 
 func (p *phase) Value(key any) any {
+	if key == (leaseKey{}) {
+		return p.slot.Lease
+	}
 	if in := p.inner.Load(); in != nil {
 		return in.Value(key)
 	}
@@ -77,14 +80,16 @@ func (p *phase) innerContext() *inner {
 func (p *phase) open() *inner {
 	lease := p.slot.Lease
 	if p.until == 0 {
-		return workContext(lease.parent, lease.Context())
+		// Not lease.Context(): the hold reaches this context, and the slot has to
+		// stay collectable (L19).
+		return workContext(lease.parent, lease.innerContext().Context)
 	}
 	ctx, cancel := context.WithTimeout(lease.Context(), p.until.sub(lease.hold.locker.clock.now()))
 	return &inner{ctx, func(error) { cancel() }}
 }
 
-// workContext returns a context that ends with caller and with held, the context
-// of a lease that does not end with caller (P1).
+// workContext returns a context that ends with caller and with held, the inner
+// context of a lease that does not end with caller (P1).
 func workContext(caller, held context.Context) *inner {
 	cancel := context.CancelFunc(func() {})
 	if d, ok := caller.Deadline(); ok {

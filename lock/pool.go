@@ -58,7 +58,7 @@ type Pool struct {
 // returned, also after the end of ctx.
 //
 // WithSlot returns the error of Init or fn, and joins ErrLost to it if the lease
-// was lost before fn returned. A failed Cleanup is no error of the call: it
+// was lost before Cleanup returned. A failed Cleanup is no error of the call: it
 // withdraws the slot until [Locker.Heal], and is reported as Withdrawn. If
 // no slot was granted, WithSlot returns the errors of [Locker.Acquire], with
 // the code lock.pool_withdrawn if every slot is withdrawn; or a *PoolSizeError.

@@ -3,9 +3,13 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -154,6 +158,77 @@ func TestACleanupEndsAfterItsTimeout(t *testing.T) {
 			if err := l.Heal(t.Context(), "boxes", 0, "repaired"); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// A context of the slot that something has waited for does not keep the slot.
+func TestAForgottenSlotIsReleasedAndReportedWithItsSite(t *testing.T) {
+	for name, use := range map[string]func(*lock.Slot){
+		"unused": func(*lock.Slot) {},
+		"waited for": func(s *lock.Slot) {
+			select {
+			case <-s.Context().Done():
+				t.Error("the context of the work has ended")
+			default:
+			}
+		},
+		"derived": func(s *lock.Slot) {
+			_, cancel := context.WithTimeout(s.Context(), time.Minute)
+			cancel()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen recorder
+				l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, err := l.AcquireSlot(ctx, &lock.Pool{Key: "boxes", Size: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				use(s)
+				for range 5 {
+					runtime.GC()
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				events := eventsOf[lock.Forgotten](&seen)
+				if len(events) != 1 || !strings.Contains(events[0].Site, "slot_test.go:") {
+					t.Errorf("reported %+v", events)
+				}
+				if s := slotOf(t, l, 0); s.Status != lock.SlotDirty {
+					t.Errorf("the slot is %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestASlotInUseIsNotGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second})
+		s, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: "boxes", Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		for range 5 {
+			runtime.GC()
+			time.Sleep(time.Second)
+		}
+		lease, ok := lock.LeaseFrom(work)
+		if err := work.Err(); err != nil || !ok || lease.Key() != "boxes" {
+			t.Fatalf("a context derived from the slot's has %v, %v", lease, context.Cause(work))
+		}
+		if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
+			t.Fatal(err)
+		}
+		<-work.Done()
+		if !errors.Is(context.Cause(work), lock.ErrLost) {
+			t.Errorf("its cause is %v, want ErrLost", context.Cause(work))
 		}
 	})
 }
