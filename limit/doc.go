@@ -43,7 +43,8 @@
 //	Wait ── slot ── line ── ticket ── ask, sleep ──┘
 //
 //	options.go     arguments and their bounds
-//	limiter.go     Allow, and the operations of operators
+//	limiter.go     Allow, and what changes a key: Pause, Reset
+//	inspect.go     what shows its state
 //	refusals.go    what the backend has refused is refused here for a while (W12)
 //	wait.go        Wait and With: one turn
 //	line.go        the waiting calls of this process, in their order

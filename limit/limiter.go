@@ -167,66 +167,6 @@ func (c *call) result(a *driver.Answer, degraded bool) Result {
 	return r
 }
 
-// Peek returns the state of key under m: used and remaining units and the next
-// free one for each rate of m, the waiting processes, and a pause. It consumes
-// nothing.
-func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) {
-	c, err := newCall(key, &m, nil)
-	if err != nil {
-		return State{}, fmt.Errorf("peek %q: %w", shorten(key), err)
-	}
-	s, err := l.inspect(ctx, "peek", key, c.rates)
-	for i := range s.Rates {
-		s.Rates[i].Per = m.Rates[i].Per // without the slack
-	}
-	return s, err
-}
-
-// Inspect is Peek for all rates of which the backend has grants: each with the N
-// of its last grant, and with the slack in its Per.
-func (l *Limiter) Inspect(ctx context.Context, key string) (State, error) {
-	return l.inspect(ctx, "inspect", key, nil)
-}
-
-func (l *Limiter) inspect(ctx context.Context, does, key string, rates []Rate) (s State, err error) {
-	err = l.change(ctx, does, key, nil, func(ctx context.Context) error {
-		s, err = l.driver.Inspect(ctx, key, rates)
-		return err
-	})
-	return complete(s), err
-}
-
-// List returns the state of every key in use that begins with prefix, sorted by
-// key. It is made for operators: it may be slow, and the states are not of one
-// instant.
-func (l *Limiter) List(ctx context.Context, prefix string) ([]State, error) {
-	if err := l.ready(ctx); err != nil {
-		return nil, fmt.Errorf("list %q: %w", prefix, err)
-	}
-	bounded, cancel := context.WithTimeout(ctx, 10*driver.CallTimeout)
-	defer cancel()
-	states, err := l.driver.List(bounded, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", prefix, l.classify(ctx, err))
-	}
-	all := make([]State, 0, len(states))
-	for _, s := range states {
-		all = append(all, complete(s))
-	}
-	return all, nil
-}
-
-// complete replaces nil lists: empty lists are encoded in JSON as [].
-func complete(s State) State {
-	if s.Rates == nil {
-		s.Rates = []RateState{}
-	}
-	if s.Waiters == nil {
-		s.Waiters = []Waiter{}
-	}
-	return s
-}
-
 // Pause makes every process refuse key for the time d, at most MaxPause. The
 // pause that ends last counts (W13). The reason must have 1 to 512 bytes.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {

@@ -35,11 +35,11 @@
 //
 // # How it works
 //
-// A call passes the gate, waits in the queue of its key, and gets a hold. The
+// A call passes the gate, waits in the queue of its key (wait.go), and gets a hold. The
 // driver below does one thing per call; everything else is done here, once for
 // all drivers.
 //
-//	call ── gate ── queue ── ticket ── driver          acquire.go, gate.go, queue.go
+//	call ── gate ── queue ── ticket ── driver          acquire.go, gate.go, queue.go, ticket.go
 //	                  │                   │
 //	                  └──── hold ◄────────┘ grant      hold.go
 //	                         │

@@ -25,8 +25,8 @@ func (c testCase) name() string { return c.rule + "/" + c.claim }
 // cases returns all of them, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(
-		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, gapCases,
-		groupCases, requestCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, leaveCases, refuseCases, linkCases,
+		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, gapCases, copyCases,
+		groupCases, requestCases, responderCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, leaveCases, refuseCases, linkCases,
 		errorCases, nestedCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })

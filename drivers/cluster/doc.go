@@ -38,9 +38,9 @@
 //	internal/protocol     connections (Line), frames, the clock of the node
 //	internal/rendezvous   the files at a socket, which show the hub and the living clients
 //
-// Of the client, node.go connects to the hub and finds the next one; lock.go and
-// claim.go are the locks, bus.go, outbox.go and inbox.go the messages; limit.go
-// is the limits.
+// Of the client, node.go finds a hub and the next one, and session.go is the
+// connection to it; lock.go, acquire.go and claim.go are the locks, bus.go,
+// outbox.go, pump.go and inbox.go the messages; limit.go is the limits.
 //
 // # Goroutines
 //

@@ -37,7 +37,8 @@
 //	writer.go   the writer and the flusher
 //	ledger.go   what is unconfirmed, lost or refused; Flush
 //	window.go   how much may be unconfirmed
-//	topic.go    subscriptions
+//	topic.go    subscriptions at the server
+//	member.go   those of the front, and the end of both
 //	refusal.go  errors of the server
 //	message.go  subjects, inbox, answers, errors of services
 package nats

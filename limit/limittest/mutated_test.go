@@ -62,7 +62,7 @@ var mutations = mutants.Table{
 		"\tl.changed(key)\n", ""},
 	{"W13/a pause refuses every process until its end", "limiter.go",
 		"Left: micros(d)", "Left: micros(d / 2)"},
-	{"W14/the state shows rates, waiters and pause", "limiter.go",
+	{"W14/the state shows rates, waiters and pause", "inspect.go",
 		`"peek", key, c.rates)`, `"peek", key, c.rates[:1])`},
 	{"W15/arguments out of bounds never reach the driver", "options.go",
 		"if fault := lockdriver.KeyFault(key); fault != \"\" {", "if fault := lockdriver.KeyFault(key); false {"},

@@ -32,7 +32,7 @@ func cases() []testCase {
 		exclusionCases, fenceCases, ownershipCases, lossCases, pushCases, releaseCases, replyCases,
 		orderCases, leavingCases, wakeCases, queueCases, panicCases, renewalCases, deadlockCases,
 		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
-		waitCases, extendCases, lookCases, handOverCases, requeueCases, slotCases, prepareCases,
+		waitCases, extendCases, lookCases, handOverCases, requeueCases, slotCases, withdrawnCases, prepareCases,
 		severalCases, circleCases, leadCases, runCases, behindCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })

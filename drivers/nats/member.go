@@ -1,0 +1,158 @@
+package nats
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// member is a subscription of the front.
+type member struct {
+	topic *topic
+	sink  driver.Sink
+	// Guarded by the mutex of the Bus:
+	live   bool // its Subscribe has succeeded
+	ending bool
+}
+
+// End implements [driver.Registration]. Earlier messages of this bus reach the
+// subscription.
+func (m *member) End(ctx context.Context) error {
+	b := m.topic.bus
+	if l := b.link.Load(); l != nil {
+		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends in any case
+	}
+	e, l := m.begin()
+	if e == nil {
+		return nil
+	}
+	defer m.leave()
+	select {
+	case <-e.done:
+	case <-l.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return m.topic.deliverRest(ctx, l, e.sub)
+}
+
+// ending is a subscription at the server that is no longer needed, or a member
+// that leaves a subscription that stays. done is closed when the server has
+// confirmed it: all its messages to the member have arrived.
+type ending struct {
+	sub  *nats.Subscription
+	last bool
+	done chan struct{}
+}
+
+// endLater queues a subscription of the link to be ended at the server. The
+// caller holds b.mu.
+func (b *Bus) endLater(sub *nats.Subscription) *ending {
+	e := &ending{sub: sub, last: true, done: make(chan struct{})}
+	b.leaving = append(b.leaving, e)
+	b.wakeRegister()
+	return e
+}
+
+// unsubscribe ends the subscriptions. The client delivers the messages that
+// have arrived by then. It returns an error if the link has ended.
+func (l *link) unsubscribe(leaving []*ending) error {
+	if len(leaving) == 0 {
+		return nil
+	}
+	defer func() {
+		for _, e := range leaving {
+			close(e.done)
+		}
+	}()
+	for _, e := range leaving {
+		if e.last {
+			_ = e.sub.Drain() // fails if it has ended before
+		}
+	}
+	return l.conn.FlushTimeout(forever)
+}
+
+// begin starts to end the member. It returns nil if it has nothing to wait for:
+// without a connection, if the member has ended before, or if its group
+// continues with others.
+func (m *member) begin() (*ending, *link) {
+	t, b := m.topic, m.topic.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.link.Load()
+	if m.ending {
+		return nil, nil
+	}
+	m.ending = true
+	staying := t.staying()
+	if l == nil || !t.active || t.key.queue != "" && staying > 0 {
+		m.detach()
+		return nil, nil
+	}
+	if staying > 0 {
+		e := &ending{sub: t.sub, done: make(chan struct{})}
+		b.leaving = append(b.leaving, e)
+		b.wakeRegister()
+		return e, l
+	}
+	delete(b.topics, t.key) // a later Subscribe makes another
+	return b.endLater(t.sub), l
+}
+
+// staying returns how many members are not ending. The caller holds the bus's
+// mutex.
+func (t *topic) staying() (n int) {
+	for _, m := range *t.members.Load() {
+		if !m.ending {
+			n++
+		}
+	}
+	return n
+}
+
+// leave removes the member, and its topic if it was the last one.
+func (m *member) leave() {
+	b := m.topic.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m.ending = true
+	m.detach()
+}
+
+// detach is leave for a caller that holds the bus's mutex.
+func (m *member) detach() {
+	t, b := m.topic, m.topic.bus
+	others := slices.DeleteFunc(t.list(), func(other *member) bool { return other == m })
+	t.setMembers(others)
+	if len(others) > 0 || b.topics[t.key] != t {
+		return
+	}
+	delete(b.topics, t.key)
+	if t.active {
+		b.endLater(t.sub)
+	}
+}
+
+// deliverRest waits until the messages that have arrived for the topic were
+// handed over.
+func (t *topic) deliverRest(ctx context.Context, l *link, sub *nats.Subscription) error {
+	pending, _, err := sub.Pending()
+	target := t.taken.Load() + uint64(max(pending, 0))
+	for pause := 20 * time.Microsecond; err == nil && pending > 0 && t.taken.Load() < target; pause = min(2*pause, 5*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+		case <-l.over:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		pending, _, err = sub.Pending()
+	}
+	return nil // an error means that the subscription has ended
+}

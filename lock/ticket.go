@@ -1,0 +1,219 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// ticket is one request at the backend.
+type ticket struct {
+	queue     *queue
+	kind      kind
+	confirmed instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
+	request   driver.Request
+	ctx       bounded
+}
+
+// kind holds the properties that waiters must have in common to share a ticket.
+type kind struct {
+	slots   int
+	noRenew bool
+	ttl     time.Duration // under noRenew, where no renewal can change it; else 0
+	cools   bool          // the key stays taken after the release
+	fixed   bool
+	// pooled asks for a slot with a state, which rests for the quarantine.
+	pooled     bool
+	quarantine time.Duration
+}
+
+// handable reports whether a grant of this kind may be handed on. A slot with a
+// state passes through the backend, which records how it was left.
+func (k kind) handable() bool { return k.slots == 1 && !k.noRenew && !k.cools && !k.pooled }
+
+func (c *call) kind() kind {
+	k := kind{slots: c.slots, cools: c.cooldown > 0, fixed: c.fixed}
+	if c.pool != nil {
+		k.pooled, k.quarantine = true, c.pool.Quarantine
+	}
+	if c.noRenew {
+		k.noRenew, k.ttl = true, c.ttl
+	}
+	return k
+}
+
+func (q *queue) withdraw() {
+	if q.ticket != nil {
+		q.ticket.ctx.end()
+	}
+}
+
+// ask sends a ticket for w. The grant goes to the waiter that is first when it
+// arrives. The caller holds qs.mu.
+func (qs *queues) ask(q *queue, w *waiter) {
+	l := qs.locker
+	t := &ticket{queue: q, kind: w.call.kind(), request: driver.Request{
+		Key:     w.call.key,
+		Token:   newToken(),
+		TTL:     w.call.ttl,
+		Wait:    -1,
+		Slots:   w.call.slots,
+		Fences:  1,
+		NoRenew: w.call.noRenew,
+		Holder:  w.holder,
+	}}
+	l.describe(&t.request, &w.call)
+	if t.kind.handable() {
+		t.request.Fences = maxHandOns + 1
+	}
+	t.ctx.parent = l.group.Context()
+	if w.asks {
+		q.ticket, w.ticket = t, t
+		return
+	}
+	if l.group.Go(func(context.Context) {
+		g, err := qs.fetch(t)
+		qs.came(t, g, err, nil)
+	}) {
+		q.ticket = t
+	}
+}
+
+// askBound is the timeout of an Ask: the driver's own timeout, and some more
+// for a driver that then returns the reason.
+const askBound = driver.CallTimeout + driver.CallTimeout/10
+
+// askHere sends the request of t on the goroutine of w, and starts another
+// goroutine for the wait if the request is queued: the start of a goroutine and
+// its wake-up cost a third of the round trip to the backend. It reports whether
+// w was served. If w had to give up before an answer, it has left the queue and
+// the error is the reason. The first request has a timeout of its own, for any
+// value of w's Wait (L20).
+func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served bool, err error) {
+	l := qs.locker
+	ctx := &bounded{parent: parent, closing: l.gate.closing, until: time.Now().Add(askBound)}
+	defer ctx.end()
+	g, wait, err := qs.asker.Ask(ctx, t.request)
+	switch {
+	case err != nil && parent.Err() != nil:
+		qs.came(t, g, err, w)
+		return false, contextError(parent)
+	case err != nil && l.gate.shut():
+		qs.came(t, g, err, w)
+		return false, ErrClosed
+	case err != nil && ctx.Err() != nil:
+		err = l.unavailable(err, askBound)
+	}
+	if wait == nil {
+		qs.came(t, g, err, nil)
+		return err == nil, nil
+	}
+	qs.confirmed(t)
+	rest := func(context.Context) {
+		g, err := wait(&t.ctx)
+		qs.came(t, g, err, nil)
+	}
+	if !l.group.Go(rest) {
+		t.ctx.end()
+		rest(&t.ctx)
+	}
+	return false, nil
+}
+
+// confirmed records that the backend has confirmed the ticket's place in the queue.
+func (qs *queues) confirmed(t *ticket) {
+	now := qs.locker.clock.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	t.confirmed = now
+	t.queue.busyUpTo = t.queue.joined // all current waiters found the key busy
+}
+
+// fetch sends the request of t and waits for its outcome.
+func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
+	if qs.asker == nil {
+		return qs.locker.driver.Acquire(&t.ctx, t.request)
+	}
+	ctx, cancel := context.WithTimeout(&t.ctx, askBound)
+	defer cancel()
+	g, wait, err := qs.asker.Ask(ctx, t.request)
+	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
+		err = qs.locker.unavailable(err, askBound)
+	}
+	if wait == nil {
+		return g, err
+	}
+	cancel()
+	qs.confirmed(t)
+	return wait(&t.ctx)
+}
+
+// came handles the outcome of t's request, and gives a grant to the first
+// waiter. leaver is the waiter that sent the request itself and has given up,
+// or nil.
+func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
+	l := qs.locker
+	if err == nil {
+		t.ctx.end()
+		h := l.newHold(&g, l.clock.now())
+		w, contended := qs.serve(t, h, g.Queued)
+		if w == nil {
+			_ = h.pass(0) // L22
+			return
+		}
+		h.adopt(w.call.ttl)
+		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
+		return
+	}
+	// A grant that a force ended before its arrival is requested again.
+	withdrawn := leaver != nil || t.ctx.Err() != nil || errors.Is(err, ErrLost)
+	t.ctx.end()
+	l.tidy(t.request, err)
+	qs.refuse(t, err, withdrawn, leaver)
+}
+
+// refuse ends a ticket without a grant. If the ticket was not withdrawn, every
+// waiter of its kind receives the error.
+func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
+	qs.mu.Lock()
+	q := t.queue
+	q.ticket = nil
+	if leaver != nil && leaver.queued {
+		q.waiters.remove(leaver) // before settle sends another ticket for it
+	}
+	var all []*waiter
+	if !withdrawn {
+		all = q.waiters.take(t.kind)
+	}
+	qs.settle(q)
+	qs.mu.Unlock()
+	for _, w := range all {
+		w.ready <- outcome{err: err}
+	}
+}
+
+// serve ends a ticket whose grant is h. It returns the first waiter, and whether
+// the key was busy when that one came; or nil if no waiter is of the ticket's kind.
+func (qs *queues) serve(t *ticket, h *hold, queued bool) (w *waiter, contended bool) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := t.queue
+	q.ticket = nil
+	if queued {
+		q.busyUpTo = q.joined
+	}
+	w = q.waiters.first
+	if w == nil || w.call.kind() != t.kind {
+		qs.settle(q)
+		return nil, false
+	}
+	q.waiters.pop()
+	if t.kind.handable() {
+		q.endTurn()
+		q.hold, q.handed, q.holder = h, 0, w.holder
+	}
+	qs.settle(q)
+	return w, w.number <= q.busyUpTo
+}
