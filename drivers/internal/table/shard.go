@@ -115,19 +115,11 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if r.Pool != nil {
 		e.track().quarantine = r.Pool.Quarantine
 	}
-	room := e.hasRoom()                                                // if true, the queue is empty
-	if !room && e.pool != nil && !s.shut && e.pool.exhausted(e.size) { // P8
-		err := e.busy(nil, now, now, nil)
-		err.Withdrawn = true
-		return nil, err
-	}
-	if !room && r.Wait == 0 && !s.shut {
-		return nil, e.busy(nil, now, now, nil)
-	}
-	if !room && !s.shut && e.queue.len >= driver.MaxTickets { // L10; requests repeated after a take-over are not refused
-		err := e.busy(nil, now, now, nil)
-		err.Full = true
-		return nil, err
+	room := e.hasRoom() // if true, the queue is empty
+	if !room && !s.shut {
+		if err := e.refusal(r, now); err != nil {
+			return nil, err
+		}
 	}
 	if e.pool != nil {
 		e.pool.forgetAt = 0
@@ -143,6 +135,19 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	t.local, t.hasty, t.since = o == nil, r.Wait == 0, since
 	e.enqueue(t, now)
 	return t, nil
+}
+
+// refusal returns why r, for which there is no room, is not queued either; or nil.
+// Requests that are repeated at a shut table, after a take-over, are not refused.
+func (e *entry) refusal(r *driver.Request, now instant) error {
+	withdrawn := e.pool != nil && e.pool.exhausted(e.size)  // P8
+	full := r.Wait != 0 && e.queue.len >= driver.MaxTickets // L10
+	if r.Wait != 0 && !withdrawn && !full {
+		return nil
+	}
+	err := e.busy(nil, now, now, nil)
+	err.Withdrawn, err.Full = withdrawn, full && !withdrawn
+	return err
 }
 
 // wait waits until t is served, the wait has passed or ctx has ended.
