@@ -5,7 +5,7 @@
 // [History.CheckServer] checks whether one lock server that executes one
 // operation at a time could have given these answers. [History.CheckBeliefs]
 // checks the users' requirement: that no two of them were ever sure of the same
-// lock at the same instant.
+// lock at the same instant. [History.CheckRuns] checks that no tick had two runs.
 //
 // A [Recorder] writes each call of a process as a line of JSON before the
 // process continues, so that a killed process leaves its history behind. All
@@ -30,6 +30,8 @@ const (
 	Release Kind = "release"
 	Force   Kind = "force"
 	Heal    Kind = "heal"
+	// Run is no call: the work of a tick has begun.
+	Run Kind = "run"
 	// Forget is not a call of a user: the backend may have lost its state, and
 	// returned with an older one, as after FLUSHALL or a failover to a replica
 	// that was behind.
@@ -72,6 +74,7 @@ type Op struct {
 	// empty if the caller knew that it had lost the slot.
 	Found    string          `json:"found,omitempty"`
 	Handback lock.SlotStatus `json:"handback,omitempty"`
+	Tick     int64           `json:"tick,omitempty"` // of a run
 	// Deadline is the time until which the caller could be sure of the lease;
 	// for a release, the last deadline that the caller knew.
 	Deadline int64  `json:"deadline,omitempty"`
@@ -82,6 +85,9 @@ func (o Op) String() string {
 	s := fmt.Sprintf("%s: %s %q", o.Client, o.Kind, o.Key)
 	if o.Token != "" {
 		s += fmt.Sprintf(" lease %.6s fence %d slot %d", o.Token, o.Fence, o.Slot)
+	}
+	if o.Kind == Run {
+		s += fmt.Sprintf(" tick %d", o.Tick)
 	}
 	if o.Found != "" {
 		s += " found " + o.Found

@@ -1,7 +1,7 @@
 // Package soak is a long test of the processes of a node. They use locks and
 // messages while the test kills, stops and ends them at random. The test compares
-// their reports with the contract: no lock has two holders, each received message
-// is accounted for, and nothing grows.
+// their reports with the contract: no lock and no term has two holders, no tick runs
+// twice, each received message is accounted for, and nothing grows.
 //
 // Programs do not use this package. Each process of the test runs a [Worker]. The
 // process that starts the workers has the hub, and kills them.
@@ -158,6 +158,10 @@ func (w *Worker) work(recording string) (err error) {
 		client := history.NewClient(fmt.Sprint(w.name, "/", i), w.locker, w.record)
 		w.load.Go(func() { w.lockAll(ctx, client) })
 	}
+	candidate := history.NewClient(w.name+"/candidate", w.locker, w.record)
+	w.load.Go(func() { w.leadAll(ctx, candidate) })
+	runner := history.NewClient(w.name+"/runner", w.locker, w.record)
+	w.load.Go(func() { w.runAll(ctx, runner) })
 	w.load.Go(func() { w.publishAll(ctx) })
 	w.load.Go(func() { w.requestAll(ctx) })
 	return nil

@@ -84,10 +84,10 @@ func TestNothingIsLostGrantedTwiceOrLeaked(t *testing.T) {
 			first, here = last, now
 		}
 	}
-	t.Logf("%d killed, %d stopped, %d ended; %d grants; the first worker: %+v", n.killed, n.paused, n.ended, n.grants, last)
+	t.Logf("%d killed, %d stopped, %d ended; %d grants, %d terms, %d runs; the first worker: %+v", n.killed, n.paused, n.ended, n.grants, n.terms, n.runs, last)
 	leaks(t, "the hub's process", here, now)
 	leaks(t, "the first worker", usage{first.Goroutines, first.Files, first.Heap}, usage{last.Goroutines, last.Files, last.Heap})
-	if n.killed == 0 || n.grants == 0 || last.Received == 0 || last.Answered == 0 {
+	if n.killed == 0 || n.grants == 0 || n.terms == 0 || n.runs == 0 || last.Received == 0 || last.Answered == 0 {
 		t.Error("nothing has happened")
 	}
 }
@@ -128,7 +128,7 @@ type node struct {
 	started  int
 
 	killed, paused, ended int
-	grants                uint64
+	grants, terms, runs   uint64
 }
 
 type child struct {
@@ -358,11 +358,17 @@ func (n *node) verify() {
 	n.must(n.recorder.Close())
 	h, err := history.Read(n.record)
 	n.must(err)
-	if err := h.CheckBeliefs(0); err != nil {
+	if err := errors.Join(h.CheckBeliefs(0), h.CheckRuns()); err != nil {
 		n.t.Error(err)
 	}
 	for _, op := range h.Ops {
-		if op.Kind == history.Acquire && op.Outcome == history.OK {
+		switch {
+		case op.Kind == history.Run:
+			n.runs++
+		case op.Kind != history.Acquire || op.Outcome != history.OK:
+		case op.Key == leader:
+			n.terms++
+		default:
 			n.grants++
 		}
 	}
