@@ -304,8 +304,8 @@ func Run(name string, fn any, options ...HookOption) Option { return plan.Run(na
 // has returned. An error or a panic of fn is logged, and fn is run again, in this
 // or another process. When fn returns nil, this process stops to campaign.
 //
-// The lock is mega:lead:<namespace>:<program>:<app>:<name>. Its fence, from
-// ctx.Lease, is the number of the term.
+// The lock is mega:lead:<namespace>:<program>:<app>:<name>, so an app has one
+// Lead of a name. Its fence, from ctx.Lease, is the number of the term.
 func Lead(name string, fn any, options ...HookOption) Option { return plan.Lead(name, fn, options...) }
 
 // Every runs fn in the background once per tick in all processes that share the
@@ -316,8 +316,8 @@ func Lead(name string, fn any, options ...HookOption) Option { return plan.Lead(
 // has used yet is used as soon as a process starts. While fn runs for longer than
 // a tick, the ticks are skipped. An error or a panic of fn is logged.
 //
-// The lock is mega:every:<namespace>:<program>:<app>:<name>; mega lock show
-// shows the last run. The engine redislock does not support it.
+// The lock is mega:every:<namespace>:<program>:<app>:<name>, so an app has one
+// Every of a name; mega lock show shows the last run. The engine redislock does not support it.
 func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
 	return plan.Every(name, every, fn, options...)
 }

@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -100,6 +102,29 @@ func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
 		status := boot.Main(t.Context(), p, mega.App("main", mega.Every("cleanup", every, func(context.Context) {})))
 		if status == 0 || !slices.ContainsFunc(strings.Split(stderr.String(), "\n"), func(line string) bool { return strings.Contains(line, "interval") }) {
 			t.Errorf("%v: status %d, %s", every, status, stderr)
+		}
+	}
+}
+
+// Two functions of one name would share a lock: only one of them would run in a
+// tick, or lead.
+func TestElectedFunctionsOfAnAppHaveDifferentNames(t *testing.T) {
+	fn := func(context.Context) error { return nil }
+	for name, x := range map[string]struct {
+		options []mega.Option
+		refused bool
+	}{
+		"two Every":          {[]mega.Option{mega.App("main", mega.Every("job", time.Minute, fn), mega.Every("job", time.Hour, fn))}, true},
+		"two Lead":           {[]mega.Option{mega.App("main", mega.Lead("job", fn), mega.Lead("job", fn))}, true},
+		"two in the program": {[]mega.Option{mega.App("main"), mega.Every("job", time.Minute, fn), mega.Every("job", time.Minute, fn)}, true},
+		"different kinds":    {[]mega.Option{mega.App("main", mega.Every("job", time.Minute, fn), mega.Lead("job", fn))}, false},
+		"different apps":     {[]mega.Option{mega.App("main", mega.Lead("job", fn)), mega.App("other", mega.Lead("job", fn)), mega.Lead("job", fn)}, false},
+	} {
+		p, _ := process()
+		_, err := boot.Plan(p, x.options...)
+		f, ok := errors.AsType[*failure.Failure](err)
+		if ok != x.refused || ok && (f.Code != "boot.wrong_shape" || !strings.Contains(fmt.Sprint(f.Facts), "elected_test.go:")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

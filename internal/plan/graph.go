@@ -49,10 +49,8 @@ func (p *Program) check() error {
 				return err
 			}
 		}
-		for _, h := range part.Hooks {
-			if err := h.check(); err != nil {
-				return err
-			}
+		if err := part.checkHooks(); err != nil {
+			return err
 		}
 	}
 	if err := p.checkCommands(); err != nil {
@@ -84,6 +82,31 @@ func (p *Program) check() error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkHooks returns an error for a hook that cannot work, or for a second Lead
+// or Every of the same name: the two would share a lock, and only one of them
+// would lead, or run in a tick.
+func (p *Part) checkHooks() error {
+	type elected struct {
+		kind Kind
+		name string
+	}
+	sites := map[elected]string{}
+	for _, h := range p.Hooks {
+		if err := h.check(); err != nil {
+			return err
+		}
+		if h.Kind != KindLead && h.Kind != KindEvery {
+			continue
+		}
+		id := elected{h.Kind, h.Name}
+		if first, taken := sites[id]; taken {
+			return h.Fn.wrong(fmt.Sprintf("the name %q is taken", h.Name), "another name than that of the "+string(h.Kind)+" at "+first)
+		}
+		sites[id] = h.Fn.Site
 	}
 	return nil
 }
