@@ -22,6 +22,7 @@ type claim struct {
 	confirmed time.Time // of driver.Now, when a hub last confirmed its place in the queue
 	grant     driver.Grant
 	moved     bool          // the hub that granted the claim has ended
+	rests     bool          // released, and the key stays taken for its cooldown
 	err       error         // why the claim was refused
 	done      chan struct{} // closed when the claim is no longer queued; nil before it was queued
 	lost      chan error    // receives why the grant was taken away
@@ -211,12 +212,13 @@ func (c *claim) question(number uint64) *protocol.Frame {
 }
 
 // latestExpiry returns the latest expiry of the leases that are still held, on
-// the node's clock, or 0.
+// the node's clock, or 0. The next hub grants nothing until then. A key in its
+// cooldown has no lease, so it does not count.
 func (x *Lock) latestExpiry() (until int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, c := range x.claims {
-		if c.state == claimHeld {
+		if c.state == claimHeld && !c.rests {
 			until = max(until, x.clock.Nanos(c.grant.Deadline.Add(driver.Margin(c.grant.TTL)))+protocol.MaxSkew)
 		}
 	}

@@ -51,6 +51,7 @@ func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
 	switch {
 	case c == nil:
 	case err == nil:
+		c.rests = true
 		c.grant.TTL, c.grant.Rev, c.grant.Deadline = g.Rest, g.Rev, driver.Deadline(driver.Now(), g.Rest)
 	case errors.Is(err, driver.ErrLost):
 		x.forget(c)

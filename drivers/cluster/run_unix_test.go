@@ -111,3 +111,21 @@ func TestCooldownOutlivesItsProcess(t *testing.T) {
 		t.Errorf("force released %d, %v", n, err)
 	}
 }
+
+// A process that left a key in its cooldown has no lease, so the next hub does not
+// wait for one.
+func TestACooldownDoesNotDelayTheNextHub(t *testing.T) {
+	p := newParty(t)
+	_, hubLeaves := p.come()
+	other, otherLeaves := p.come()
+	last, _ := p.come()
+	if err := other.With(t.Context(), "k", nothing, lock.TTL(time.Minute), lock.Cooldown(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	otherLeaves()
+	hubLeaves()
+	begun := time.Now()
+	if err := last.With(t.Context(), "another", nothing, lock.Wait(30*time.Second)); err != nil || time.Since(begun) > 20*time.Second {
+		t.Errorf("%v after %v", err, time.Since(begun))
+	}
+}
