@@ -1,7 +1,11 @@
 package boot_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,27 +97,80 @@ func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	eventuallyOnce(t, stderr, "lock backend lost")
 }
 
-// A refusal of credentials or permissions is the same with every attempt, so it
-// ends the boot without waiting for boot.wait_for (L21).
+// A server that does not fit the configuration refuses every attempt in the same
+// way. That ends the boot without waiting for boot.wait_for (L21).
 func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 	t.Parallel()
+	plain := redistest.Start(t, redistest.Options{})
 	guarded := redistest.Start(t, redistest.Options{Password: "swordfish"})
-	limited := redistest.Start(t, redistest.Options{Users: []string{"ann on >swordfish ~other:* &* +@all"}})
-	token := natstest.Start(t, natstest.Options{Token: "swordfish"})
-	for name, x := range map[string]struct{ setting, code, says string }{
-		"a wrong password": {"MEGA_CACHE_MAIN_URL=redis://:hunter2@" + guarded.Addr(), "lock.driver_refused", "WRONGPASS"},
-		"no password":      {"MEGA_CACHE_MAIN_URL=redis://" + guarded.Addr(), "lock.driver_refused", "NOAUTH"},
-		"no permission":    {"MEGA_CACHE_MAIN_URL=redis://ann:swordfish@" + limited.Addr(), "lock.driver_refused", "NOPERM"},
-		"a wrong token":    {"MEGA_NATS_URL=nats://hunter2@" + strings.TrimPrefix(token.URL(), "nats://"), "bus.driver_refused", "Authorization Violation"},
-		"no token":         {"MEGA_NATS_URL=" + token.URL(), "bus.driver_refused", "Authorization Violation"},
+	limited := redistest.Start(t, redistest.Options{Users: []string{
+		"ann on >swordfish ~other:* &* +@all", "bob on >swordfish ~* &* +@all -set", "cid on >swordfish ~* &* +@all -zadd",
+	}})
+	member := redistest.Start(t, redistest.Options{Config: []string{"cluster-enabled yes"}})
+	sentinels := redistest.StartSentinels(t, 0, redistest.Options{})
+	_, encrypted, _ := redistest.StartTLS(t, redistest.Certificate{})
+	open, token := natstest.Start(t, natstest.Options{}), natstest.Start(t, natstest.Options{Token: "swordfish"})
+	cert, key := redistest.Certificate{}.Write(t)
+	secure := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
+	foreign, key := redistest.Certificate{Host: "nats.example"}.Write(t)
+	named := natstest.Start(t, natstest.Options{Cert: foreign, Key: key})
+	old, key := redistest.Certificate{Expired: true}.Write(t)
+	expired := natstest.Start(t, natstest.Options{Cert: old, Key: key})
+	cert2, key := redistest.Certificate{}.Write(t)
+	mutual := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", cert2, key, cert2)})
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	on := func(scheme string, s *natstest.Server) string {
+		return "MEGA_NATS_URL=" + scheme + "://" + strings.TrimPrefix(s.URL(), "nats://")
+	}
+	const cache = "MEGA_CACHE_MAIN_URL="
+	for name, x := range map[string]struct {
+		environ   []string
+		code, say string
+	}{
+		"a wrong password":         {[]string{cache + "redis://:hunter2@" + guarded.Addr()}, "lock.driver_refused", "WRONGPASS"},
+		"no password":              {[]string{cache + "redis://" + guarded.Addr()}, "lock.driver_refused", "NOAUTH"},
+		"no permission":            {[]string{cache + "redis://ann:swordfish@" + limited.Addr()}, "lock.driver_refused", "NOPERM"},
+		"no permission in scripts": {[]string{cache + "redis://bob:swordfish@" + limited.Addr()}, "lock.driver_refused", "ACL SETUSER"},
+		"no permission to queue":   {[]string{cache + "redis://cid:swordfish@" + limited.Addr()}, "lock.driver_refused", "ACL SETUSER"},
+		"a database that is not":   {[]string{cache + plain.URL() + "/99"}, "lock.driver_refused", "DB index is out of range"},
+		"a database of redislock":  {[]string{cache + plain.URL() + "/99", "MEGA_LOCK_REDIS_ENGINE=redislock"}, "lock.driver_refused", "DB index is out of range"},
+		"a database of limits":     {[]string{cache + plain.URL() + "/99", "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.driver_refused", "DB index is out of range"},
+		"a database of a member":   {[]string{cache + member.URL() + "/1"}, "lock.driver_refused", "SELECT is not allowed in cluster mode"},
+		"a member of a Cluster":    {[]string{cache + member.URL()}, "lock.driver_refused", "redis-cluster://"},
+		"no Cluster":               {[]string{cache + "redis-cluster://" + plain.Addr()}, "lock.driver_refused", "use the scheme redis://"},
+		"a Sentinel":               {[]string{cache + "redis://" + sentinels.Addrs()[0]}, "lock.driver_refused", "redis-sentinel://"},
+		"no Sentinel":              {[]string{cache + "redis-sentinel://" + plain.Addr() + "/mega"}, "lock.driver_refused", "unknown command 'sentinel'"},
+		"an unknown authority":     {[]string{cache + "rediss://" + encrypted}, "lock.driver_refused", "unknown authority"},
+		"no TLS":                   {[]string{cache + "rediss://" + web.Listener.Addr().String()}, "lock.driver_refused", "first record does not look like a TLS handshake"},
+		"an HTTP server":           {[]string{cache + "redis://" + web.Listener.Addr().String()}, "lock.driver_refused", "HTTP/1.1 400 Bad Request"},
+		"a wrong token":            {[]string{strings.Replace(on("nats", token), "://", "://hunter2@", 1)}, "bus.driver_refused", "Authorization Violation"},
+		"no token":                 {[]string{on("nats", token)}, "bus.driver_refused", "Authorization Violation"},
+		"NATS without TLS":         {[]string{on("tls", open)}, "bus.driver_refused", "secure connection not available"},
+		"NATS, unknown authority":  {[]string{on("nats", secure)}, "bus.driver_refused", "unknown authority"},
+		"NATS, another authority":  {[]string{on("tls", secure), "MEGA_NATS_TLS_CA=" + cert2}, "bus.driver_refused", "unknown authority"},
+		"NATS, another name":       {[]string{on("tls", named), "MEGA_NATS_TLS_CA=" + foreign}, "bus.driver_refused", "cannot validate certificate for 127.0.0.1"},
+		"NATS, expired":            {[]string{on("tls", expired), "MEGA_NATS_TLS_CA=" + old}, "bus.driver_refused", "has expired"},
+		"NATS, own certificate":    {[]string{on("tls", mutual), "MEGA_NATS_TLS_CA=" + cert2}, "bus.driver_refused", "certificate required"},
+		"NATS, nkeys":              {[]string{on("nats", open), "MEGA_NATS_NKEY_FILE=" + seed(t)}, "bus.driver_refused", "nkeys not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, stderr := process(x.setting, "MEGA_BOOT_WAIT_FOR=1h")
+			p, stderr := process(append(x.environ, "MEGA_BOOT_WAIT_FOR=10s")...)
 			f := fail(t, p, mega.App("main", mega.Routes(hello)))
-			if f.Code != x.code || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), x.says) || strings.Contains(stderr.String(), "waiting for the server") {
+			if f.Code != x.code || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), x.say) || strings.Contains(stderr.String(), "waiting for the server") {
 				t.Errorf("%d %s: %v\n%s", f.Exit, f.Code, f, stderr)
 			}
 		})
 	}
+}
+
+// seed returns a file with the seed of an nkey, which is from the documentation.
+func seed(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "seed")
+	if err := os.WriteFile(file, []byte("SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -1,7 +1,10 @@
 package boot_test
 
 import (
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -94,6 +97,11 @@ func breakages() []broken {
 		{code: "lock.driver_unavailable", exit: 69, needs: gone, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nboot:\n  wait_for: 200ms\n")},
 		{code: "lock.driver_unavailable", name: "asked", exit: 69, needs: gone, run: run{args: []string{"serve", "--set", "lock.driver=redis"}}},
 		{code: "lock.driver_refused", name: "password", exit: 78, needs: guarded},
+		{code: "lock.driver_refused", name: "database", exit: 78, needs: at("redis://%s/99", plainRedis)},
+		{code: "lock.driver_refused", name: "certificate", exit: 78, needs: at("rediss://%s", secureRedis)},
+		{code: "lock.driver_refused", name: "encryption", exit: 78, needs: at("rediss://%s", webServer)},
+		{code: "lock.driver_refused", name: "cluster", exit: 78, needs: at("redis://%s", memberOfCluster)},
+		{code: "lock.driver_refused", name: "http", exit: 78, needs: at("redis://:hunter2@%s", webServer)},
 		{code: "lock.driver_unavailable", name: "replica", exit: 69, needs: replica},
 		{code: "lock.driver_refused", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://:hunter2@cache:6379/shop\n")},
 
@@ -102,6 +110,7 @@ func breakages() []broken {
 		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
 		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  creds_file: missing.creds\n")},
 		{code: "bus.driver_refused", name: "password", exit: 78, needs: guardedNATS},
+		{code: "bus.driver_refused", name: "certificate", exit: 78, needs: secureNATS},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
 
 		{code: "config.problems", name: "json", exit: 78, run: run{args: []string{"serve", "--json"}, environ: []string{"MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s"}}},
@@ -189,6 +198,45 @@ func guardedNATS(t *testing.T) []string {
 	t.Helper()
 	server := natstest.Start(t, natstest.Options{User: "u", Password: "swordfish"})
 	return []string{"MEGA_NATS_URL=nats://u:hunter2@" + strings.TrimPrefix(server.URL(), "nats://"), "MEGA_BOOT_WAIT_FOR=1h"}
+}
+
+// at is a cache at the address of a server. It is not waited for.
+func at(url string, server func(t *testing.T) (addr string)) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		t.Helper()
+		return []string{"MEGA_CACHE_MAIN_URL=" + fmt.Sprintf(url, server(t)), "MEGA_BOOT_WAIT_FOR=1h"}
+	}
+}
+
+func plainRedis(t *testing.T) string {
+	t.Helper()
+	return redistest.Start(t, redistest.Options{}).Addr()
+}
+
+func memberOfCluster(t *testing.T) string {
+	t.Helper()
+	return redistest.Start(t, redistest.Options{Config: []string{"cluster-enabled yes"}}).Addr()
+}
+
+func secureRedis(t *testing.T) string {
+	t.Helper()
+	_, addr, _ := redistest.StartTLS(t, redistest.Certificate{})
+	return addr
+}
+
+func webServer(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// secureNATS is a server of messages with a certificate that nobody knows.
+func secureNATS(t *testing.T) []string {
+	t.Helper()
+	cert, key := redistest.Certificate{}.Write(t)
+	server := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
+	return []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=1h"}
 }
 
 // replica is a redis that takes no writes.

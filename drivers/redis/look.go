@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -54,11 +56,13 @@ func (l *look) at(ctx context.Context) error {
 	}
 	l.strict = info["dragonfly_version"] != ""
 	switch {
+	case info["redis_mode"] == "sentinel":
+		return invalid(errors.New("the server is a Sentinel: use the scheme redis-sentinel://, with the name of the master"))
 	case info["cluster_enabled"] == "1" && !cluster:
 		return invalid(errors.New("the server is part of a Redis Cluster: use the scheme redis-cluster:// (or a ClusterClient)"))
 	case info["cluster_enabled"] == "0" && cluster:
 		return invalid(errors.New("the server is not part of a Redis Cluster: use the scheme redis:// (or a Client)"))
-	case info["role"] == "slave":
+	case info["role"] == "slave": // not invalid: a failover may make it the master
 		return unavailable(errors.New("the server is a replica and takes no writes: connect to its master, or by redis-sentinel://"))
 	}
 	l.judge(info)
@@ -74,8 +78,8 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 		if err == nil {
 			return parseInfo(text), nil
 		}
-		v := judge(err)
-		if v == final || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
+		futile := judge(err) == final || refusal.Of(err) != refusal.None
+		if futile || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
 			return nil, err
 		}
 		pause(ctx, backOff(attempt+1))
@@ -162,11 +166,20 @@ func (q *queue) rehearse(ctx context.Context) error {
 		return err
 	}
 	pushed := make(chan error, 1)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		_, err := q.Acquire(ctx, second)
+		if err != nil {
+			cancel() // it may never have been queued
+		}
 		pushed <- err
 	}()
-	if err := errors.Join(q.untilQueued(ctx, key), q.Renew(ctx, []driver.Grant{g})[0].Err); err != nil {
+	err = errors.Join(q.untilQueued(waiting, key), q.Renew(ctx, []driver.Grant{g})[0].Err)
+	switch {
+	case waiting.Err() != nil:
+		return cmp.Or(<-pushed, err)
+	case err != nil:
 		return errors.Join(err, <-pushed)
 	}
 	if err := q.Release(ctx, g); err != nil {
@@ -206,7 +219,8 @@ func (e *engine) sweepUp(key string) {
 
 // explain adds the correction to an error of the rehearsal.
 func explain(err error, o opening) error {
-	if goredis.IsPermissionError(err) || goredis.HasErrorPrefix(err, "NOPERM ") {
+	if text := err.Error(); goredis.IsPermissionError(err) || goredis.HasErrorPrefix(err, "NOPERM ") ||
+		strings.Contains(text, "The user executing the script can't ") || strings.Contains(text, "ACL failure in script") {
 		return unavailable(fmt.Errorf("the user lacks a permission: %w; grant it with ACL SETUSER <user> ~%s &%s* %s",
 			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
 			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))
@@ -222,6 +236,12 @@ func explainConnect(err error) error {
 		hint = "check user and password"
 	case strings.Contains(text, "cluster support disabled"):
 		hint = "this is a single server: use the scheme redis:// (or a Client)"
+	case strings.Contains(text, "SELECT is not allowed in cluster mode"):
+		hint = "the server is part of a Redis Cluster: use the scheme redis-cluster://, without a database"
+	case strings.Contains(text, "unknown command 'sentinel'"):
+		hint = "a server is not a Sentinel: use the sentinels' addresses, or the scheme redis://"
+	case refusal.Of(err) == refusal.Foreign:
+		hint = "check the address: the server there does not have the commands of Redis"
 	case strings.Contains(text, "connection refused"):
 		hint = "check that the server runs"
 	case strings.Contains(text, "no such host"):
@@ -230,8 +250,10 @@ func explainConnect(err error) error {
 		hint = "check the sentinels' addresses and the master's name"
 	case strings.HasSuffix(text, "EOF"), strings.Contains(text, "connection reset"):
 		hint = "the server ended the connection: check its maxclients, and that both sides use TLS (rediss://) or neither (redis://)"
+	case refusal.Of(err) == refusal.Encryption:
+		hint = "the server does not use TLS at this port: use redis://, or its port for TLS"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
-		hint = "check that the server uses TLS, and its certificate"
+		hint = "check the server's certificate: its authority, its names and its dates"
 	case wire.IsTimeout(err):
 		hint = "no answer: check address, firewall, and that both sides use TLS (rediss://) or neither (redis://)"
 	}

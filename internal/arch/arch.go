@@ -68,8 +68,8 @@ func layers() map[string][]string {
 		"drivers/memory":                      {"lock/driver", "bus/driver", "limit/driver", "drivers/internal/...", "internal/windows"},
 		"drivers/cluster/internal/rendezvous": {"internal/private"},
 		"drivers/nats":                        {"bus/driver"},
-		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
-		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
+		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
+		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
 
 		"config":     {"internal/mask", "internal/notation"},
 		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
@@ -90,7 +90,7 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "lock/guard", "limit", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
-		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
+		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan", "internal/refusal"},
 
 		"docs/guide":        {},
 		"internal/admin":    {"config", "limit", "lock", "bus", "internal/private"},
@@ -116,6 +116,7 @@ func layers() map[string][]string {
 		"internal/plain":    {},
 		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
+		"internal/refusal":  {},
 		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},
 		"internal/router":   {"ctx", "internal/request"},
 		"internal/windows":  {"limit/driver"},

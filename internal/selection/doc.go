@@ -32,8 +32,8 @@
 // [Backends] opens the chosen drivers, and [OpenCache] opens the caches that the
 // program uses itself. A server may start later than the program: wait.go
 // retries until boot.wait_for is over. A permanent refusal is not retried: a
-// configuration that is not valid, and a server that refuses the credentials or
-// permissions. There is no fallback to another driver.
+// configuration that is not valid, and a server that does not fit it (package
+// refusal). There is no fallback to another driver.
 //
 //	select.go    the candidates, and the choice
 //	limit.go     the same for limits, with their failures

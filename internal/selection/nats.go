@@ -18,7 +18,7 @@ func openNATS(ctx context.Context, c *settings.Config, d plan.Decision, program 
 		log:   log.With("component", d.Component, "driver", d.Chosen, "server", d.Server),
 		limit: c.Boot.WaitFor,
 		permanent: func(err error) bool {
-			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported) || denied(err)
+			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported) || futile(err)
 		},
 	}
 	opened, err := w.run(ctx)

@@ -28,7 +28,7 @@ func openRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *sl
 		},
 		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
 		permanent: func(err error) bool {
-			return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) || denied(err)
+			return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) || futile(err)
 		},
 	}
 	opened, err := w.run(ctx)
@@ -45,7 +45,7 @@ func openLimitRedis(ctx context.Context, c *settings.Config, d plan.Decision, lo
 		},
 		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
 		permanent: func(err error) bool {
-			return errors.Is(err, limitdriver.ErrInvalid) || errors.Is(err, limitdriver.ErrUnsupported) || denied(err)
+			return errors.Is(err, limitdriver.ErrInvalid) || errors.Is(err, limitdriver.ErrUnsupported) || futile(err)
 		},
 	}
 	opened, err := w.run(ctx)
@@ -65,7 +65,7 @@ func OpenCache(ctx context.Context, cfg *settings.Config, alias string, log *slo
 	}
 	w := waiting[struct{}]{
 		limit: cfg.Boot.WaitFor, log: log.With("component", "cache "+alias, "server", url),
-		permanent: denied,
+		permanent: futile,
 		open:      func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Ping(ctx).Err() },
 	}
 	if _, err = w.run(ctx); err != nil {

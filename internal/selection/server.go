@@ -1,18 +1,22 @@
 package selection
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/internal/settings"
 )
 
 // The addresses that panels give as examples.
 const (
-	exampleRedis = "redis://localhost:6379/0"
-	exampleNATS  = "nats://localhost:4222"
+	exampleRedis     = "redis://localhost:6379/0"
+	exampleRediss    = "rediss://server.example:6379/0"
+	exampleSentinels = "redis-sentinel://host1,host2,host3/master"
+	exampleCluster   = "redis-cluster://host1:6379,host2:6379"
+	exampleNATS      = "nats://localhost:4222"
+	exampleNATSTLS   = "tls://server.example:4222"
 )
 
 // server describes a server that cannot be used, for its panel.
@@ -20,7 +24,9 @@ type server struct {
 	name     string // "the Redis that is configured for locks"
 	key      string // the key of its address
 	example  string // a value of key
+	secure   string // a value of key with TLS
 	login    string // the action that corrects the credentials
+	trust    string // the action that corrects the certificates
 	program  string // the program to start
 	decision string // the key that decided about the driver; "" if key did
 	without  string // the action that does without the server; "" if the program needs it
@@ -47,6 +53,7 @@ func redisServer(c *settings.Config, alias string) server {
 	key := urlKey(alias)
 	return server{
 		name: "the Redis of the cache " + alias, key: key, example: exampleRedis, program: "redis-server",
+		secure: exampleRediss, trust: "SSL_CERT_FILE=ca.pem, or the authorities of the system",
 		login: failure.Set(c, key, "redis://user:password@host:6379/0"), refused: "cache.refused", unavailable: "cache.unavailable",
 	}
 }
@@ -55,7 +62,8 @@ func redisServer(c *settings.Config, alias string) server {
 func busServer(c *settings.Config, d plan.Decision) server {
 	s := server{
 		name: "the NATS server that is configured for messages", key: "nats.url", example: exampleNATS, program: "nats-server",
-		login:   "nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
+		login:  "nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
+		secure: exampleNATSTLS, trust: "nats.tls.ca for the server's authority, nats.tls.cert and nats.tls.key for a certificate of this program",
 		refused: "bus.driver_refused", unavailable: "bus.driver_unavailable",
 		without: failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
 	}
@@ -74,20 +82,25 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	if s.decision != "" {
 		f.Facts = append(f.Facts, failure.Setting(c, s.decision))
 	}
-	var actions []string
+	kind := refusal.Of(cause)
 	switch {
-	case denied(cause):
-		f.Text = sentence(s.name) + " refuses the credentials or permissions of this program."
-		actions = []string{"Correct the credentials", s.login, "Grant the permissions", "the cause names the missing one"}
+	case kind != refusal.None:
+		f.Text = refused(kind, s.name)
 	case a.permanent:
 		f.Text = "Cannot open " + s.name + " with these settings."
-		f.Actions = failure.Actions("Correct the address", failure.Set(c, s.key, s.example))
+		f.Actions = failure.Actions("Correct the address", failure.Set(c, s.key, s.fitting(cause)))
 		return f
 	default:
 		f.Code, f.Exit = s.unavailable, failure.ExitUnavailable
 		f.Text = "Cannot use " + s.name + "."
 		f.Facts = append(f.Facts, a.tried)
-		actions = append(s.repair(c, cause), "Use another server", failure.SetOther(c, s.key, s.example), "Wait longer", failure.Set(c, "boot.wait_for", "60s"))
+	}
+	actions := s.repair(c, cause)
+	if kind == refusal.Login {
+		actions = append(actions, "Grant the permissions", "the cause names the missing one")
+	}
+	if f.Code == s.unavailable {
+		actions = append(actions, "Use another server", failure.SetOther(c, s.key, s.example), "Wait longer", failure.Set(c, "boot.wait_for", "60s"))
 	}
 	if s.without != "" {
 		actions = append(actions, "Continue without it", s.without)
@@ -96,40 +109,57 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	return f
 }
 
-// repair returns an action for the server itself, derived from the cause: its
-// name, and what to do.
+// refused describes a refusal by the server of that name.
+func refused(kind refusal.Kind, name string) string {
+	switch kind {
+	case refusal.Certificate:
+		return "A certificate is refused on the connection to " + name + "."
+	case refusal.Encryption:
+		return sentence(name) + " does not use TLS."
+	case refusal.Database:
+		return sentence(name) + " does not have that database."
+	case refusal.Foreign:
+		return "Another kind of server answers at the address of " + name + "."
+	}
+	return sentence(name) + " refuses the credentials or permissions of this program."
+}
+
+// repair returns the actions that end the cause, as pairs of a name and what to
+// do.
 func (s server) repair(c *settings.Config, cause error) []string {
 	text := cause.Error()
-	switch {
-	case denied(cause):
+	switch kind := refusal.Of(cause); {
+	case kind == refusal.Login:
 		return []string{"Correct the credentials", s.login}
+	case kind == refusal.Certificate:
+		return []string{"Correct the certificates", s.trust, "Use a name of its certificate", failure.SetOther(c, s.key, s.secure)}
+	case kind == refusal.Encryption:
+		return []string{"Connect without TLS", failure.SetOther(c, s.key, s.example), "Use its port for TLS", failure.SetOther(c, s.key, s.secure)}
+	case kind == refusal.Database:
+		return []string{"Use a database of it", failure.SetOther(c, s.key, s.example), "Raise their number", "databases in redis.conf"}
+	case kind == refusal.Foreign:
+		return []string{"Correct the address", failure.SetOther(c, s.key, s.fitting(cause))}
 	case strings.Contains(text, "replica"):
-		return []string{"Use its master", failure.Set(c, s.key, "redis-sentinel://host1,host2,host3/master")}
+		return []string{"Use its master", failure.Set(c, s.key, exampleSentinels)}
 	case strings.Contains(text, "connection refused"):
 		return []string{"Start it", s.program + ", or the service at that address"}
 	}
 	return []string{"Repair it", "the cause describes the problem"}
 }
 
+// fitting returns an address of the kind that the cause recommends.
+func (s server) fitting(cause error) string {
+	switch text := cause.Error(); {
+	case strings.Contains(text, "use the scheme redis-cluster://"):
+		return exampleCluster
+	case strings.Contains(text, "use the scheme redis-sentinel://"):
+		return exampleSentinels
+	}
+	return s.example
+}
+
 // RepairCache returns the action for the Redis of a cache that cannot be used,
 // derived from the cause.
 func RepairCache(c *settings.Config, alias string, cause error) string {
 	return strings.Join(redisServer(c, alias).repair(c, cause), ": ")
-}
-
-// denied reports whether a server refuses the credentials or the permissions of
-// this process. A retry would fail in the same way (L21).
-func denied(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc(denials(), func(denial string) bool { return strings.Contains(text, denial) })
-}
-
-// denials returns error texts of redis, of NATS and of their clients. Neither
-// client has typed errors for all of them.
-func denials() []string {
-	return []string{
-		"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH",
-		"nats: Authorization Violation", "nats: authorization violation", "nats: authentication expired", "nats: authentication revoked",
-		"nats: account authentication expired", "nats: user authentication expired", "nats: user authentication revoked", "nats: permissions violation",
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/refusal"
 )
 
 // The pauses between attempts to reach a server.
@@ -58,6 +59,10 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 		}
 	}
 }
+
+// futile reports whether a server refuses this program until somebody changes the
+// configuration of either of them (L21).
+func futile(err error) bool { return refusal.Of(err) != refusal.None }
 
 // attempt opens the driver or client once, within d.
 func (w *waiting[D]) attempt(ctx context.Context, d time.Duration) (D, error) {

@@ -21,9 +21,9 @@ type Certificate struct {
 	Host    string // the only name that it is valid for
 }
 
-// StartTLS starts a server that ends with the test. It returns also its address for
-// TLS, and the authority of its certificate.
-func StartTLS(tb testing.TB, c Certificate) (s *Server, addr string, roots *x509.CertPool) {
+// Write writes the certificate, which is its own authority, and its key to files
+// in PEM that end with the test.
+func (c Certificate) Write(tb testing.TB) (certFile, keyFile string) {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,11 +50,23 @@ func StartTLS(tb testing.TB, c Certificate) (s *Server, addr string, roots *x509
 		tb.Fatal(err)
 	}
 	dir, text := tb.TempDir(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for file, text := range map[string][]byte{certFile: text, keyFile: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})} {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			tb.Fatal(err)
 		}
+	}
+	return certFile, keyFile
+}
+
+// StartTLS starts a server that ends with the test. It returns also its address for
+// TLS, and the authority of its certificate.
+func StartTLS(tb testing.TB, c Certificate) (s *Server, addr string, roots *x509.CertPool) {
+	tb.Helper()
+	certFile, keyFile := c.Write(tb)
+	text, err := os.ReadFile(certFile)
+	if err != nil {
+		tb.Fatal(err)
 	}
 	roots = x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)

@@ -1,0 +1,89 @@
+// Package refusal recognises refusals of Redis and NATS servers that end only when
+// somebody changes the configuration of the program or of the server (L21).
+package refusal
+
+import "strings"
+
+// Kind is the reason for a refusal.
+type Kind int
+
+// The kinds of refusals. None stands for all other errors. They may pass by
+// themselves while servers and networks start or move:
+//
+//   - connection refused, a host name without an address, timeouts
+//   - a connection that the server ends: it also does so while it stops, or
+//     with too many clients
+//   - LOADING, MASTERDOWN, CLUSTERDOWN, BUSY, and a replica: a failover may make
+//     it the master
+//   - a master that the sentinels do not know yet
+//   - a certificate that is not valid yet: a clock may be about to be set
+const (
+	None        Kind = iota
+	Login            // credentials or permissions
+	Certificate      // one side does not accept the other's certificate, or TLS settings
+	Encryption       // this side uses TLS, and the server does not
+	Database         // the server has no database of that number
+	Foreign          // it is not a server of that kind
+)
+
+// Of returns the kind of refusal that err, or an error that it wraps, reports.
+// The clients do not have typed errors for all of them, so that Of compares texts.
+func Of(err error) Kind {
+	text := err.Error()
+	if _, each, found := strings.Cut(text, "all sentinels specified in configuration are unreachable: "); found {
+		for line := range strings.Lines(each) { // each sentinel has a line
+			if of(line) == None {
+				return None // it may start later, and know the master
+			}
+		}
+	}
+	return of(text)
+}
+
+func of(text string) Kind {
+	for _, r := range refusals {
+		if strings.Contains(text, r.text) && (r.unless == "" || !strings.Contains(text, r.unless)) {
+			return r.kind
+		}
+	}
+	return None
+}
+
+// refusals are error texts of the servers, of their clients and of crypto/tls.
+var refusals = []struct {
+	kind         Kind
+	text, unless string
+}{
+	{Login, "WRONGPASS ", ""},
+	{Login, "NOAUTH ", ""},
+	{Login, "NOPERM ", ""},
+	{Login, "ERR invalid password", ""},
+	{Login, "ERR AUTH ", ""},
+	{Login, "ERR Client sent AUTH", ""},
+	{Login, "The user executing the script can't ", ""}, // Redis 7.0; later versions:
+	{Login, "ACL failure in script", ""},
+	{Login, "nats: Authorization Violation", ""},
+	{Login, "nats: authorization violation", ""},
+	{Login, "nats: authentication expired", ""},
+	{Login, "nats: authentication revoked", ""},
+	{Login, "nats: account authentication expired", ""},
+	{Login, "nats: user authentication expired", ""},
+	{Login, "nats: user authentication revoked", ""},
+	{Login, "nats: permissions violation", ""},
+	{Login, "nats: nkeys not supported by the server", ""},
+
+	{Certificate, "tls: failed to verify certificate: ", " is before "},
+	{Certificate, "remote error: tls: ", "internal error"}, // also of a server that gets its certificate later
+
+	{Encryption, "tls: first record does not look like a TLS handshake", ""},
+	{Encryption, "nats: secure connection not available", ""},
+
+	{Database, "ERR DB index is out of range", ""},
+
+	{Foreign, "ERR This instance has cluster support disabled", ""},
+	{Foreign, "ERR SELECT is not allowed in cluster mode", ""},
+	{Foreign, "ERR unknown command", ""},
+	{Foreign, "redis: can't parse ", ""},
+	{Foreign, "redis: invalid reply: ", ""},
+	{Foreign, "nats: protocol exception, INFO not received", ""},
+}
