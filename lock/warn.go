@@ -14,7 +14,7 @@ func (l *Lease) Warn(d time.Duration) <-chan struct{} {
 	w.mu.Lock()
 	w.timer = time.AfterFunc(w.wait(), w.check)
 	w.mu.Unlock()
-	context.AfterFunc(l.Context(), w.give)
+	context.AfterFunc(l.innerContext(), w.give) // not l.Context(), which is the lease
 	return w.due
 }
 

@@ -1,10 +1,12 @@
 package lock_test
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -50,5 +52,26 @@ func TestWarnComesWhenTheLeaseIsOver(t *testing.T) {
 		release(t, lease)
 		<-warned
 		<-lease.Warn(time.Second)
+	})
+}
+
+func TestAWarningDoesNotKeepALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+		warned := acquire(t, l, "k").Warn(100 * time.Millisecond)
+		for range 5 {
+			runtime.GC()
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if events := eventsOf[lock.Forgotten](&seen); len(events) != 1 {
+			t.Errorf("reported %+v", events)
+		}
+		select {
+		case <-warned:
+		default:
+			t.Error("no warning at the end of the lease")
+		}
 	})
 }
