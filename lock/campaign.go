@@ -36,14 +36,13 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 	c.within, c.wait, c.left = true, Forever, Forever // E1, E4: a lock as any other
 	p := pauses{locker: l, key: key}
 	for {
-		begun := l.clock.now()
-		over, failed := l.term(ctx, c, fn, err)
+		over, lasted, failed := l.term(ctx, c, fn, err)
 		switch {
 		case over:
 			return failed
 		case failed == nil: // a lost lease
 			continue
-		case l.clock.now().sub(begun) >= longTerm:
+		case lasted >= longTerm:
 			p.last = 0
 		}
 		p.pause(ctx, failed, maxPause) // if ctx ends, the next term ends at once
@@ -54,27 +53,30 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 const longTerm = time.Minute
 
 // term waits for a lease and runs fn under it. It reports whether the campaign
-// is over, with its error; otherwise failed is the error to retry after.
-func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) error, invalid error) (over bool, failed error) {
+// is over, with its error; otherwise failed is the error to retry after. lasted
+// is the length of the term without the wait, or of a wait that has failed.
+func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) error, invalid error) (over bool, lasted time.Duration, failed error) {
+	begun := l.clock.now()
 	lease, err := l.acquire(ctx, &c, invalid)
 	if ctx.Err() != nil && err != nil {
-		return true, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
+		return true, 0, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
 	}
 	if err != nil {
-		return isFinal(err), err
+		return isFinal(err), l.clock.now().sub(begun), err
 	}
 	lost := false
 	err = func() error {
 		defer func() { lost = errors.Is(lease.leave(), ErrLost) }() // L11; E3: at once
 		return fn(lease.Context())
 	}()
+	lasted = l.clock.now().sub(lease.since)
 	switch {
 	case ctx.Err() != nil && (lost || err != nil):
-		return true, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
+		return true, lasted, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
 	case lost:
-		return false, nil // E2
+		return false, lasted, nil // E2
 	}
-	return err == nil, err
+	return err == nil, lasted, err
 }
 
 // isFinal reports whether another try would fail in the same way.

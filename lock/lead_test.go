@@ -135,6 +135,38 @@ func TestFailuresOfALeaderAreRetriedMoreAndMoreSlowly(t *testing.T) {
 	})
 }
 
+// The wait of a follower is no term.
+func TestALongWaitDoesNotStartThePausesOfALeaderAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		terms := 0
+		if err := l.Lead(t.Context(), "reaper", func(context.Context) error {
+			switch terms++; terms {
+			case 2: // another holder follows, for longer than a term that starts them anew
+				go func() {
+					lease := acquire(t, l, "reaper")
+					time.Sleep(2 * time.Minute)
+					release(t, lease)
+				}()
+				time.Sleep(time.Second)
+			case 4:
+				return nil
+			}
+			return errors.New("failed")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var pauses []time.Duration
+		for _, e := range eventsOf[lock.Retrying](&seen) {
+			pauses = append(pauses, e.Pause.Round(time.Second))
+		}
+		if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}; len(pauses) != 3 || pauses[2] < 3*time.Second {
+			t.Errorf("pauses %v, want about %v", pauses, want)
+		}
+	})
+}
+
 func TestLeadReturnsWhatNoRetryCanMend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := process(t, memory.NewLock(), lock.Config{})

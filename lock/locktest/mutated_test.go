@@ -159,7 +159,7 @@ var mutations = mutants.Table{
 	{"E2/a campaign goes on after a loss, whatever fn returned", "campaign.go",
 		"\tcase lost:\n", "\tcase lost && err != nil:\n"},
 	{"E2/an error releases the key and is retried after a pause", "campaign.go",
-		"\treturn err == nil, err\n", "\treturn true, err\n"},
+		"\treturn err == nil, lasted, err\n", "\treturn true, lasted, err\n"},
 	{"E2/an error releases the key and is retried after a pause", "campaign.go",
 		"d := group.Jitter(min(p.last, most))", "d := group.Jitter(min(p.last, most) / 100)"},
 	{"E3/the end of the leader's context hands over at once", "campaign.go",
