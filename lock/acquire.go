@@ -102,10 +102,10 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 // await waits for c's turn and returns the grant.
 func (l *Locker) await(ctx context.Context, c *call, start instant) (outcome, error) {
 	switch {
-	case l.queues == nil:
+	case l.queues == nil && l.asker != nil:
 		return l.ask(ctx, c, start)
-	case c.wait == 0 || c.fifo:
-		return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)), false)
+	case l.queues == nil || c.wait == 0 || c.fifo:
+		return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)))
 	}
 	return l.queues.wait(ctx, c, start)
 }
@@ -118,47 +118,52 @@ func remaining(wait, waited time.Duration) time.Duration {
 	return max(wait-waited, 0)
 }
 
-// ask requests a grant from a driver in this process. The first request does
-// not wait: it needs no derived context, and shows whether the key is
-// contended.
+// ask requests a grant from a driver in this process. A free key needs no derived
+// context.
 func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, error) {
 	var r driver.Request
 	r.At = l.clock.shared(start)
-	l.request(ctx, &r, c, 0, l.clock.time(start))
-	g, err := l.driver.Acquire(ctx, r)
-	if err == nil {
-		// Too little time has passed to read the clock again.
-		return outcome{hold: l.newHold(&g, start), fence: g.Fence, at: start}, nil
-	}
-	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 || ctx.Err() != nil {
+	l.request(ctx, &r, c, remaining(c.wait, 0), l.clock.time(start))
+	g, wait, err := l.asker.Ask(ctx, r)
+	if err != nil {
 		l.tidy(r, err)
 		return outcome{}, err
 	}
-	return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)), true)
+	if wait == nil {
+		// Too little time has passed to read the clock again.
+		return outcome{hold: l.newHold(&g, start), fence: g.Fence, at: start}, nil
+	}
+	return l.awaitGrant(ctx, c, &r, wait)
 }
 
-// askQueued requests a grant with a context that Close ends too.
-func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, contended bool) (outcome, error) {
+// askQueued requests a grant, and waits for it in the driver.
+func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration) (outcome, error) {
+	var r driver.Request
+	l.request(ctx, &r, c, wait, time.Now())
+	return l.awaitGrant(ctx, c, &r, func(ctx context.Context) (driver.Grant, error) { return l.driver.Acquire(ctx, r) })
+}
+
+// awaitGrant calls wait, which waits for the grant of r, with a context that Close
+// ends too.
+func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wait func(context.Context) (driver.Grant, error)) (outcome, error) {
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
-	n, err := l.begin(ctx, c, wait, func(error) { cancel() }) // A5
-	if err != nil {
-		return outcome{}, err
+	n, deadlock := l.begin(ctx, c, r.Wait, func(error) { cancel() }) // A5
+	if deadlock != nil {
+		cancel() // the request leaves the queue
 	}
 	defer l.finish(n) // also when the driver panics
-	var r driver.Request
-	l.request(ctx, &r, c, wait, time.Now())
-	g, err := l.driver.Acquire(ctx, r)
-	deadlock := l.finish(n)
+	g, err := wait(ctx)
+	deadlock = cmp.Or(deadlock, l.finish(n))
 	if err != nil {
-		l.tidy(r, err)
+		l.tidy(*r, err)
 		return outcome{}, cmp.Or(deadlock, err)
 	}
 	now := l.clock.now()
-	return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
+	return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now, contended: g.Queued}, nil
 }
 
 // request fills r, except for At. It does not return a request, and does not call

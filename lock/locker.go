@@ -21,6 +21,7 @@ import (
 type Locker struct {
 	driver   driver.Driver
 	pools    driver.PoolDriver // driver, or nil where it keeps no states of slots
+	asker    driver.Asker      // driver, or nil if its Acquire has one part
 	info     driver.Info
 	config   Config
 	self     Holder // the part of a Holder that does not change
@@ -60,6 +61,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		over:   make(chan struct{}),
 	}
 	l.pools, _ = d.(driver.PoolDriver)
+	l.asker, _ = d.(driver.Asker)
 	l.clock = newClock(l.info.Scope)
 	l.group.Init()
 	l.gate.init()

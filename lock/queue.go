@@ -3,8 +3,6 @@ package lock
 import (
 	"sync"
 	"time"
-
-	"github.com/megaframework/mega/lock/driver"
 )
 
 // The bounds of a process's turn: the number of waiters that the grant is
@@ -22,7 +20,6 @@ const (
 // the backend, until the process's turn is over.
 type queues struct {
 	locker *Locker
-	asker  driver.Asker // the driver, if it implements Asker
 
 	// mu guards byKey and every queue in it. A hold's mutex may be taken under
 	// it, never the other way round.
@@ -31,8 +28,7 @@ type queues struct {
 }
 
 func newQueues(l *Locker) *queues {
-	asker, _ := l.driver.(driver.Asker)
-	return &queues{locker: l, asker: asker, byKey: make(map[string]*queue)}
+	return &queues{locker: l, byKey: make(map[string]*queue)}
 }
 
 // queue is the local side of one key. It exists while there are waiters, or a
@@ -75,7 +71,7 @@ func (qs *queues) join(w *waiter) *ticket {
 	q.joined++
 	w.number = q.joined
 	q.waiters.push(w)
-	w.asks = qs.asker != nil
+	w.asks = qs.locker.asker != nil
 	qs.settle(q)
 	w.asks = false
 	return w.ticket

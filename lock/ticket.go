@@ -95,7 +95,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	l := qs.locker
 	ctx := &bounded{parent: parent, closing: l.gate.closing, until: time.Now().Add(askBound)}
 	defer ctx.end()
-	g, wait, err := qs.asker.Ask(ctx, t.request)
+	g, wait, err := qs.locker.asker.Ask(ctx, t.request)
 	switch {
 	case err != nil && parent.Err() != nil:
 		qs.came(t, g, err, w)
@@ -133,12 +133,12 @@ func (qs *queues) confirmed(t *ticket) {
 
 // fetch sends the request of t and waits for its outcome.
 func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
-	if qs.asker == nil {
+	if qs.locker.asker == nil {
 		return qs.locker.driver.Acquire(&t.ctx, t.request)
 	}
 	ctx, cancel := context.WithTimeout(&t.ctx, askBound)
 	defer cancel()
-	g, wait, err := qs.asker.Ask(ctx, t.request)
+	g, wait, err := qs.locker.asker.Ask(ctx, t.request)
 	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
 		err = qs.locker.unavailable(err, askBound)
 	}

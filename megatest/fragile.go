@@ -53,6 +53,14 @@ func (f *fragile) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	return f.Lock.Acquire(ctx, r)
 }
 
+// Ask implements [driver.Asker].
+func (f *fragile) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if err := f.check(); err != nil {
+		return driver.Grant{}, nil, err
+	}
+	return f.Lock.Ask(ctx, r)
+}
+
 // expire ends the leases of key and returns their number. The table can only
 // force a release; Renew translates that for the holders.
 func (f *fragile) expire(key string) (int, error) {

@@ -14,6 +14,7 @@ type Lock struct{ table *locks.Table }
 var (
 	_ driver.PoolDriver = (*Lock)(nil)
 	_ driver.Runner     = (*Lock)(nil)
+	_ driver.Asker      = (*Lock)(nil)
 )
 
 // NewLock returns an empty driver. Two drivers share nothing: a process makes
@@ -31,7 +32,16 @@ func (l *Lock) Info() driver.Info {
 // known: nothing is held or queued, and the error is a *driver.NotAcquiredError
 // that wraps ctx's error.
 func (l *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	return l.table.Acquire(ctx, &r)
+	g, wait, err := l.table.Request(&r)
+	if wait == nil {
+		return g, err
+	}
+	return wait(ctx)
+}
+
+// Ask implements [driver.Asker].
+func (l *Lock) Ask(_ context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	return l.table.Request(&r)
 }
 
 // Renew implements [driver.Driver].

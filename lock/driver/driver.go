@@ -123,8 +123,9 @@ type Driver interface {
 }
 
 // Asker is an optional interface of a Driver that splits Acquire into two
-// parts. The front then calls Ask on its caller's goroutine, which is enough
-// for a free key, and waits on another goroutine.
+// parts. The front then calls Ask on its caller's goroutine, which is enough for
+// a free key, and prepares a wait only for a key that is busy. A type that embeds
+// an Asker and replaces Acquire has to replace Ask too.
 type Asker interface {
 	// Ask is Acquire until r is granted, refused or queued. If r is queued,
 	// wait is not nil and does the rest of Acquire; the caller must call it

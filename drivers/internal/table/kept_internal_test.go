@@ -33,7 +33,7 @@ func TestAKeyThatWasFreeIsNotResized(t *testing.T) {
 // cycle gets a slot of the key and releases it.
 func cycle(t *testing.T, tab *Table, key string, slots int) driver.Grant {
 	t.Helper()
-	g, err := tab.Acquire(t.Context(), &driver.Request{Key: key, Token: "t", TTL: time.Minute, Slots: slots})
+	g, _, err := tab.Request(&driver.Request{Key: key, Token: "t", TTL: time.Minute, Slots: slots})
 	if err == nil {
 		err = tab.Release(&driver.Grant{Key: key, Token: "t"})
 	}

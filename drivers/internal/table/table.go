@@ -58,18 +58,18 @@ func (t *Table) shard(key string) *shard {
 	return &t.shards[maphash.String(t.seed, key)%shardCount]
 }
 
-// Acquire implements Acquire of [driver.Driver]. If ctx ends the wait, the
+// Request implements Ask of [driver.Asker]. A free key is granted without a look at
+// a context, at which the front has just looked. If its context ends the wait, the
 // outcome is known: nothing is held or queued, and the error is a
-// *driver.NotAcquiredError that wraps ctx's error. A free key is granted without
-// a look at ctx, at which the front has just looked.
-func (t *Table) Acquire(ctx context.Context, r *driver.Request) (g driver.Grant, err error) {
+// *driver.NotAcquiredError that wraps the context's error.
+func (t *Table) Request(r *driver.Request) (g driver.Grant, wait func(context.Context) (driver.Grant, error), err error) {
 	s := t.shard(r.Key)
-	now := t.clock.called(r.At)
+	now, patience := t.clock.called(r.At), r.Wait
 	queued, err := s.acquire(r, now, &g)
-	if queued == nil {
-		return g, err
+	if queued != nil {
+		wait = func(ctx context.Context) (driver.Grant, error) { return s.wait(ctx, queued, now, patience) }
 	}
-	return s.wait(ctx, queued, now, r.Wait)
+	return g, wait, err
 }
 
 // Ask requests a lease on behalf of o and does not wait. It returns the grant,
