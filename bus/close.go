@@ -194,10 +194,18 @@ func (b *Bus) shutNow() error {
 		err = closeErr
 	}
 	b.watch.stop()
-	if !b.group.Close(closeGrace) && err == nil {
+	if !b.endBackground() && err == nil {
 		err = errObserver
 	}
 	return err
+}
+
+// endBackground waits for the background goroutines, and reports whether they have
+// returned. The observer has as much time as handlers have. Only it is code of the
+// user: the others end registrations, within CallTimeout, and on a busy machine they
+// may need more time than handlers have.
+func (b *Bus) endBackground() bool {
+	return b.group.Close(closeGrace) || !b.notifier.isBusy() && b.group.Close(driver.CallTimeout)
 }
 
 var errObserver = errors.New("bus: the observer, or a call to the backend, has not returned")

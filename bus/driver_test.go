@@ -503,3 +503,44 @@ func TestCrashOnPanicCrashes(t *testing.T) {
 	publish(t, b, "a", "")
 	<-s.Done()
 }
+
+// On a busy machine the end of a subscription at the backend may take longer than
+// the handlers have. Close waits for it, and reports no error.
+func TestCloseWaitsForTheEndOfSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := b.Subscribe(ctx, "a", func(context.Context, *bus.Msg) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		r.set("End", nil, true)
+		cancel()
+		synctest.Wait()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An observer that hangs is user code: Close leaves it after the time that
+// handlers have.
+func TestCloseLeavesAnObserverThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		b, err := bus.New(newRemote(), bus.Config{Observer: observer(func(bus.Event) { <-hang })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return errors.New("no") })
+		publish(t, b, "a", "1")
+		synctest.Wait()
+		began := time.Now()
+		if err := b.Close(); err == nil || !strings.Contains(err.Error(), "observer") {
+			t.Errorf("close: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		close(hang)
+	})
+}

@@ -171,6 +171,13 @@ func (t *notifier) take() []Event {
 	return events
 }
 
+// isBusy reports whether a goroutine calls the observer.
+func (t *notifier) isBusy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.notifying
+}
+
 func (b *Bus) observe(e Event) {
 	defer func() { _ = recover() }()
 	b.config.Observer.Observe(e)
