@@ -49,7 +49,7 @@ func (o Options) server() (*server.Options, error) {
 			return nil, err
 		}
 	}
-	s.Host, s.Port, s.NoLog, s.NoSigs = "127.0.0.1", cmp.Or(o.Port, server.RANDOM_PORT), true, true
+	s.Host, s.Port, s.NoLog, s.NoSigs = "127.0.0.1", o.Port, true, true
 	s.MaxPayload, s.MaxPending, s.MaxSubs, s.WriteDeadline = o.MaxPayload, o.MaxPending, o.MaxSubs, o.WriteDeadline
 	s.Authorization = o.Token
 	if o.User != "" {
@@ -95,11 +95,17 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// Start starts the server again, at its address.
+// Start starts the server again, at its address. The port is not a random one of the
+// system, which could give it to another process while the server is stopped.
 func (s *Server) Start() error {
-	if s.port != 0 {
-		s.options.Port = s.port
+	if s.port == 0 && s.options.Port == 0 {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.port = port
 	}
+	s.options.Port = cmp.Or(s.port, s.options.Port)
 	options, err := s.options.server()
 	if err != nil {
 		return fmt.Errorf("start NATS: %w", err)

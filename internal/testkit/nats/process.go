@@ -44,17 +44,27 @@ type Process struct {
 // to call [Main].
 func StartProcess(tb testing.TB) *Process {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Process{tb: tb, port: l.Addr().(*net.TCPAddr).Port}
-	if err := l.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	p := &Process{tb: tb, port: port}
 	p.Start()
 	tb.Cleanup(p.Kill)
 	return p
+}
+
+// freePort returns a port that stays reserved for this process.
+func freePort() (int, error) {
+	addr, err := redistest.FindAddr()
+	if err != nil {
+		return 0, err
+	}
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, fmt.Errorf("start NATS: %w", err)
+	}
+	return strconv.Atoi(text)
 }
 
 // URL returns the address of the server.

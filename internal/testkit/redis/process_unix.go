@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -30,4 +31,14 @@ func Signal(pid int, sig syscall.Signal) error {
 		return fmt.Errorf("signal %v: %d is no process", sig, pid)
 	}
 	return syscall.Kill(pid, sig)
+}
+
+// lockByte locks a byte of the file for this process, and reports whether no other
+// process has locked it.
+func lockByte(file *os.File, at int) bool { return setLock(file, at, syscall.F_WRLCK) == nil }
+
+func unlockByte(file *os.File, at int) { _ = setLock(file, at, syscall.F_UNLCK) } // ends with the process
+
+func setLock(file *os.File, at int, kind int16) error {
+	return syscall.FcntlFlock(file.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: kind, Start: int64(at), Len: 1})
 }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 )
 
@@ -12,3 +13,7 @@ func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }
 func terminate(*exec.Cmd) error     { return errUnsupported }
 func pause(*exec.Cmd) error         { return errUnsupported }
 func proceed(*exec.Cmd) error       { return errUnsupported }
+
+// lockByte does not exclude other processes.
+func lockByte(*os.File, int) bool { return true }
+func unlockByte(*os.File, int)    {}

@@ -57,6 +57,8 @@ type Server struct {
 	dir     string
 	port    int
 
+	returned sync.Once // the port, which another server may have since
+
 	mu      sync.Mutex // guards the field below; not held while the process starts
 	process *Process
 }
@@ -279,9 +281,12 @@ func (s *Server) Pause() error { return s.signal((*Process).Pause) }
 // Continue resumes a paused server.
 func (s *Server) Continue() error { return s.signal((*Process).Continue) }
 
-// Close kills the server and removes its folder. It is idempotent.
+// Close kills the server, removes its folder and gives its port back. It is
+// idempotent.
 func (s *Server) Close() error {
-	return errors.Join(s.Kill(), os.RemoveAll(s.dir))
+	err := errors.Join(s.Kill(), os.RemoveAll(s.dir))
+	s.returned.Do(func() { release(s.port) })
+	return err
 }
 
 func (s *Server) signal(send func(*Process) error) error {
