@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -130,7 +131,7 @@ func (g *ids) next() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
-	for now <= g.last { // for a microsecond at most
+	for now <= g.last { // for two microseconds at most
 		now = g.now()
 	}
 	if err := g.lease.Err(); err != nil { // after the look at the clock: at that time the slot was ours
@@ -140,8 +141,12 @@ func (g *ids) next() (int64, error) {
 	return now<<10 | int64(g.lease.Slot()), nil
 }
 
-// now continues the clock of the backend from the time of the grant.
-func (g *ids) now() int64 { return int64(g.lease.Fence()) + time.Since(g.start).Microseconds() }
+// now is behind the clock of the backend, which gave the fence: by a thousandth of
+// the time since, more than the clocks of two machines differ in speed.
+func (g *ids) now() int64 {
+	since := time.Since(g.start)
+	return int64(g.lease.Fence()) + (since - since/1000).Microseconds()
+}
 
 func TestIDsAreUniqueInTheFleetAndAcrossHolders(t *testing.T) {
 	backend := memory.NewLock()
@@ -173,4 +178,33 @@ func TestIDsAreUniqueInTheFleetAndAcrossHolders(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The clock of the holder's machine is half a second ahead after 1000 s.
+func TestIDsOfAFastClockStayBelowThoseOfTheNextHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocks(t, memory.NewLock())
+		g, err := newIDs(t.Context(), locks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1000 * time.Second)
+		g.start = g.start.Add(-500 * time.Millisecond)
+		id, err := g.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+		next, err := newIDs(t.Context(), locks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = next.lease.Release() }()
+		time.Sleep(time.Millisecond) // the clock of the bubble does not pass by itself
+		if got, err := next.next(); err != nil || got <= id {
+			t.Errorf("id %d after %d of the holder before, %v", got, id, err)
+		}
+	})
 }
