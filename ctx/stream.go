@@ -92,7 +92,9 @@ func (s *Stream) begin() error {
 	}
 	// The server's timeouts are meant for answers that end.
 	_ = s.out.SetWriteDeadline(time.Time{})
-	_ = s.out.SetReadDeadline(time.Time{})
+	if s.out.FullDuplex() { // otherwise net/http reads the rest of the request now, and removes its deadline
+		_ = s.out.SetReadDeadline(time.Time{})
+	}
 	if err := s.out.FlushError(); err != nil {
 		return fmt.Errorf("begin a stream: the connection cannot send in pieces: %w", err)
 	}

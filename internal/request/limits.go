@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -158,11 +159,11 @@ type body struct {
 	limit     int64
 	length    int64 // as announced, or -1
 	allowance *allowance
-	control   *Response // of the connection
+	control   *Response   // of the connection
+	hurried   atomic.Bool // the connection has the deadline of the request
 
-	mu    sync.Mutex // guards the fields below; held during a read, as in net/http
-	left  int64
-	begun bool
+	mu   sync.Mutex // guards left; held during a read, as in net/http
+	left int64
 }
 
 func limitBody(r *http.Request, limit int64, rec *record) {
@@ -172,10 +173,11 @@ func limitBody(r *http.Request, limit int64, rec *record) {
 	if limit < 0 {
 		limit = math.MaxInt64 - 1
 	}
-	r.Body = &body{
+	b := &body{
 		ReadCloser: r.Body, limit: limit, left: limit, length: r.ContentLength,
 		allowance: rec.allowance, control: &rec.out,
 	}
+	r.Body, rec.out.body = b, b
 }
 
 // Read reads one byte more than the limit to detect a larger body. A body with
@@ -189,7 +191,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
-	b.hurry()
+	b.hurry(b.control.SetReadDeadline)
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
 	if b.left < 0 {
@@ -200,11 +202,10 @@ func (b *body) Read(p []byte) (int, error) {
 
 // hurry ends a read from a client that has stopped sending, because the end of
 // the context does not end the read. A response that cannot set a deadline has
-// no connection.
-func (b *body) hurry() {
-	if b.allowance != nil && !b.begun {
-		b.begun = true
-		_ = b.control.SetReadDeadline(b.allowance.deadline)
+// no connection. net/http removes the deadline when it has read the whole body.
+func (b *body) hurry(set func(time.Time) error) {
+	if b != nil && b.allowance != nil && b.hurried.CompareAndSwap(false, true) {
+		_ = set(b.allowance.deadline)
 	}
 }
 

@@ -29,7 +29,11 @@ type Response struct {
 	over   bool
 	front  bool // the front door of an app, which completes the header of a page
 
-	allowance *allowance // of the request, at the front door; may be nil
+	duplex bool // the handler reads the request while it answers
+
+	// Of the request, at the front door; both may be nil.
+	allowance *allowance
+	body      *body
 }
 
 // Header returns the header of the answer. After the handler has returned, it
@@ -56,6 +60,7 @@ func (r *Response) writeHeaderLocked(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
 		r.guardPageLocked()
+		r.hurryLocked()
 	}
 	r.w.WriteHeader(status)
 }
@@ -150,7 +155,17 @@ func (r *Response) SetWriteDeadline(t time.Time) error {
 
 // EnableFullDuplex is for [http.ResponseController].
 func (r *Response) EnableFullDuplex() error {
-	return r.control((*http.ResponseController).EnableFullDuplex)
+	return r.control(func(c *http.ResponseController) error {
+		r.duplex = true
+		return c.EnableFullDuplex()
+	})
+}
+
+// FullDuplex reports whether the handler has enabled full duplex.
+func (r *Response) FullDuplex() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.duplex
 }
 
 func (r *Response) control(do func(*http.ResponseController) error) error {
@@ -218,6 +233,15 @@ func (r *Response) beginLocked() {
 	if r.status == 0 {
 		r.status = http.StatusOK
 		r.guardPageLocked()
+		r.hurryLocked()
+	}
+}
+
+// hurryLocked limits the time for the rest of the request, which net/http reads
+// before it sends the head of the answer.
+func (r *Response) hurryLocked() {
+	if !r.duplex {
+		r.body.hurry(http.NewResponseController(r.w).SetReadDeadline)
 	}
 }
 

@@ -1,0 +1,84 @@
+package listen
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
+)
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (l oneConn) Accept() (net.Conn, error) {
+	c, ok := <-l.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (oneConn) Close() error   { return nil }
+func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// net/http reads the rest of a body before it sends the head of an answer.
+func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
+	const timeout = 5 * time.Second
+	for name, handler := range map[string]megactx.Handler{
+		"short":  func(c *megactx.Ctx) error { return c.Text(200, "hello") },
+		"long":   func(c *megactx.Ctx) error { return c.Text(200, strings.Repeat("hello", 10_000)) },
+		"error":  func(*megactx.Ctx) error { return megactx.Error(418, "app.teapot", "no coffee") },
+		"empty":  func(*megactx.Ctx) error { return nil },
+		"stream": func(c *megactx.Ctx) error { return c.SSE(func(s *megactx.Stream) error { return s.Send("", "hello") }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host := &request.Host{App: request.App{Name: "main"}}
+				if err := host.SetLimits(request.Limits{Timeout: timeout}); err != nil {
+					t.Fatal(err)
+				}
+				routes := router.New(host)
+				routes.Post("/", handler)
+				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
+				here, there := net.Pipe()
+				l := oneConn{conns: make(chan net.Conn, 1)}
+				l.conns <- &conn{Conn: here, of: s.conns}
+				go func() { _ = s.http.Serve(l) }()
+				defer func() { close(l.conns); _ = s.http.Close() }()
+				began := time.Now()
+				_ = there.SetDeadline(began.Add(time.Hour))
+				if _, err := io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				w, err := http.ReadResponse(bufio.NewReader(there), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, w.Body); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > timeout {
+					t.Errorf("it took %v", took)
+				}
+				if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("the connection is open: %v", err)
+				}
+				if took := time.Since(began); took > timeout+time.Second {
+					t.Errorf("it took %v to close the connection", took)
+				}
+			})
+		})
+	}
+}
