@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
@@ -252,3 +255,32 @@ func (dropped) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
 	s.SetAttributes(attribute.Bool("seen", true))
 }
 func (dropped) OnEnd(sdktrace.ReadOnlySpan) {}
+
+// The bus recovers the panic of a handler, after the span of its message.
+func TestSpanOfAMessageEndsWithAPanicOfItsHandler(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic("ouch") }, "Goexit": runtime.Goexit} {
+		s, spans := traced(t)
+		handle := s.host.Handle(func(context.Context, *bus.Msg) error { fail(); return nil })
+		answer := s.host.Answer(func(context.Context, *bus.Msg) (any, error) { fail(); return nil, nil })
+		for _, call := range []func(){
+			func() { _ = handle(t.Context(), &bus.Msg{Subject: "order.paid"}) },
+			func() { _, _ = answer(t.Context(), &bus.Msg{Subject: "order.paid"}) },
+		} {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				defer func() { _ = recover() }()
+				call()
+			})
+			wg.Wait()
+		}
+		ended := spans.Ended()
+		if len(ended) != 2 {
+			t.Fatalf("%s: %d spans", name, len(ended))
+		}
+		for _, span := range ended {
+			if span.Status().Code != codes.Error || said(span)["error.type"] != "internal" {
+				t.Errorf("%s: %v, %v", name, span.Status(), said(span))
+			}
+		}
+	}
+}

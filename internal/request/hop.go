@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -20,8 +21,9 @@ const IDHeader = "X-Request-Id"
 func (h *Host) Handle(fn bus.Handler) bus.Handler {
 	return func(std context.Context, m *bus.Msg) error {
 		std, hop := h.receive(std, m)
-		err := fn(std, m)
-		hop.Over(err)
+		err := errHandlerGone
+		defer func() { hop.Over(err) }()
+		err = fn(std, m)
 		return err
 	}
 }
@@ -31,11 +33,16 @@ func (h *Host) Handle(fn bus.Handler) bus.Handler {
 func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
 	return func(std context.Context, m *bus.Msg) (any, error) {
 		std, hop := h.receive(std, m)
+		err := errHandlerGone
+		defer func() { hop.Over(err) }()
 		v, err := fn(std, m)
-		hop.Over(err)
 		return v, err
 	}
 }
+
+// errHandlerGone is the outcome of a message whose handler panicked or called
+// runtime.Goexit. The bus recovers the panic and reports it.
+var errHandlerGone = errors.New("the handler did not return")
 
 func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
 	hop := h.beginHop(std, receiving, m.Subject)
