@@ -39,7 +39,8 @@ func (b *Bus) Drain(ctx context.Context) error {
 		close(b.drained)
 		return b.drainErr
 	}
-	select { // a result that is there outweighs a context that has ended
+	b.excuse(ctx) // the first Drain may wait for the handler that calls this one
+	select {      // a result that is there outweighs a context that has ended
 	case <-b.drained:
 		return b.drainErr
 	default:

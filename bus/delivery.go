@@ -23,6 +23,7 @@ type delivery struct {
 type extra struct {
 	deadline time.Time
 	timed    atomic.Pointer[timed] // the context once its deadline is waited for
+	over     atomic.Bool           // the handler has returned
 	request  driver.Message        // the request to answer, without its data and header
 	answer   *answer               // of the responder
 	asking   atomic.Int32          // the handler's requests to its own responder
@@ -126,7 +127,7 @@ func (d *delivery) Done() <-chan struct{} {
 }
 
 func (d *delivery) Err() error {
-	if d.timed() != nil || isExpired(d.deadline()) {
+	if d.timed() != nil || d.isOver() || isExpired(d.deadline()) {
 		return d.clocked().Err()
 	}
 	return d.sub.ctx.Err()
@@ -156,11 +157,21 @@ func (d *delivery) clocked() *timed {
 		cancel()
 		return d.extra.timed.Load()
 	}
+	if d.isOver() { // over may have come before the context was there
+		cancel()
+	}
 	return t
 }
 
-// over frees the timer when the handler has returned.
+func (d *delivery) isOver() bool { return d.extra != nil && d.extra.over.Load() }
+
+// over ends the context of a message with a deadline, and frees its timer, when
+// the handler has returned.
 func (d *delivery) over() {
+	if d.deadline().IsZero() {
+		return
+	}
+	d.extra.over.Store(true)
 	if t := d.timed(); t != nil {
 		t.cancel()
 	}

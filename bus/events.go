@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -155,11 +156,28 @@ func (b *Bus) notify(e Event) {
 }
 
 func (b *Bus) notifyAll(context.Context) {
-	for events := b.notifier.take(); events != nil; events = b.notifier.take() {
-		for _, e := range events {
+	var events []Event
+	over := false
+	defer func() {
+		if !over { // the observer has ended the goroutine
+			b.notifier.putBack(events)
+			b.group.Go(b.notifyAll)
+		}
+	}()
+	for events = b.notifier.take(); events != nil; events = b.notifier.take() {
+		for len(events) > 0 {
+			e := events[0]
+			events = events[1:]
 			b.observe(e)
 		}
 	}
+	over = true
+}
+
+func (t *notifier) putBack(events []Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = slices.Concat(events, t.events)
 }
 
 func (t *notifier) take() []Event {

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 )
 
@@ -88,10 +87,7 @@ func (s *Sub) repair(r *runner, d *delivery) {
 	returned := false
 	defer func() {
 		if !returned {
-			if s.crash {
-				return
-			}
-			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+			err = s.survive(recover())
 		}
 		s.endRepair(d.msg.Missed, err)
 	}()

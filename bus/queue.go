@@ -71,11 +71,11 @@ func (q *queue) atMark() bool { return q.first != nil && q.first.mark }
 
 // lose takes the oldest message out, if there is one, and marks its place.
 func (q *queue) lose() *delivery {
+	if q.len == 0 {
+		return nil // a mark stays: its loss is not reported yet
+	}
 	lost := merged(q.passMark(), 1)
 	d := q.pop()
-	if d == nil {
-		return nil
-	}
 	m := newMark(merged(lost, q.passMark()))
 	m.next, q.first = q.first, m
 	if q.last == nil {

@@ -95,7 +95,7 @@ func (b *Bus) failed(ctx context.Context, err error) error {
 	if b.isClosed() {
 		return ErrClosed
 	}
-	if isContextError(err) && ctx.Err() != nil {
+	if isContextError(err) && ctx.Err() != nil && !errors.Is(err, ErrOverloaded) {
 		return b.timedOut(ctx)
 	}
 	return classify(ctx, err)

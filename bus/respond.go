@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -126,16 +127,21 @@ func (s *Sub) respond(d *delivery, err error) {
 	}
 }
 
-func (s *Sub) answer(d *delivery, err error) driver.Message {
+func (s *Sub) answer(d *delivery, err error) (a driver.Message) {
+	defer func() {
+		if v := recover(); v != nil { // from a method of err, as of one that is a nil pointer
+			a = failure(&d.extra.request, &PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
 	switch {
 	case errors.Is(err, ErrEnd):
-		a := plainAnswer(&d.extra.request)
+		a = plainAnswer(&d.extra.request)
 		a.End = true
 		return a
 	case err != nil:
 		return failure(&d.extra.request, err)
 	}
-	a := plainAnswer(&d.extra.request)
+	a = plainAnswer(&d.extra.request)
 	if own := d.extra.answer; own != nil {
 		a.Data, a.Header = s.bus.own(own.data), own.header
 	}

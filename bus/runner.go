@@ -287,15 +287,21 @@ func (s *Sub) invoke(d *delivery) {
 	returned := false
 	defer func() {
 		if !returned {
-			if s.crash {
-				return
-			}
-			err = &PanicError{Value: recover(), Stack: debug.Stack()} // S15
+			err = s.survive(recover()) // S15
 		}
 		s.finish(d, err)
 	}()
 	err = s.call(d)
 	returned = true
+}
+
+// survive returns the error of a call that has panicked with value, or has ended
+// its goroutine if value is nil. Under CrashOnPanic the panic goes on.
+func (s *Sub) survive(value any) error {
+	if value != nil && s.crash {
+		panic(value)
+	}
+	return &PanicError{Value: value, Stack: debug.Stack()}
 }
 
 func (s *Sub) call(d *delivery) error {

@@ -252,7 +252,7 @@ func (s *Sub) endRegistration(i driver.Registration) {
 	if i == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	ctx, cancel := context.WithTimeout(s.bus.group.Context(), driver.CallTimeout)
 	defer cancel()
 	_ = i.End(ctx)
 }
@@ -378,7 +378,9 @@ func (s *Sub) beginLeaving() bool {
 func (s *Sub) cutOff(ctx context.Context) error {
 	left := s.Stats()
 	s.cancel(errTimeOver)
-	s.end(nil)
+	if s.halt(nil) {
+		s.bus.endLater(s) // ctx has ended, and the backend may be slow
+	}
 	return fmt.Errorf("drain %s: %w: %d messages were not handled and %d handlers were still running", s.name, contextError(ctx), left.Pending, left.Running)
 }
 

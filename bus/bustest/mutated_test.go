@@ -51,7 +51,7 @@ var mutations = mutants.Table{
 	{"S10/a failed OnGap is called again, with the losses in between", "gap.go",
 		"\tg.pausing = true\n", ""},
 	{"S10/a failed OnGap is called again, with the losses in between", "gap.go",
-		"err = &PanicError{Value: recover(), Stack: debug.Stack()}", "recover(); _ = debug.Stack"},
+		"err = s.survive(recover())", "recover()"},
 	{"S10/a copy that OnGap fetches is correct when idle, with every policy", "sink.go",
 		"\t\ts.queue.mark(1)\n", "\t\ts.loseNext(1)\n"},
 	{"S10/a copy that OnGap fetches is correct when idle, with every policy", "sub.go", // no repair after Terminate
