@@ -100,6 +100,7 @@ func breakages() []broken {
 		{code: "lock.driver_refused", name: "database", exit: 78, needs: at("redis://%s/99", plainRedis)},
 		{code: "lock.driver_refused", name: "certificate", exit: 78, needs: at("rediss://%s", secureRedis)},
 		{code: "lock.driver_refused", name: "encryption", exit: 78, needs: at("rediss://%s", webServer)},
+		{code: "lock.driver_refused", name: "TLS", exit: 78, needs: at("redis://%s", secureRedis)},
 		{code: "lock.driver_refused", name: "cluster", exit: 78, needs: at("redis://%s", memberOfCluster)},
 		{code: "lock.driver_refused", name: "http", exit: 78, needs: at("redis://:hunter2@%s", webServer)},
 		{code: "lock.driver_unavailable", name: "replica", exit: 69, needs: replica},

@@ -3,8 +3,10 @@ package redis
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +54,9 @@ func (l *look) at(ctx context.Context) error {
 			l.warn("the server refused INFO (%v): its eviction, persistence and replication are unknown", err)
 			return nil
 		}
+		if errors.Is(err, driver.ErrInvalid) {
+			return err
+		}
 		return explainConnect(err)
 	}
 	l.strict = info["dragonfly_version"] != ""
@@ -78,12 +83,53 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 		if err == nil {
 			return parseInfo(text), nil
 		}
+		if attempt == 0 {
+			if mismatch := l.mismatch(ctx, err); mismatch != nil {
+				return nil, mismatch
+			}
+		}
 		futile := judge(err) == final || refusal.Of(err) != refusal.None
 		if futile || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
 			return nil, err
 		}
 		pause(ctx, backOff(attempt+1))
 	}
+}
+
+// mismatch returns an error if the server uses TLS and the client does not, or the
+// reverse. The failure of the call does not show it: the server waits for more
+// bytes, or ends the connection, as it also does for other reasons. So mismatch
+// connects once in the other way, and sends nothing but a handshake or a PING.
+func (l *look) mismatch(ctx context.Context, failure error) error {
+	client, ok := l.client.(*goredis.Client)
+	if _, answered := errors.AsType[goredis.Error](failure); !ok || answered || refusal.Of(failure) != refusal.None {
+		return nil
+	}
+	o := client.Options()
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", o.Addr) // fails for a Sentinel set
+	if err != nil {
+		return nil //nolint:nilerr // the failure of the call explains more
+	}
+	defer func() { _ = conn.Close() }()
+	if o.TLSConfig == nil {
+		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
+		if err == nil || strings.Contains(err.Error(), "remote error: tls: ") {
+			return invalid(errors.New("the server uses TLS: use the scheme rediss://"))
+		}
+		return nil
+	}
+	end, _ := ctx.Deadline()
+	answer := make([]byte, 1)
+	_ = conn.SetDeadline(end)
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	if _, err := conn.Read(answer); err == nil && strings.Contains("+-", string(answer)) {
+		return invalid(errors.New("the server does not use TLS at this port: use the scheme redis://, or its port for TLS"))
+	}
+	return nil
 }
 
 func parseInfo(text string) map[string]string {

@@ -154,6 +154,8 @@ func (s server) fitting(cause error) string {
 		return exampleCluster
 	case strings.Contains(text, "use the scheme redis-sentinel://"):
 		return exampleSentinels
+	case strings.Contains(text, "use the scheme rediss://"):
+		return s.secure
 	}
 	return s.example
 }
