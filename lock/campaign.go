@@ -20,8 +20,8 @@ import (
 // for the next lease after a pause that grows from 1 s to 1 min; a term of a
 // minute starts the pauses anew.
 //
-// Lead returns ctx's error when ctx has ended, after fn has returned and the key
-// is released. It returns ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at
+// Otherwise Lead returns ctx's error when ctx has ended, after fn has returned and
+// the key is released. It returns ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at
 // once. It refuses the option Wait.
 func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newCall(key, opts)
