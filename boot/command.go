@@ -23,7 +23,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 		return p.notStarted(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- contained(ctx, running.b.work.run) }()
+	go concluded(ctx, running.b.work.run, func(err error) { ended <- err })
 	select {
 	case err = <-ended:
 	case <-p.Hangups: // the terminal has closed

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
@@ -52,6 +54,23 @@ func TestCommandRunsWithTheValuesOfTheProgramAndEnds(t *testing.T) {
 	}
 	if log := stderr.String(); strings.Contains(log, "boot.report") {
 		t.Errorf("it writes a boot report:\n%s", log)
+	}
+}
+
+func TestCommandThatCallsGoexitEnds(t *testing.T) {
+	p, stderr := process()
+	p.Command = "import"
+	ended := make(chan int, 1)
+	go func() {
+		ended <- boot.Main(t.Context(), p, mega.App("main", mega.Command("import", func(context.Context) error { runtime.Goexit(); return nil })))
+	}()
+	select {
+	case status := <-ended:
+		if status != failure.ExitCut || !strings.Contains(stderr.String(), "Goexit") {
+			t.Errorf("exit status %d:\n%s", status, stderr)
+		}
+	case <-time.After(10 * time.Second):
+		t.Errorf("it does not end:\n%s", stderr)
 	}
 }
 

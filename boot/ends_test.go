@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,16 @@ func TestProgramOfRunsEndsWithTheErrorOfOne(t *testing.T) {
 	failing := func(context.Context) error { return errors.New("no file") }
 	if status := boot.Main(t.Context(), p, mega.App("main", mega.Run("import", failing))); status != failure.ExitInternal {
 		t.Errorf("exit status %d, want %d", status, failure.ExitInternal)
+	}
+}
+
+func TestProgramOfRunsEndsIfOneCallsGoexit(t *testing.T) {
+	p, stderr := process()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	leaving := func(context.Context) error { runtime.Goexit(); return nil }
+	if status := boot.Main(ctx, p, mega.App("main", mega.Run("import", leaving))); status != failure.ExitInternal || !strings.Contains(stderr.String(), "Goexit") {
+		t.Errorf("exit status %d, want %d:\n%s", status, failure.ExitInternal, stderr)
 	}
 }
 

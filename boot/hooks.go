@@ -57,14 +57,16 @@ func (b *booting) task(runs hook) step {
 		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
 		go func() {
 			defer close(done)
-			switch err := contained(ctx, runs.run); {
-			case ctx.Err() != nil: // the program stops
-			case err != nil:
-				b.fail(fmt.Errorf("run %q: %w", runs.name, err))
-			case b.unfinished.Add(-1) == 0 && b.ends():
-				b.log.Info("all Run functions have returned")
-				b.fail(shutdownError{failure.ExitOK})
-			}
+			concluded(ctx, runs.run, func(err error) {
+				switch {
+				case ctx.Err() != nil: // the program stops
+				case err != nil:
+					b.fail(fmt.Errorf("run %q: %w", runs.name, err))
+				case b.unfinished.Add(-1) == 0 && b.ends():
+					b.log.Info("all Run functions have returned")
+					b.fail(shutdownError{failure.ExitOK})
+				}
+			})
 		}()
 		return nil
 	}

@@ -192,11 +192,7 @@ const noticeTime = time.Second
 // If fn has not returned by then, await leaves it running.
 func await(ctx context.Context, fn func(context.Context) error) error {
 	done := make(chan error, 1)
-	go func() {
-		err := errGone
-		defer func() { done <- err }()
-		err = contained(ctx, fn)
-	}()
+	go concluded(ctx, fn, func(err error) { done <- err })
 	select {
 	case err := <-done:
 		return err
@@ -212,8 +208,16 @@ func await(ctx context.Context, fn func(context.Context) error) error {
 	}
 }
 
-// errGone is the error of a hook that called runtime.Goexit.
-var errGone = errors.New("the hook ended its goroutine (runtime.Goexit) and did not return")
+// errGone is the error of a function that called runtime.Goexit.
+var errGone = errors.New("the function ended its goroutine (runtime.Goexit) and did not return")
+
+// concluded runs fn and passes its error to over, also if fn panics or calls
+// runtime.Goexit.
+func concluded(ctx context.Context, fn func(context.Context) error, over func(error)) {
+	err := errGone
+	defer func() { over(err) }()
+	err = contained(ctx, fn)
+}
 
 // contained runs fn and returns its panic as an error.
 func contained(ctx context.Context, fn func(context.Context) error) (err error) {
