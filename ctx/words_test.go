@@ -6,9 +6,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -122,3 +124,30 @@ func TestMessagesOfValidateMayBeKeys(t *testing.T) {
 		t.Errorf("with a plain context: %+v", p)
 	}
 }
+
+// In env dev, an app reads its changed files again.
+func TestAnswerHasTheChangedTextsOfTheApp(t *testing.T) {
+	texts := func(text string) *locale.Texts {
+		t.Helper()
+		l, err := locale.Parse(nil, fstest.MapFS{"en.yaml": {Data: []byte("shop: {closed: " + text + "}")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	s := newStage()
+	s.host.Locales = texts("Closed.")
+	s.host.Refresh = func() (*request.Files, error) { return &request.Files{Locales: texts("Closed on Sundays.")}, nil }
+	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&visit{}) })
+	s.router.Post("/error", func(*megactx.Ctx) error { return megactx.Error(409, "shop.closed", "shop.closed") })
+	if w := s.ask("POST", "/error", "{}", "Content-Type: application/json"); !strings.Contains(w.Body.String(), "Closed on Sundays.") {
+		t.Errorf("an error is answered with %s", w.Body)
+	}
+	if p := answered(t, s, "{}"); p.Errors["day"] != "Closed on Sundays." {
+		t.Errorf("an invalid field is answered with %v", p.Errors)
+	}
+}
+
+type visit struct{}
+
+func (*visit) Validate() error { return megactx.FieldErrors{"day": "shop.closed"} }

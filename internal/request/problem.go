@@ -196,7 +196,8 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 	if p.Status == clientClosed || rec.out.begun() != 0 {
 		return
 	}
-	wordsOf(h.Locales, rec.locale(h.Locales), rec.request).translate(&p)
+	texts := h.Files().Locales
+	wordsOf(texts, rec.locale(texts), rec.request).translate(&p)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Language", p.lang)

@@ -117,7 +117,7 @@ func (w words) translate(p *problem) {
 // Word translates the messages about fields in an error of Bind, whose work this
 // is. The cause keeps them as they were, for the log.
 func (w *Work) Word(e *Error) {
-	words := wordsOf(w.Host.Locales, w.Locale(), w.Exchange.record.request)
+	words := wordsOf(w.Host.Files().Locales, w.Locale(), w.Exchange.record.request)
 	translated := Fields{}
 	for name, text := range e.fields {
 		translated[name] = words.message(text)
