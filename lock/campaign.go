@@ -22,7 +22,7 @@ import (
 //
 // Otherwise Lead returns ctx's error when ctx has ended, after fn has returned and
 // the key is released. It returns ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at
-// once. It refuses the option Wait.
+// once. It refuses the options Wait and Slots.
 func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newCall(key, opts)
 	l.locate(&c)
@@ -32,6 +32,8 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 		err = invalidOption("the function is nil") // L14
 	case c.waitSet:
 		err = invalidOption("Wait with Lead, which waits as long as its context")
+	case c.slots != 1: // E1
+		err = invalidOption("Slots(%d) with Lead", c.slots)
 	}
 	c.within, c.wait, c.left = true, Forever, Forever // E1, E4: a lock as any other
 	p := pauses{locker: l, key: key}

@@ -177,6 +177,9 @@ func TestLeadReturnsWhatNoRetryCanMend(t *testing.T) {
 		if err := l.Lead(t.Context(), "reaper", nothing, lock.Wait(time.Second)); !errors.Is(err, lock.ErrInvalid) {
 			t.Error(err)
 		}
+		if err := l.Lead(t.Context(), "reaper", nothing, lock.Slots(2)); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("two leaders: %v", err)
+		}
 		if err := l.Every(t.Context(), "job", -time.Second, nothing); !errors.Is(err, lock.ErrInvalid) {
 			t.Error(err)
 		}
