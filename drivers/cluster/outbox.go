@@ -180,7 +180,7 @@ func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 		}
 	} else if m.Kind == driver.Request {
 		size := e.size
-		ctx, cancel := driver.RoomContext(ctx, m)
+		ctx, cancel := context.WithDeadline(ctx, m.Deadline)
 		stop := context.AfterFunc(ctx, func() { o.withdraw(b, size) }) // S12
 		b.free = func() { stop(); cancel() }
 	}

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if l == nil {
 		return b.unreachable()
 	}
-	if err := b.openInbox(ctx); err != nil {
+	if err := b.openInbox(ctx, l, m.Deadline); err != nil {
 		return err
 	}
 	it := item{subject: m.Subject, kind: driver.Request, special: newSpecial(&m)}
@@ -156,8 +157,9 @@ func arrived(k driver.Kind, subject string, m *nats.Msg) driver.Message {
 // and the number of the request. The first request subscribes to it.
 type inbox struct{ prefix string }
 
-// openInbox returns when answers can arrive.
-func (b *Bus) openInbox(ctx context.Context) error {
+// openInbox returns when answers can arrive. It waits at most until deadline,
+// and while the link lasts (S12).
+func (b *Bus) openInbox(ctx context.Context, l *link, deadline time.Time) error {
 	key := topicKey{subject: b.inbox.prefix + "*"}
 	b.mu.Lock()
 	t := b.topics[key]
@@ -170,7 +172,13 @@ func (b *Bus) openInbox(ctx context.Context) error {
 	if active {
 		return nil
 	}
-	return b.await(ctx, t)
+	bounded, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	err := b.await(bounded, t, l.over)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", driver.ErrTimeout, err)
+	}
+	return err
 }
 
 // answer handles an answer, or the server's report that no responder exists.

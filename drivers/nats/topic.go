@@ -86,8 +86,9 @@ func queue(s driver.Subscription) string {
 	return s.Group + ":" + s.Pattern
 }
 
-// await waits until the topic is active.
-func (b *Bus) await(ctx context.Context, t *topic) error {
+// await waits until the topic is active. It returns ErrDisconnected when cut is
+// closed before; nil waits for the next link, too.
+func (b *Bus) await(ctx context.Context, t *topic, cut <-chan struct{}) error {
 	b.mu.Lock()
 	ready := t.ready
 	b.mu.Unlock()
@@ -96,6 +97,8 @@ func (b *Bus) await(ctx context.Context, t *topic) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return t.err
+	case <-cut:
+		return b.unreachable()
 	case <-b.life.Done():
 		return driver.ErrClosed
 	case <-ctx.Done():
@@ -116,7 +119,7 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Regi
 	if err != nil {
 		return nil, err
 	}
-	if err := b.await(ctx, t); err != nil { // S7
+	if err := b.await(ctx, t, nil); err != nil { // S7
 		m.leave()
 		return nil, err
 	}
