@@ -682,7 +682,7 @@ func TestEventsAndStats(t *testing.T) {
 			limit.Granted{Key: "k", Cost: 1},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
-			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Err: errors.Unwrap(err)},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true, Err: errors.Unwrap(err)},
 			limit.Settled{Key: "k", Cost: 1},
 			limit.Paused{Key: "k", For: time.Second, Reason: "why"},
 			limit.WasReset{Key: "k"},

@@ -59,6 +59,7 @@ func (ls *lines) leave(w *waiting) (last bool) {
 		return true
 	}
 	if wasFirst {
+		w.line.notBefore = 0 // the next call may cost less
 		close(first.Value.(*waiting).turn)
 	}
 	return false

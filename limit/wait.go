@@ -106,6 +106,7 @@ type turn struct {
 	began    instant
 	deadline instant // 0 for none
 
+	local  bool // refused by what the process remembered
 	place  *waiting
 	asked  bool          // the backend may have a ticket
 	unsure bool          // the outcome of the last request is not known
@@ -153,6 +154,7 @@ func (t *turn) known() error {
 		return nil
 	}
 	t.limiter.counters.local.Add(1)
+	t.local = true
 	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By}
 }
 
@@ -274,7 +276,7 @@ func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 			return a, degraded, again
 		}
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || l.group.Context().Err() != nil {
 		return a, false, t.ended(ctx)
 	}
 	return a, false, err
@@ -384,5 +386,5 @@ func (t *turn) failed(err error) {
 		return
 	}
 	t.limiter.counters.refused.Add(1)
-	t.limiter.observe(Refused{Key: t.call.key, Cost: t.call.cost, By: limited.Rate, RetryAfter: limited.RetryAfter, Err: err})
+	t.limiter.observe(Refused{Key: t.call.key, Cost: t.call.cost, By: limited.Rate, RetryAfter: limited.RetryAfter, Local: t.local, Err: err})
 }
