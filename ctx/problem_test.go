@@ -3,6 +3,9 @@ package megactx_test
 import (
 	"encoding/json"
 	"net/http"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -44,5 +47,17 @@ func TestViewOfErrorsHasTheFieldsOfAProblem(t *testing.T) {
 	w := s.ask("GET", "/", "", "X-Request-Id: r-1")
 	if want := "about:blank I&#39;m a teapot 418 tea.pot Short and stout. r-1 0 "; w.Body.String() != want {
 		t.Errorf("got %q, want %q", w.Body, want)
+	}
+}
+
+// net/http then closes the connection.
+func TestHandlerThatCallsGoexitIsLogged(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(*megactx.Ctx) error { runtime.Goexit(); return nil })
+	var serving sync.WaitGroup
+	serving.Go(func() { s.ask("GET", "/", "") })
+	serving.Wait()
+	if log := s.log.String(); !strings.Contains(log, `"level":"ERROR"`) || !strings.Contains(log, `"code":"internal","error":"the handler did not return"`) {
+		t.Errorf("the log is %s", log)
 	}
 }

@@ -41,7 +41,8 @@ func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(cont
 }
 
 // errHandlerGone is the outcome of a message whose handler panicked or called
-// runtime.Goexit. The bus recovers the panic and reports it.
+// runtime.Goexit, and of a request whose handler called runtime.Goexit. The bus
+// recovers the panic of a message and reports it.
 var errHandlerGone = errors.New("the handler did not return")
 
 func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {

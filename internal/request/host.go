@@ -126,6 +126,7 @@ type record struct {
 	err        error
 	code       string // of the error, if any
 	wrong      int    // the status of the answer for err
+	inside     bool   // the handlers of the app have not returned
 }
 
 func (h *Host) enter(rec *record) {

@@ -53,7 +53,9 @@ func (d Door) Handler(next http.Handler) http.Handler {
 			h.fail(&rec.out, r, rec, err)
 			return
 		}
+		rec.inside = true
 		next.ServeHTTP(&rec.out, r)
+		rec.inside = false
 		if rec.code != codeCancelled {
 			rec.out.Begin() // net/http sends 200 for an empty answer
 		}
@@ -83,11 +85,15 @@ func (rec *record) attrs() []any {
 	return []any{"request", rec.id, "trace_id", rec.trace}
 }
 
-// contain turns a panic of a middleware or a plain http.Handler into an answer.
+// contain turns a panic of a middleware or a plain http.Handler into an answer,
+// and records a call of runtime.Goexit.
 // The caller must defer it directly.
 func (h *Host) contain(r *http.Request, rec *record) {
 	switch value := recover(); value {
 	case nil:
+		if rec.inside { // runtime.Goexit: net/http closes the connection without an answer
+			rec.note(errHandlerGone)
+		}
 	case http.ErrAbortHandler:
 		if rec.err == nil {
 			rec.err, rec.code = http.ErrAbortHandler, codeAborted
