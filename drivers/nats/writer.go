@@ -73,7 +73,7 @@ func (w *writer) transfer(items []item) bool {
 	w.bus.ledger.begin(p)
 	done, exact := w.handAll(items[:n])
 	if !exact {
-		p = w.sequence(items[:done], p.requests[:0])
+		p = w.sequence(items[:done])
 	}
 	if w.bus.ledger.done(p) {
 		wake(w.link.kick)
@@ -109,8 +109,9 @@ func (w *writer) plan(items []item, space int) (n int, p sequence) {
 	return n, p
 }
 
-func (w *writer) sequence(items []item, requests []request) sequence {
-	p, now := sequence{requests: requests}, time.Now()
+// sequence returns the sequence of messages that the client has taken.
+func (w *writer) sequence(items []item) (p sequence) {
+	now := time.Now()
 	for i := range items {
 		w.enter(&items[i], now, &p)
 	}
