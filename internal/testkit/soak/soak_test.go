@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,10 @@ func TestNothingIsLostGrantedTwiceOrLeaked(t *testing.T) {
 		t.Error("nothing has happened")
 	}
 }
+
+// probes begins the keys with which a process tries a backend that it has missed,
+// as after a stop. They end after 100 ms, by themselves.
+const probes = "mega.probe:"
 
 // usage is what a process has in use.
 type usage struct {
@@ -304,7 +309,7 @@ func (n *node) rest() (reports []Report) {
 	states, err := n.locker.List(n.t.Context(), "")
 	n.must(err)
 	for _, s := range states { // a pool is remembered after its use
-		if len(s.Holders)+len(s.Waiters) > 0 {
+		if len(s.Holders)+len(s.Waiters) > 0 && !strings.HasPrefix(s.Key, probes) {
 			n.t.Errorf("at rest there is a lock: %+v", s)
 		}
 		for _, slot := range s.Slots {
