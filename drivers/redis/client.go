@@ -13,7 +13,7 @@ import (
 func NewClient(url string) (goredis.UniversalClient, error) {
 	c, err := newClient(url)
 	if err != nil {
-		return nil, invalid(fmt.Errorf("redis client at %s: %w", masked(url), err))
+		return nil, invalid(fmt.Errorf("redis client at %s: %w", masked(url), harmless(url, err)))
 	}
 	return c, nil
 }

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -58,14 +59,14 @@ func parse(raw string) (address, error) {
 	}
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
 		u, err := url.Parse("redis://" + authority[:i] + "@host")
-		if err != nil {
-			return address{}, fmt.Errorf("user and password: percent-encode special characters")
+		if err != nil || u.Host != "host" { // a "#" begins a fragment
+			return address{}, errEncode
 		}
 		a.user, authority = u.User, authority[i+1:]
 	}
 	u, err := url.Parse("redis://host" + tail)
 	if err != nil {
-		return address{}, fmt.Errorf("path and options %q: %w", tail, err)
+		return address{}, fmt.Errorf("path and options: %w", trim(err))
 	}
 	a.query = u.Query()
 	a.path = strings.Split(strings.Trim(u.Path, "/"), "/")
@@ -95,16 +96,19 @@ func (a address) dsn(host, path string, query url.Values) string {
 func dial(raw string) (goredis.UniversalClient, *wire.Stream, error) {
 	a, err := parse(raw)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, harmless(raw, err)
 	}
+	var c goredis.UniversalClient
+	var s *wire.Stream
 	switch a.scheme {
 	case "sentinel":
-		return a.sentinel()
+		c, s, err = a.sentinel()
 	case "cluster":
-		c, err := a.cluster()
-		return c, nil, err
+		c, err = a.cluster()
+	default:
+		c, s, err = a.single()
 	}
-	return a.single()
+	return c, s, harmless(raw, err)
 }
 
 func (a address) single() (goredis.UniversalClient, *wire.Stream, error) {
@@ -242,9 +246,25 @@ func bound(timeouts ...*time.Duration) {
 	}
 }
 
-// trim removes the package name at the start of an error.
+var errEncode = errors.New("user and password: percent-encode special characters")
+
+// harmless returns err, the error of the URL raw. Behind the host an "@" shows that
+// a "/" or "?" is in the password, the rest of which would be in the error.
+func harmless(raw string, err error) error {
+	_, rest, _ := strings.Cut(raw, "://")
+	if i := strings.IndexAny(rest, "/?"); err != nil && i >= 0 && strings.Contains(rest[i:], "@") {
+		return errEncode
+	}
+	return err
+}
+
+// trim removes the package name at the start of an error, and the URL of an error
+// of package net/url, which has a password in it.
 func trim(err error) error {
-	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "redis: "))
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
 // masked returns raw in the form for errors.

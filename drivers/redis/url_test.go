@@ -99,6 +99,24 @@ func TestMaskedURLHasNoCredential(t *testing.T) {
 	}
 }
 
+func TestAnErrorOfAURLHasNoPassword(t *testing.T) {
+	for _, raw := range []string{
+		"redis://:hunter2@h:port", "redis://:hunter2@h o:1", "redis://u:hunter2@[::1:1", "redis://u:pa/hunter2@h:1",
+		"redis://u:pa?hunter2@h:1", "redis://u:hunter2/pa@h:1", "redis://:12/hunter2@h", "redis://:12#hunter2@h", "redis://h/%zz?password=hunter2",
+		"redis-sentinel://h/ma%zz?sentinel_password=hunter2", "redis-sentinel://u:hunter2@h:port/m", "redis-sentinel://u:pa/hunter2@h/m",
+		"redis-cluster://u:hunter2@h:port", "redis-cluster://u:hunter2@a b", "redis-cluster://u:pa/hunter2@h",
+	} {
+		_, locks := OpenLock(t.Context(), Config{URL: raw})
+		_, limits := OpenLimit(t.Context(), Config{URL: raw})
+		_, client := NewClient(raw)
+		for _, err := range []error{locks, limits, client} {
+			if err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: the error is %v", raw, err)
+			}
+		}
+	}
+}
+
 func FuzzURL(f *testing.F) {
 	for _, raw := range []string{"redis://u:p@h:1/2?db=3", "redis-sentinel://a,b/m/1", "redis-cluster://a,[::1]:2", "rediss://", "redis://%zz@"} {
 		f.Add(raw)
