@@ -136,7 +136,7 @@ func (c *cluster) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for _, w := range c.all {
+	for _, w := range c.wires { // the forgotten ones are closed
 		w.Close()
 	}
 	if c.moving != nil {

@@ -166,11 +166,15 @@ func (in *inbox) handle(m any) {
 func (in *inbox) replace(old *goredis.PubSub) {
 	sub := in.client.Subscribe(context.Background())
 	in.mu.Lock()
-	if in.closed || in.sub != old {
-		sub, old = old, sub
+	current := !in.closed && in.sub == old
+	if current {
+		in.sub = sub
 	}
-	in.sub = sub
 	in.mu.Unlock()
+	if !current { // closed, or replaced by another caller meanwhile
+		_ = sub.Close()
+		return
+	}
 	_ = old.Close()
 	_ = sub.Subscribe(context.Background(), in.name)
 }
