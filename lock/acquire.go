@@ -75,7 +75,7 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if l.ended(ctx, now) != nil {
 			return nil, contextError(ctx)
 		}
-		o, err := l.await(ctx, c, start)
+		o, err := l.await(ctx, c, start, now)
 		if errors.Is(err, ErrLost) && c.wait > 0 {
 			continue
 		}
@@ -99,11 +99,12 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 	}
 }
 
-// await waits for c's turn and returns the grant.
-func (l *Locker) await(ctx context.Context, c *call, start instant) (outcome, error) {
+// await waits for c's turn and returns the grant. The call began at start, and this
+// try of it now.
+func (l *Locker) await(ctx context.Context, c *call, start, now instant) (outcome, error) {
 	switch {
 	case l.queues == nil && l.asker != nil:
-		return l.ask(ctx, c, start)
+		return l.ask(ctx, c, start, now)
 	case l.queues == nil || c.wait == 0 || c.fifo:
 		return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)))
 	}
@@ -120,10 +121,10 @@ func remaining(wait, waited time.Duration) time.Duration {
 
 // ask requests a grant from a driver in this process. A free key needs no derived
 // context.
-func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, error) {
+func (l *Locker) ask(ctx context.Context, c *call, start, now instant) (outcome, error) {
 	var r driver.Request
-	r.At = l.clock.shared(start)
-	l.request(ctx, &r, c, remaining(c.wait, 0), l.clock.time(start))
+	r.At = l.clock.shared(now)
+	l.request(ctx, &r, c, remaining(c.wait, now.sub(start)), l.clock.time(start))
 	g, wait, err := l.asker.Ask(ctx, r)
 	if err != nil {
 		l.tidy(r, err)
@@ -131,7 +132,7 @@ func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, erro
 	}
 	if wait == nil {
 		// Too little time has passed to read the clock again.
-		return outcome{hold: l.newHold(&g, start), fence: g.Fence, at: start}, nil
+		return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now}, nil
 	}
 	return l.awaitGrant(ctx, c, &r, wait)
 }

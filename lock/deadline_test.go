@@ -46,3 +46,64 @@ func TestDeadlineOfAPushedGrantIsNeverMovedBack(t *testing.T) {
 		}
 	})
 }
+
+// stopped is a driver of a process that is stopped for the duration pause when
+// its first wait ends, or in its next call.
+type stopped struct {
+	*memory.Lock
+	pause      time.Duration
+	inWait, in bool // where
+}
+
+func (s *stopped) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if s.in {
+		s.in = false
+		time.Sleep(s.pause)
+	}
+	g, wait, err := s.Lock.Ask(ctx, r)
+	if wait == nil || !s.inWait {
+		return g, wait, err
+	}
+	s.inWait = false
+	return g, func(ctx context.Context) (driver.Grant, error) {
+		g, err := wait(ctx)
+		time.Sleep(s.pause)
+		return g, err
+	}, err
+}
+
+// L22: the request that follows a grant past its deadline is a request of its own
+// time.
+func TestGrantAfterALateOneIsLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Second
+		l := process(t, &stopped{Lock: memory.NewLock(), pause: 10 * ttl, inWait: true}, lock.Config{TTL: ttl})
+		held := acquire(t, l, "k")
+		time.AfterFunc(time.Minute, func() { _ = held.Release() })
+		lease := acquire(t, l, "k", lock.Wait(lock.Forever))
+		if err := lease.Err(); err != nil || time.Until(lease.Deadline()) < ttl/2 {
+			t.Errorf("the lease ends in %v: %v", time.Until(lease.Deadline()), err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// P11: a process that is stopped between its reading of the clock and its request
+// is served when the holder's lease ends.
+func TestWaiterIsServedInTimeAfterAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, pause = 10 * time.Second, 5 * time.Second
+		d := &stopped{Lock: memory.NewLock(), pause: pause}
+		l := process(t, d, lock.Config{TTL: ttl})
+		begun := time.Now()
+		held := acquire(t, l, "k", lock.NoRenew())
+		d.in = true
+		release(t, acquire(t, l, "k", lock.Wait(lock.Forever)))
+		if took := time.Since(begun); took > ttl+50*time.Millisecond {
+			t.Errorf("served after %v, the lease lasted for %v", took, ttl)
+		}
+		_ = held.Release()
+	})
+}

@@ -202,9 +202,9 @@ type Request struct {
 	Pool   *Pool
 	Holder Holder
 	// At is the time of the call on the clock of time.Now, or zero. A driver of
-	// scope Process may use it in place of a reading of its own. It is zero in a
-	// request that waits: timers are set by a new reading, because the process
-	// may have been stopped since the last one.
+	// scope Process may use it in place of a reading of its own to grant a free
+	// key. It sets timers by a new reading, because the process may have been
+	// stopped since this one.
 	At time.Time
 }
 

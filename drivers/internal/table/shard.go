@@ -116,6 +116,11 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 		e.track().quarantine = r.Pool.Quarantine
 	}
 	room := e.hasRoom() // if true, the queue is empty
+	if !room && !r.At.IsZero() {
+		now = s.clock.now() // as in release: the caller may have been stopped since it read the clock
+		e.settle(now)
+		room = e.hasRoom()
+	}
 	if !room && !s.shut {
 		if err := e.refusal(r, now); err != nil {
 			return nil, err
