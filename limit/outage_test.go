@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -270,4 +271,16 @@ func TestOutagesHaveNames(t *testing.T) {
 			t.Errorf("got %q, want %q", o, want)
 		}
 	}
+}
+
+func TestAnOutageThatEndedInATimeoutIsNotALimit(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+			return driver.Answer{}, fmt.Errorf("%w: dial: %w", driver.ErrUnavailable, context.DeadlineExceeded)
+		})
+		_, err := l.Wait(t.Context(), "k", rates(limit.PerMinute(1)))
+		if !errors.Is(err, limit.ErrUnavailable) || errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+	})
 }

@@ -295,8 +295,8 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 	t.asked, t.unsure = true, true
 	a, degraded, err := l.decide(ctx, t.call, t.request)
 	if err != nil {
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			err = t.ended(ctx)
+		if !errors.Is(err, ErrUnavailable) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+			err = t.ended(ctx) // else it is the timeout of a connection
 		}
 		return a, false, err
 	}

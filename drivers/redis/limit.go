@@ -113,10 +113,7 @@ func (l *limits) execute(ctx context.Context, r request, n int) (answer, outcome
 
 // limitError converts an error of a call to one of the boundary of limits.
 func limitError(err error) error {
-	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, lock.ErrClosed):
+	if errors.Is(err, lock.ErrClosed) {
 		return driver.ErrClosed
 	}
 	for from, to := range map[*lock.Error]*driver.Error{lock.ErrUnavailable: driver.ErrUnavailable, lock.ErrInvalid: driver.ErrInvalid} {
@@ -137,12 +134,23 @@ func (r *renamed) Error() string {
 }
 
 // Unwrap returns the other error, and what err wraps beside its own one.
-func (r *renamed) Unwrap() []error {
-	all := []error{r.to}
-	if many, ok := r.err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // one level
-		for _, e := range many.Unwrap() {
-			if e != r.from { //nolint:errorlint // the error itself
-				all = append(all, e)
+func (r *renamed) Unwrap() []error { return r.without(r.err, []error{r.to}) }
+
+// without appends to all what err wraps, except for from.
+func (r *renamed) without(err error, all []error) []error {
+	switch e := err.(type) { //nolint:errorlint // one level
+	case interface{ Unwrap() error }:
+		if one := e.Unwrap(); one != nil && one != r.from { //nolint:errorlint // the error itself
+			return r.without(one, all)
+		}
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			switch {
+			case one == r.from: //nolint:errorlint // the error itself
+			case errors.Is(one, r.from):
+				all = r.without(one, all)
+			default:
+				all = append(all, one)
 			}
 		}
 	}

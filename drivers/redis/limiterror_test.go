@@ -1,0 +1,33 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/limit/driver"
+	lock "github.com/megaframework/mega/lock/driver"
+)
+
+func TestAnErrorOfALimitKeepsItsClassAndItsCause(t *testing.T) {
+	timeout := &net.OpError{Op: "dial", Err: context.DeadlineExceeded} // as net.Error of a dial is
+	open := &wire.OpenError{Where: "h:1", Err: timeout}
+	for _, err := range []error{
+		tooLate("take", open), unavailable(open), fmt.Errorf("scan: %w", errors.Join(nil, unavailable(open))),
+	} {
+		got := limitError(err)
+		cause, ok := errors.AsType[*wire.OpenError](got)
+		if !errors.Is(got, driver.ErrUnavailable) || errors.Is(got, lock.ErrUnavailable) || !ok || cause != open {
+			t.Errorf("%v became %v, with the cause %v", err, got, cause)
+		}
+	}
+	for _, err := range []error{nil, context.Canceled, fmt.Errorf("take: %w", context.DeadlineExceeded), os.ErrClosed} {
+		if got := limitError(err); got != err { //nolint:errorlint // the same
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+}
