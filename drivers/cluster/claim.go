@@ -194,6 +194,11 @@ func (x *Lock) report() []*protocol.Frame {
 			f := protocol.Begin(protocol.LockHeld)
 			protocol.AddLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
+			if left := c.grant.Deadline.Add(driver.Margin(c.grant.TTL)).Sub(now); c.rests && left > 0 {
+				g := &c.grant
+				g.Rest, g.Rev = left, g.Rev+1 // not a late copy: the key must not end with this process
+				frames = append(frames, restFrame(0, g))
+			}
 		case claimQueued:
 			// A grant counts from this request. Counted from the first request,
 			// its deadline could have passed before it arrived.

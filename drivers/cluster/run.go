@@ -42,9 +42,7 @@ func (x *Lock) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
 func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
 	q := newQuestion(g.Key)
 	defer q.free()
-	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
-		return protocol.Begin(protocol.LockRest).Uint(number).String(g.Key).String(g.Token).Int(int64(g.Rest)).Uint(g.Rev)
-	})
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return restFrame(number, &g) })
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.claims[g.Token]
@@ -57,6 +55,11 @@ func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
 		x.forget(c)
 	}
 	return err
+}
+
+// restFrame returns the frame that releases g and keeps its key taken.
+func restFrame(number uint64, g *driver.Grant) *protocol.Frame {
+	return protocol.Begin(protocol.LockRest).Uint(number).String(g.Key).String(g.Token).Int(int64(g.Rest)).Uint(g.Rev)
 }
 
 // ran records a run that a hub has reported.

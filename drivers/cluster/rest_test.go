@@ -1,0 +1,84 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// A process that reconnects, to the same hub or to the next one, reports the keys
+// in their cooldown. They do not become leases that end with the process.
+func TestCooldownOutlivesItsProcessAfterAReconnect(t *testing.T) {
+	for name, next := range map[string]bool{"to the same hub": false, "to the next hub": true} {
+		t.Run(name, func(t *testing.T) {
+			socket := socketPath(t)
+			open := func(c Config) *Node {
+				c.Socket = socket
+				n, err := Dial(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = n.Close(context.Background()) })
+				return n
+			}
+			host := open(Config{})
+			n := open(Config{Recruit: func(context.Context) error { return nil }}) // never the hub
+			r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
+			g, err := n.Lock().Acquire(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Rest, g.Rev = time.Hour, 1
+			if err := n.Lock().Release(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+			before, err := n.session()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next {
+				heir := open(Config{})
+				if err := host.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				host = heir
+			} else {
+				cut(t, n)
+			}
+			eventually(t, "the reconnect", func() bool {
+				s, err := n.session()
+				return err == nil && s != before
+			})
+			if _, err := n.Lock().Inspect(t.Context(), "k"); err != nil { // the hub has read the report
+				t.Fatal(err)
+			}
+			r.Token, r.Wait = "other", 0
+			busy := func(when string) {
+				t.Helper()
+				if _, err := host.Lock().Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+					t.Errorf("%s: %v, want ErrNotAcquired", when, err)
+				}
+			}
+			busy("after the reconnect")
+			n.end() // it does not connect again
+			cut(t, n)
+			eventually(t, "the end of the process", func() bool { clients, here := host.Clients(); return here && clients == 1 })
+			busy("after the end of the process")
+		})
+	}
+}
+
+// cut ends the connection of n to its hub as the end of its process would.
+func cut(t *testing.T, n *Node) {
+	t.Helper()
+	s, err := n.ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.line.Close()
+}
