@@ -1,6 +1,11 @@
 package redis
 
-import "github.com/megaframework/mega/lock/driver"
+import (
+	"context"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
 
 // ScriptNames are the names of the scripts by their SHA-1, for tests that watch
 // the wire. edit is the one of [Edited], or nil.
@@ -50,3 +55,6 @@ func Edited(c Config, edit func(source string) string) Config {
 
 // LeaseScript reports whether a value with so many ms left is a lease.
 var LeaseScript = "local function other(v) error('other ' .. v) end\n" + leaseLua + "\nreturn lease(ARGV[1], tonumber(ARGV[2])) and 1 or 0"
+
+// Beat sends the heartbeats of d, and returns the time until the next ones.
+func Beat(ctx context.Context, d driver.Driver) time.Duration { return d.(*queue).sendAll(ctx) }

@@ -170,9 +170,11 @@ func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 	o, err := q.run(ctx, q.scripts.beat.onAll(p))
 	if err != nil {
 		if len(p.locks) > 1 && judge(err) == final && ctx.Err() == nil {
+			next := interval()
 			for i := range p.locks {
-				q.sendSome(ctx, portion{p.locks[i : i+1], p.tickets[i : i+1]})
+				next = min(next, q.sendSome(ctx, portion{p.locks[i : i+1], p.tickets[i : i+1]}))
 			}
+			return next
 		}
 		return interval()
 	}

@@ -121,8 +121,10 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 			out[i].Err = err
 		case a.sub(n).num(0) == 1:
 			out[i].Deadline = extended(grants[i], o)
-			if left, late := a.sub(n)[3].(int64); late { // L12: a later call has set another TTL
-				out[i].Deadline = driver.Deadline(o.sent, time.Duration(left)*time.Millisecond)
+			if found := a.sub(n); len(found) > 3 { // not where the value has lost its fence
+				if left, late := found[3].(int64); late { // L12: a later call has set another TTL
+					out[i].Deadline = driver.Deadline(o.sent, time.Duration(left)*time.Millisecond)
+				}
 			}
 		default:
 			out[i].Err = lostBy(grants[i].Key, a.sub(n).text(1))

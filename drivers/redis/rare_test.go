@@ -1,0 +1,78 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// directly returns a client of the shared server.
+func directly(t *testing.T) *goredis.Client {
+	t.Helper()
+	o, err := goredis.ParseURL(shared.URL())
+	must(t, err)
+	c := goredis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestAKeyOfAForeignTypeDelaysNoOtherWaiter(t *testing.T) {
+	t.Parallel()
+	holder, waiter := openShared(t), openShared(t)
+	soonOver, foreign := request("over:"+token()), request("foreign:"+token())
+	soonOver.TTL = 400 * time.Millisecond
+	got := make(chan error, 2)
+	for _, r := range []driver.Request{foreign, soonOver} {
+		acquire(t, holder, r)
+		next := request(r.Key)
+		next.Wait = 5 * time.Second
+		go func() {
+			_, err := waiter.Acquire(t.Context(), next)
+			got <- err
+		}()
+		soon(t, "the ticket", func() bool { return redis.Queued(waiter, r.Key) == 1 })
+	}
+	must(t, directly(t).Set(t.Context(), "mega:{"+foreign.Key+"}:state", "foreign", time.Minute).Err())
+	if next := redis.Beat(t.Context(), waiter); next > soonOver.TTL+10*time.Millisecond {
+		t.Errorf("the next heartbeat is in %v, but the lease ends within %v", next, soonOver.TTL)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	must(t, directly(t).Del(t.Context(), "mega:{"+foreign.Key+"}:state").Err())
+}
+
+func TestARenewalSurvivesAValueWithoutItsFence(t *testing.T) {
+	t.Parallel()
+	d := openShared(t)
+	g := acquire(t, d, request("bare:"+token()))
+	must(t, directly(t).Set(t.Context(), "mega:{"+g.Key+"}", g.Token, 10*time.Second).Err())
+	g.Rev = 1
+	if r := d.Renew(t.Context(), []driver.Grant{g})[0]; r.Err != nil {
+		t.Error(r.Err)
+	}
+	release(t, d, g)
+}
+
+func TestARestThatIsOverWhenItIsRepeatedIsNoLoss(t *testing.T) {
+	t.Parallel()
+	for name, fault := range lossy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			d := open(t, redis.Config{URL: r.proxy.URL()})
+			g := acquire(t, d, request("k"))
+			g.Rev, g.Rest = 1, time.Millisecond
+			f := fault(r.proxy, redistest.Named("confirm"))
+			if err := d.Release(t.Context(), g); err != nil {
+				t.Errorf("Release = %v, want nil: it was executed", err)
+			}
+			struck(t, f)
+		})
+	}
+}
