@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +133,20 @@ func TestACallFailsWhenTheOtherSideGoes(t *testing.T) {
 	<-p.Done()
 	if _, err := n.Call(t.Context(), "again", nil); err == nil {
 		t.Error("a call without a hub succeeds")
+	}
+}
+
+func TestACallFailsWhenTheHandlerCallsGoexit(t *testing.T) {
+	h := newHub(t, HubConfig{Handle: func(context.Context, *Client, string, []byte) ([]byte, error) {
+		runtime.Goexit()
+		return nil, nil
+	}})
+	n, _ := join(t, h, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := n.Call(ctx, "leave", nil)
+	if _, ok := errors.AsType[*CallError](err); !ok {
+		t.Errorf("%v, want a CallError", err)
 	}
 }
 

@@ -100,6 +100,9 @@ func (c *Calls) Result(d *Decoder) {
 // ErrNoHandler is the error of a call if there is no Handler.
 var ErrNoHandler = errors.New("this process answers no calls")
 
+// errGoexit is the error of a call whose Handler does not return.
+var errGoexit = errors.New("the handler called runtime.Goexit")
+
 // Serve answers a call, on its own goroutine.
 func (c *Calls) Serve(d *Decoder) {
 	number, name := d.Uint(), d.String()
@@ -108,11 +111,15 @@ func (c *Calls) Serve(d *Decoder) {
 		return
 	}
 	c.busy.Go(func() {
-		answer, err := c.answer(name, body)
-		err = c.reply(number, answer, err)
-		if _, oversized := errors.AsType[*FrameError](err); oversized {
-			_ = c.reply(number, nil, err) // a line that has ended has no caller
-		}
+		var answer []byte
+		err := errGoexit // unless the Handler returns
+		defer func() {
+			err = c.reply(number, answer, err)
+			if _, oversized := errors.AsType[*FrameError](err); oversized {
+				_ = c.reply(number, nil, err) // a line that has ended has no caller
+			}
+		}()
+		answer, err = c.answer(name, body)
 	})
 }
 
