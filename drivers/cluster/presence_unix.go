@@ -206,6 +206,9 @@ func (m *presence) bound(ttl time.Duration) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.gone {
+		return nil // the request fails because the node is closed
+	}
 	if err := m.file.Bound(int64(ttl)); err != nil {
 		return err
 	}

@@ -82,3 +82,21 @@ func cut(t *testing.T, n *Node) {
 	}
 	s.line.Close()
 }
+
+func TestAcquireAfterTheEndOfTheNodeIsClosed(t *testing.T) {
+	n, err := Dial(t.Context(), Config{Socket: socketPath(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
+	if _, err := n.Lock().Acquire(t.Context(), r); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("acquire: %v, want ErrClosed", err)
+	}
+	g := driver.Grant{Key: "k", Token: "token", TTL: time.Minute}
+	if err := n.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("renew: %v, want ErrClosed", err)
+	}
+}
