@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -93,5 +94,27 @@ func TestARenewalAfterAFailedExtendOvertakesItsLateCopy(t *testing.T) {
 			t.Errorf("a late copy has lengthened the grant: %+v, %v", s.Holders, err)
 		}
 		release(t, lease)
+	})
+}
+
+// The late answer to an Extend does not end the cooldown of its released lease.
+func TestAnExtendDuringTheReleaseKeepsTheCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Process}
+		d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, g)
+			time.Sleep(100 * time.Millisecond)
+			return renewals
+		}
+		l := process(t, d, lock.Config{})
+		lease := acquire(t, l, "k", lock.Cooldown(time.Minute))
+		go func() { _ = lease.Extend(t.Context(), time.Minute) }()
+		synctest.Wait()
+		release(t, lease)
+		time.Sleep(time.Second)
+		if again, err := l.TryAcquire(t.Context(), "k"); err == nil {
+			t.Error("the key is free during its cooldown")
+			release(t, again)
+		}
 	})
 }

@@ -217,11 +217,13 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		h.mu.Unlock()
 		return nil
 	case r.Err == nil:
-		err, ended := lease.gone(), h.ended
+		err := lease.gone()
+		rests := h.cools > 0 && !errors.Is(lease.cause, ErrLost) // its release may leave the key taken
+		bury := h.ended && !rests
 		h.rev++                          // L12
 		h.renewAt = h.locker.clock.now() // renew to the TTL of the next lease
 		h.mu.Unlock()
-		if ended {
+		if bury {
 			h.bury()
 		}
 		return err
