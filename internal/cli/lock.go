@@ -19,6 +19,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/shell"
 )
 
@@ -212,7 +213,7 @@ func (l *locks) glimpse(all []listed, failed error) error {
 			l.shell.fail(failed)
 		}
 		line, err := json.Marshal(append([]listed{}, all...))
-		return errors.Join(err, l.shell.write(string(line)+"\n"))
+		return errors.Join(err, l.shell.write(plain.JSON(string(line))+"\n"))
 	}
 	var b strings.Builder
 	if terminal(l.shell.Stdout) {

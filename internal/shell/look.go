@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/megaframework/mega/internal/plain"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 )
@@ -99,10 +101,15 @@ func printLimits(p Process, all LimitListing) error {
 }
 
 func printJSON(p Process, v any) error {
-	e := json.NewEncoder(p.Stdout)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(p.Stdout, plain.JSON(b.String())) // others have written the texts
+	return err
 }
 
 // Listing is the document of ls --json.

@@ -7,6 +7,8 @@ import (
 
 	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
@@ -67,9 +69,9 @@ func show(p Process, v Verb, err error) int {
 	if e.Exit == ExitUsage {
 		e.Actions = append(e.Actions, fmt.Sprintf("show the help: %s %s --help", p.Name, v.Name))
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "%s: %s (%s)\n", p.Name, e.Text, e.Code)
+	_, _ = fmt.Fprintf(p.Stderr, "%s: %s (%s)\n", p.Name, plain.Text(e.Text), e.Code) // others have written parts of it
 	for _, a := range e.Actions {
-		_, _ = fmt.Fprintf(p.Stderr, "  • %s\n", a)
+		_, _ = fmt.Fprintf(p.Stderr, "  • %s\n", plain.Text(a))
 	}
 	return e.Exit
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // The exit statuses of the verbs, besides the command's own (X2).
@@ -68,7 +70,7 @@ type Process struct {
 
 // warn writes a message to standard error.
 func (p *Process) warn(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.Stderr, p.Name+": "+format+"\n", args...) // nothing can report a failed write
+	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, plain.Text(fmt.Sprintf(format, args...))) // nothing can report a failed write
 }
 
 // Verb is a verb of the command line.

@@ -1,0 +1,48 @@
+//go:build linux || darwin
+
+package shell
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	limitdriver "github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock"
+)
+
+// hostile is text of another process that a terminal would obey.
+const hostile = "a\x1b[2J\u009b2J\u202eb"
+
+func obeyed(s string) bool { return strings.ContainsAny(s, "\x1b\u009b\u202e") }
+
+func TestTextOfOthersDoesNotReachTheTerminal(t *testing.T) {
+	locks := Listing{Locks: []lock.State{{Key: "k", Holders: []lock.Holding{{Holder: lock.Holder{Label: hostile}}}}}}
+	limits := LimitListing{Limits: []limitdriver.State{{Key: "k", Paused: &limitdriver.Pause{Left: time.Second, Reason: hostile}}}}
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		p := Process{Name: "mega-lock", Stdout: &out, Stderr: &out, JSON: asJSON}
+		if err := printList(p, locks); err != nil {
+			t.Fatal(err)
+		}
+		if err := printLimits(p, limits); err != nil {
+			t.Fatal(err)
+		}
+		if obeyed(out.String()) {
+			t.Errorf("json %v: %q", asJSON, out.String())
+		}
+		for d := json.NewDecoder(strings.NewReader(out.String())); asJSON && d.More(); {
+			var document any
+			if err := d.Decode(&document); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out.Reset()
+		p.warn("%s", hostile)
+		show(p, Verb{Name: "exec"}, &Error{Code: "lock.lost", Exit: ExitLost, Text: hostile, Actions: []string{hostile}})
+		if obeyed(out.String()) || !strings.Contains(out.String(), `\u001b`) {
+			t.Errorf("json %v: the error is %q", asJSON, out.String())
+		}
+	}
+}
