@@ -2,6 +2,7 @@ package shell
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -63,7 +64,11 @@ func acquireVerb() Verb {
 			if err != nil {
 				return err
 			}
-			return p.print(h)
+			if err := p.print(h); err != nil {
+				// Nobody knows the handle, so nobody else can give the lock back.
+				return errors.Join(&Error{Code: "cli.output", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot write the handle: %v.", err)}, ask(h.Handle, request{Release: true}))
+			}
+			return nil
 		},
 	}
 }

@@ -4,10 +4,17 @@ package shell
 
 import (
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/megaframework/mega/lock"
 )
@@ -91,6 +98,71 @@ func TestLostLeaseIsReported(t *testing.T) { // X6
 		t.Fatal(n, err)
 	}
 	if out, status := p.start("renew " + strings.TrimSpace(out)).rest(); status != ExitLost {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+}
+
+func TestAcquireThatCannotPrintItsHandleGivesTheLockBack(t *testing.T) { // X6
+	closed, err := os.Open(os.DevNull) // it cannot be written
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	p := newPlace(t)
+	var says strings.Builder
+	cmd := exec.Command(os.Args[0], "acquire", "k", "--max", "1h")
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.environ(), closed, &says
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != ExitUnavailable || !strings.Contains(says.String(), "cli.output") {
+		t.Errorf("exit status %d: %s", cmd.ProcessState.ExitCode(), says.String())
+	}
+	p.unused(p.locks(), "k")
+}
+
+func TestReleaseKeepsTheFilesOfAKeeperThatMayLive(t *testing.T) { // X6
+	p := newPlace(t)
+	t.Setenv("XDG_RUNTIME_DIR", p.dir)
+	path := filepath.Join(leasesFolder(), handlePrefix+"abc")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A socket whose queue is full refuses with EAGAIN, not as a dead one does.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path + socketSuffix}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		conn, err := net.Dial("unix", path+socketSuffix)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+	}
+	failed, ok := errors.AsType[*Error](ask(handlePrefix+"abc", request{Renew: true}))
+	if !ok || failed.Exit != ExitUnavailable {
+		t.Errorf("%+v", failed)
+	}
+	if _, err := os.Stat(path + socketSuffix); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLabelOfACommandIsValid(t *testing.T) {
+	for _, name := range []string{strings.Repeat("한", 40), "a\nb", "a\xffb\u009b", "a\u202eb"} {
+		label := commandLabel("/bin/" + name)
+		if label == "" || len(label) > 64 || !utf8.ValidString(label) || strings.ContainsFunc(label, unicode.IsControl) {
+			t.Errorf("%q: %q", name, label)
+		}
+	}
+	p := newPlace(t)
+	command := filepath.Join(p.dir, "a\nb")
+	if err := os.Symlink("/bin/true", command); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := p.start("exec k --", command).rest(); status != 0 {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 }

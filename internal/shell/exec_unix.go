@@ -10,8 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // runExec runs the command of a process that has no other. The error is a Status
@@ -64,10 +67,16 @@ func newFront(p Process, o Order, command []string, stdio Stdio) (*front, error)
 	}
 	o.Front = os.Getpid()
 	if o.Label == "" {
-		o.Label = filepath.Base(command[0])
-		o.Label = o.Label[:min(len(o.Label), 64)]
+		o.Label = commandLabel(command[0])
 	}
 	return &front{p: p, order: o, path: path, command: command, stdio: stdio, signals: make(chan os.Signal, 16)}, nil
+}
+
+// commandLabel returns the label of a command: its name, as far as it is valid in
+// a label.
+func commandLabel(command string) string {
+	name := plain.Line(filepath.Base(command))
+	return strings.ToValidUTF8(name[:min(len(name), 64)], "")
 }
 
 // exec runs the command under the lease.

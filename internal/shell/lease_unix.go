@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -238,10 +239,13 @@ func (k *kept) serve(conn net.Conn) (r request) {
 func ask(handle string, r request) error {
 	path := filepath.Join(leasesFolder(), handle)
 	conn, err := net.DialTimeout("unix", path+socketSuffix, askTime)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		_ = os.Remove(path) // of a keeper that was killed
 		_ = os.Remove(path + socketSuffix)
 		return overError(handle, "it was given back or lost")
+	case err != nil: // the keeper may live
+		return unansweredError(handle, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(2 * askTime))
@@ -252,9 +256,13 @@ func ask(handle string, r request) error {
 	}
 	switch {
 	case err != nil:
-		return &Error{Code: "cli.unanswered", Exit: ExitUnavailable, Text: fmt.Sprintf("The keeper of the lease %s does not answer: %v.", handle, err)}
+		return unansweredError(handle, err)
 	case answer.Err != nil:
 		return answer.Err
 	}
 	return nil
+}
+
+func unansweredError(handle string, err error) error {
+	return &Error{Code: "cli.unanswered", Exit: ExitUnavailable, Text: fmt.Sprintf("The keeper of the lease %s does not answer: %v.", handle, err)}
 }
