@@ -19,7 +19,8 @@ import (
 // The error is lock.ErrStale for a stale fence, lock.ErrNoLease or lock.ErrLost
 // before any I/O, or an error of Redis. redis.Nil is returned for a script
 // without a result, as by go-redis. A script that fails half way has recorded
-// its fence. The script must not begin with a line "#!".
+// its fence. The script must not begin with a line "#!". On a Redis Cluster, a first
+// key with a "}" needs a hash tag; both are lock.ErrInvalid.
 func Redis(ctx context.Context, client redis.UniversalClient, script string, keys []string, args ...any) (any, error) {
 	leases, err := guard.Leases(ctx)
 	if err != nil {
@@ -28,7 +29,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, script string, key
 	if strings.HasPrefix(script, "#!") {
 		return nil, fmt.Errorf("redisguard: a script with flags (%.20q) cannot be guarded: %w", script, lock.ErrInvalid)
 	}
-	tag := hashTag(client, keys)
+	tag, err := hashTag(client, keys)
+	if err != nil {
+		return nil, err
+	}
 	allKeys, allArgs := append([]string(nil), keys...), append([]any(nil), args...)
 	for _, l := range leases {
 		allKeys = append(allKeys, fenceKey(tag, guard.ID(l)))
@@ -36,7 +40,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, script string, key
 	}
 	allArgs = append(allArgs, len(leases))
 	result, err := redis.NewScript(guarded(script)).Run(ctx, client, allKeys, allArgs...).Result()
-	if n, stale := staleLease(err); stale && n < len(leases) {
+	if n, stale := staleLease(err); stale && 0 <= n && n < len(leases) { // else it is the script's own
 		return nil, fmt.Errorf("redisguard: %w", leases[n].Stale())
 	}
 	if err != nil {
@@ -80,17 +84,21 @@ func staleLease(err error) (n int, stale bool) {
 }
 
 // hashTag returns the tag that puts the fences into the hash slot of the first
-// key, or "" for a client that is not of a Redis Cluster.
-func hashTag(client redis.UniversalClient, keys []string) string {
+// key, or "" for a client that is not of a Redis Cluster. No tag contains "}", so
+// that no fence can join a key with a "}" and without a tag of its own.
+func hashTag(client redis.UniversalClient, keys []string) (string, error) {
 	if _, cluster := client.(*redis.ClusterClient); !cluster || len(keys) == 0 {
-		return ""
+		return "", nil
 	}
 	if _, rest, found := strings.Cut(keys[0], "{"); found {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
-			return tag
+			return tag, nil
 		}
 	}
-	return keys[0]
+	if strings.Contains(keys[0], "}") {
+		return "", fmt.Errorf(`redisguard: on a Redis Cluster the key %.80q needs a hash tag such as "{tag}", because it contains a "}": %w`, keys[0], lock.ErrInvalid)
+	}
+	return keys[0], nil
 }
 
 // fenceKey returns the key of a fence.

@@ -73,6 +73,16 @@ func TestAScriptOfAnEarlierHolderWritesNothing(t *testing.T) {
 	}
 }
 
+func TestFencesJoinTheHashSlotOfTheFirstKey(t *testing.T) {
+	client := servers(t)["cluster"]
+	lease := acquire(t, t.Context(), "cart:8")
+	for _, key := range []string{"plain", "a{b", "{a}b", "x{y}z}", "{{a}b"} {
+		if _, err := redisguard.Redis(lease.Context(), client, set, []string{key}, "x"); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
 func TestAllLeasesOfTheContextAreCheckedBeforeOneIsRecorded(t *testing.T) {
 	client, ctx := servers(t)["single"], t.Context()
 	staleB := acquire(t, ctx, "b")
@@ -88,7 +98,7 @@ func TestAllLeasesOfTheContextAreCheckedBeforeOneIsRecorded(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentWithoutALeaseOrWithAFlaggedScript(t *testing.T) {
+func TestNothingIsSentWithoutALeaseOrWithAWrongScriptOrKey(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"}) // no server: any I/O is another error
 	defer func() { _ = client.Close() }()
 	if _, err := redisguard.Redis(t.Context(), client, set, []string{"k"}, 1); !errors.Is(err, lock.ErrNoLease) {
@@ -97,6 +107,13 @@ func TestNothingIsSentWithoutALeaseOrWithAFlaggedScript(t *testing.T) {
 	lease := acquire(t, t.Context(), "k")
 	if _, err := redisguard.Redis(lease.Context(), client, "#!lua flags=no-writes\nreturn 1", nil); !errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("a script with flags: %v", err)
+	}
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer func() { _ = cluster.Close() }()
+	for _, key := range []string{"a}b", "{}x", "}"} {
+		if _, err := redisguard.Redis(lease.Context(), cluster, set, []string{key}, 1); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("a key without a hash tag that its fence could have: %v", err)
+		}
 	}
 	if err := lease.Release(); err != nil {
 		t.Fatal(err)
@@ -114,6 +131,9 @@ func TestAResultlessAndAFailingScriptAnswerAsInRedis(t *testing.T) {
 	}
 	if _, err := redisguard.Redis(lease.Context(), client, "return redis.error_reply('OWN no')", nil); err == nil || !strings.Contains(err.Error(), "OWN no") {
 		t.Errorf("the script's own error: %v", err)
+	}
+	if _, err := redisguard.Redis(lease.Context(), client, "return redis.error_reply('STALEFENCE -1')", nil); err == nil || errors.Is(err, lock.ErrStale) {
+		t.Errorf("an error of the script that looks like the guard's: %v", err)
 	}
 }
 
