@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock/driver"
@@ -95,4 +96,60 @@ func (f *fragile) Release(ctx context.Context, g driver.Grant) error {
 		return err
 	}
 	return f.Lock.Release(ctx, g)
+}
+
+// BeginRun implements [driver.Runner].
+func (f *fragile) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if err := f.check(); err != nil {
+		return driver.Run{}, err
+	}
+	return f.Lock.BeginRun(ctx, g, every, spend)
+}
+
+// EndRun implements [driver.Runner].
+func (f *fragile) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	return f.Lock.EndRun(ctx, g, r)
+}
+
+// ForceRelease implements [driver.Driver].
+func (f *fragile) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	if err := f.check(); err != nil {
+		return 0, err
+	}
+	return f.Lock.ForceRelease(ctx, key, reason, by)
+}
+
+// ForceSlot implements [driver.PoolDriver].
+func (f *fragile) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	if err := f.check(); err != nil {
+		return 0, err
+	}
+	return f.Lock.ForceSlot(ctx, key, slot, reason, by)
+}
+
+// Heal implements [driver.PoolDriver].
+func (f *fragile) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	return f.Lock.Heal(ctx, key, slot, reason, by)
+}
+
+// Inspect implements [driver.Driver].
+func (f *fragile) Inspect(ctx context.Context, key string) (driver.State, error) {
+	if err := f.check(); err != nil {
+		return driver.State{Key: key}, err
+	}
+	return f.Lock.Inspect(ctx, key)
+}
+
+// List implements [driver.Driver].
+func (f *fragile) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return f.Lock.List(ctx, prefix)
 }

@@ -94,6 +94,9 @@ func TestBrokenBackendIsUnavailableUntilItIsMended(t *testing.T) {
 	kit := megatest.New(t, megatest.Config{}, module())
 	kit.Lock.Break()
 	kit.Post("/count", nil).Status(http.StatusServiceUnavailable).Code("lock.unavailable")
+	if _, err := kit.Ctx().Lock.Inspect("count"); !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("Inspect of a broken backend: %v", err)
+	}
 	kit.Lock.Mend()
 	kit.Post("/count", nil).Status(http.StatusCreated)
 }
