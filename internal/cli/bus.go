@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -111,13 +112,14 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 			return s, nil
 		}
 	}
-	if len(apart) == 1 {
+	answers := slices.IndexFunc(apart, func(s source) bool { return s.err == nil })
+	if answers < 0 || len(apart) == 1 {
 		return source{}, unanswered(apart)
 	}
 	f := &failure.Failure{
 		Code: "cli.which_process", Exit: failure.ExitUsage,
 		Text:    "Each of these processes has its own bus: a message that one of them sends reaches no other.",
-		Actions: []string{"select a process: " + c.CommandPath() + apart[0].about.flags()},
+		Actions: []string{"select a process: " + c.CommandPath() + apart[answers].about.flags()},
 	}
 	for _, s := range apart {
 		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
