@@ -18,14 +18,19 @@ import (
 func TestCommandIsDeadBeforeTheNextOneStarts(t *testing.T) { // X4
 	p := newPlace(t)
 	server := redistest.Start(t, redistest.Options{})
+	warned := false
 	for rounds := max(suite.Scaled(5), 3); rounds > 0; rounds -= 5 {
-		round(t, p, server, min(rounds, 5))
+		warned = round(t, p, server, min(rounds, 5)) || warned
+	}
+	if !warned { // on a busy machine one of them may not run between SIGTERM and SIGKILL
+		t.Error("no command has received SIGTERM")
 	}
 	p.whole()
 }
 
-// round cuts off the holders of n keys at once.
-func round(t *testing.T, p *place, server *redistest.Server, n int) {
+// round cuts off the holders of n keys at once, and reports whether one of the
+// commands has received SIGTERM.
+func round(t *testing.T, p *place, server *redistest.Server, n int) (warned bool) {
 	proxy := redistest.StartProxy(t, server, nil)
 	defer func() { _ = proxy.Close() }()
 	holders, next := make([]*script, n), make([]*script, n)
@@ -38,13 +43,16 @@ func round(t *testing.T, p *place, server *redistest.Server, n int) {
 	}
 	proxy.Partition()
 	for i, h := range holders {
-		if out, status := h.rest(); status != ExitLost || !strings.Contains(out, "signal terminated") {
+		out, status := h.rest()
+		if status != ExitLost {
 			t.Errorf("holder %d: exit status %d: %s", i, status, out)
 		}
+		warned = warned || strings.Contains(out, "signal terminated")
 		if out, status := next[i].rest(); status != 0 {
 			t.Errorf("next %d: exit status %d: %s", i, status, out)
 		}
 	}
+	return warned
 }
 
 func TestSlotIsPreparedAndCleaned(t *testing.T) { // X9
