@@ -265,8 +265,7 @@ func (e *engine) sweepUp(key string) {
 
 // explain adds the correction to an error of the rehearsal.
 func explain(err error, o opening) error {
-	if text := err.Error(); goredis.IsPermissionError(err) || goredis.HasErrorPrefix(err, "NOPERM ") ||
-		strings.Contains(text, "The user executing the script can't ") || strings.Contains(text, "ACL failure in script") {
+	if refusal.Of(err) == refusal.Login {
 		return unavailable(fmt.Errorf("the user lacks a permission: %w; grant it with ACL SETUSER <user> ~%s &%s* %s",
 			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
 			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))

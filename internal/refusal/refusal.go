@@ -27,7 +27,7 @@ const (
 )
 
 // Of returns the kind of refusal that err, or an error that it wraps, reports.
-// The clients do not have typed errors for all of them, so that Of compares texts.
+// The clients have no types for most of these errors, so Of compares their texts.
 func Of(err error) Kind {
 	text := err.Error()
 	if _, each, found := strings.Cut(text, "all sentinels specified in configuration are unreachable: "); found {
