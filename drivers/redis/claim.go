@@ -174,14 +174,6 @@ func (cs *claims) changed(c *claim) bool {
 	return c.epoch != cs.epoch
 }
 
-// moved is changed for a token.
-func (cs *claims) moved(token string) bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	c := cs.byToken[token]
-	return c != nil && c.epoch != cs.epoch
-}
-
 // disconnected records that the next connection may lead to another server.
 func (cs *claims) disconnected() {
 	cs.mu.Lock()

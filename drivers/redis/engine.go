@@ -147,7 +147,8 @@ func (e *engine) rest(ctx context.Context, g driver.Grant) error {
 	if err != nil {
 		return err
 	}
-	moved := e.claims.moved(g.Token)
+	c := e.claims.find(g.Token)
+	moved := c != nil && e.claims.changed(c)
 	e.claims.remove(g.Token)
 	reason := a.sub(0).text(1)
 	if a.sub(0).num(0) == 1 || reason == "" && (o.again || moved) { // the rest may be over. L5
