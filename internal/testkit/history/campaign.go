@@ -11,30 +11,33 @@ import (
 // Lead is [lock.Locker.Lead]. Each term is recorded as a lease that is released
 // when fn returns.
 func (c *Client) Lead(ctx context.Context, key string, fn func(context.Context) error) error {
-	r := c.request(key)
-	defer func() { r.withdraw() }()
-	return c.locker.Lead(ctx, key, func(ctx context.Context) error {
-		release := r.granted(ctx)
-		defer func() {
-			release()
-			r = c.request(key)
-		}()
-		return fn(ctx)
+	return c.campaign(key, fn, func(fn func(context.Context) error) error {
+		return c.locker.Lead(ctx, key, fn)
 	})
 }
 
 // Every is [lock.Locker.Every]. Each run is recorded as a lease, as a term of
 // Lead is, and with its tick.
 func (c *Client) Every(ctx context.Context, key string, every time.Duration, fn func(context.Context) error) error {
+	work := func(ctx context.Context) error {
+		c.ran(ctx, key)
+		return fn(ctx)
+	}
+	return c.campaign(key, work, func(fn func(context.Context) error) error {
+		return c.locker.Every(ctx, key, every, fn)
+	})
+}
+
+// campaign calls run with fn, and records each call of fn as a lease.
+func (c *Client) campaign(key string, fn func(context.Context) error, run func(func(context.Context) error) error) error {
 	r := c.request(key)
 	defer func() { r.withdraw() }()
-	return c.locker.Every(ctx, key, every, func(ctx context.Context) error {
+	return run(func(ctx context.Context) error {
 		release := r.granted(ctx)
 		defer func() {
 			release()
 			r = c.request(key)
 		}()
-		c.ran(ctx, key)
 		return fn(ctx)
 	})
 }
@@ -75,8 +78,8 @@ func (r *request) granted(ctx context.Context) (release func()) {
 	}
 }
 
-// ran records the run under the lease on ctx, unless the backend does not tell
-// its tick.
+// ran records the run under the lease on ctx with its tick, as Inspect returns it.
+// It records nothing if Inspect fails.
 func (c *Client) ran(ctx context.Context, key string) {
 	s, err := c.locker.Inspect(ctx, key)
 	l, _ := lock.LeaseFrom(ctx)
