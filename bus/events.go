@@ -174,6 +174,7 @@ func (b *Bus) notifyAll(context.Context) {
 	over = true
 }
 
+// putBack returns events that were taken and not reported.
 func (t *notifier) putBack(events []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

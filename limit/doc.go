@@ -43,8 +43,8 @@
 //	Wait ── slot ── line ── ticket ── ask, sleep ──┘
 //
 //	options.go     arguments and their bounds
-//	limiter.go     Allow, and what changes a key: Pause, Reset
-//	inspect.go     what shows its state
+//	limiter.go     Allow, Pause and Reset
+//	inspect.go     Peek, Inspect and List
 //	refusals.go    what the backend has refused is refused here for a while (W12)
 //	wait.go        Wait and With: one turn
 //	line.go        the waiting calls of this process, in their order

@@ -38,7 +38,7 @@
 //	ledger.go   what is unconfirmed, lost or refused; Flush
 //	window.go   how much may be unconfirmed
 //	topic.go    subscriptions at the server
-//	member.go   those of the front, and the end of both
+//	member.go   the subscriptions of the front, and how subscriptions end
 //	refusal.go  errors of the server
 //	message.go  subjects, inbox, answers, errors of services
 package nats

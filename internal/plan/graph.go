@@ -104,7 +104,7 @@ func (p *Part) checkHooks() error {
 		}
 		id := elected{h.Kind, h.Name}
 		if first, taken := sites[id]; taken {
-			return h.Fn.wrong(fmt.Sprintf("the name %q is taken", h.Name), "another name than that of the "+string(h.Kind)+" at "+first)
+			return h.Fn.wrong(fmt.Sprintf("the name %q is taken", h.Name), "a name of its own: the "+string(h.Kind)+" at "+first+" has this one")
 		}
 		sites[id] = h.Fn.Site
 	}
