@@ -12,8 +12,11 @@ import (
 
 var leadCases = []testCase{
 	{rule: "E1", claim: "one process leads at a time, and fences grow with the terms", run: oneLeader},
+	{rule: "E1", claim: "Slots is refused before the driver is called", run: poolIsNotLed},
 	{rule: "E2", claim: "a campaign goes on after a loss, whatever fn returned", run: lossCampaignsOn},
 	{rule: "E2", claim: "an error releases the key and is retried after a pause", run: errorPauses},
+	{rule: "E2", claim: "the pauses grow to a minute, and a term of a minute starts them anew", fake: true, run: pausesGrow},
+	{rule: "E2", claim: "the wait of a follower is no term", fake: true, run: waitIsNoTerm},
 	{rule: "E3", claim: "the end of the leader's context hands over at once", run: leaderLeaves},
 	{rule: "E4", claim: "followers do not poll", also: []string{"L9"}, run: followersAreIdle},
 }
@@ -43,6 +46,18 @@ func oneLeader(e *env) {
 		e.Must(err, "lead")
 	})
 	e.Want(terms == len(processes), "%d campaigns had %d terms", len(processes), terms)
+}
+
+func poolIsNotLed(e *env) {
+	p := e.process()
+	for name, opt := range map[string]lock.Option{"Slots": lock.Slots(2), "FixedSlots": lock.FixedSlots(2)} {
+		err := p.Lead(e.Ctx, e.key("k"), func(context.Context) error {
+			e.Report("a term has run with %s", name)
+			return nil
+		}, opt)
+		e.Is(err, lock.ErrInvalid, "lead with %s", name)
+	}
+	e.Want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
 }
 
 func lossCampaignsOn(e *env) {
@@ -89,6 +104,65 @@ func errorPauses(e *env) {
 	e.releases(b.acquire(e.key("k"), e.ttl(100)))
 	e.Await(over, "the second term is over")
 	e.Want(!e.h.FakeTime || pauses[0] > time.Second/2 && pauses[0] < 2*time.Second, "the first pause is %v, want about a second", pauses[0])
+}
+
+// paused fails the case unless the pauses of the campaign of p were about as
+// long as want.
+func (p *process) paused(want ...time.Duration) {
+	var all []time.Duration
+	for _, r := range eventsOf[lock.Retrying](p) {
+		all = append(all, r.Pause)
+	}
+	p.e.Want(len(all) == len(want), "the pauses are %v, want about %v", all, want)
+	for i, w := range want {
+		p.e.Want(w*2/3 < all[i] && all[i] < w*4/3, "the pauses are %v, want about %v", all, want)
+	}
+}
+
+func pausesGrow(e *env) {
+	p := e.process()
+	terms := 0
+	var over time.Time
+	var gaps []time.Duration
+	e.Must(p.Lead(e.Ctx, e.key("k"), func(context.Context) error {
+		if terms++; terms > 1 {
+			gaps = append(gaps, time.Since(over))
+		}
+		switch terms {
+		case 9:
+			e.Sleep(time.Minute)
+		case 10:
+			return nil
+		}
+		over = time.Now()
+		return errors.New("failed")
+	}), "lead")
+	p.paused(time.Second, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 32*time.Second, time.Minute, time.Minute, time.Second)
+	for i, r := range eventsOf[lock.Retrying](p) {
+		e.Want(gaps[i] >= r.Pause && gaps[i] < r.Pause+time.Second, "a pause of %v was reported and lasted %v", r.Pause, gaps[i])
+	}
+}
+
+// waitIsNoTerm has another process hold the key, between two short terms, for
+// longer than a term that starts the pauses anew.
+func waitIsNoTerm(e *env) {
+	a, b := e.process(), e.process()
+	terms := 0
+	e.Must(a.Lead(e.Ctx, e.key("k"), func(context.Context) error {
+		switch terms++; terms {
+		case 2:
+			next := b.queue(e.key("k"), "next")
+			e.Async(func() {
+				lease := next.lease()
+				e.Sleep(2 * time.Minute)
+				e.releases(lease)
+			})
+		case 4:
+			return nil
+		}
+		return errors.New("failed")
+	}), "lead")
+	a.paused(time.Second, 2*time.Second, 4*time.Second)
 }
 
 func leaderLeaves(e *env) {

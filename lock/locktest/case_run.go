@@ -19,6 +19,7 @@ var runCases = []testCase{
 	{rule: "O1", claim: "the driver starts a run again for a repeated request", run: repeatedBegin},
 	{rule: "O1", claim: "a stored tick that is two ahead is replaced", run: tickAhead},
 	{rule: "O2", claim: "a run that is longer than a tick skips ticks", also: []string{"O1"}, run: longRun},
+	{rule: "O2", claim: "a call behind a run waits for at most the interval and at most its Wait", also: []string{"O1"}, run: boundedSkip},
 	{rule: "O3", claim: "a crash spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: crashSpends},
 	{rule: "O3", claim: "a lost lease spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: lossSpends},
 	{rule: "O3", claim: "a start whose reply was lost spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: lostStartSpends},
@@ -176,6 +177,26 @@ func longRun(e *env) {
 	close(finish)
 	e.Await(over, "the long run is over")
 	e.Soon("a tick after the long run is run", next)
+}
+
+// boundedSkip calls Once while a lease that outlasts all calls holds the key.
+func boundedSkip(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(100))
+	bound := e.Units(0.5)
+	calls := []struct{ every, wait time.Duration }{{bound, lock.Forever}, {bound, time.Hour}, {aTick, bound}}
+	e.All(len(calls), func(i int) {
+		c := calls[i]
+		ctx, cancel := e.Bounded()
+		defer cancel()
+		start := time.Now()
+		ran, err := b.Once(ctx, e.key("k"), c.every, succeed, lock.Wait(c.wait), e.ttl(100))
+		waited := time.Since(start)
+		e.Must(err, "once every %v with a Wait of %v", c.every, c.wait)
+		e.Want(!ran, "fn ran while another process held the key")
+		e.Want(!e.h.FakeTime || waited <= bound, "the call every %v with a Wait of %v has waited %v", c.every, c.wait, waited)
+	})
+	e.releases(holder)
 }
 
 // crashSpends has a process vanish between the start and the end of its run. A

@@ -37,6 +37,8 @@ var contextCases = []testCase{
 	{rule: "L19", claim: "With renews until fn has returned, also when its context has ended", run: renewedUntilReturn},
 	{rule: "L19", claim: "a lease whose context has ended is taken back and reported", run: forgottenByContext},
 	{rule: "L19", claim: "a lease that was garbage collected is taken back and reported", run: forgottenAsGarbage},
+	{rule: "L19", claim: "a Warn does not keep a lease that nobody has", run: warnedAsGarbage},
+	{rule: "L19", claim: "a wait on its context does not keep a slot that nobody has", also: []string{"P1"}, run: slotAsGarbage},
 	{rule: "L19", claim: "a lease released after its context ended is not reported as forgotten", run: notForgotten},
 	{rule: "L19", claim: "the lease is found on its context", run: leaseFromContext},
 	{rule: "L19", claim: "a wait under a lease ends with the loss of the lease and returns it", run: lostWhileWaiting},
@@ -273,26 +275,63 @@ func (e *env) wasForgotten(p *process, fence uint64) {
 
 func forgottenAsGarbage(e *env) {
 	a, b := e.process(), e.process()
-	fence := leaveBehind(e, a)
+	fence := leaveBehind(e, a, e.ttl(6), func(*lock.Lease) {})
+	e.collected(func() bool { return b.isFree(e.key("k")) })
+	e.wasForgotten(a, fence)
+}
+
+// collected fails the case unless free returns true soon after garbage was
+// collected.
+func (e *env) collected(free func() bool) {
 	e.Eventually(e.Units(20)+2*time.Second, "the key is free", func() bool {
-		e.Pass(0.5)
+		e.Pass(0.25)
 		runtime.GC()
-		lease, err := b.try(e.key("k"))
-		if err != nil {
-			return false
-		}
-		return lease.Release() == nil
+		return free()
+	})
+}
+
+// leaveBehind acquires a lease, uses it, and drops it without a release.
+//
+//go:noinline
+func leaveBehind(e *env, p *process, ttl lock.Option, use func(*lock.Lease)) uint64 {
+	lease, err := p.Acquire(e.Ctx, e.key("k"), ttl)
+	e.Must(err, "acquire")
+	use(lease)
+	return lease.Fence()
+}
+
+func warnedAsGarbage(e *env) {
+	a, b := e.process(), e.process()
+	var warned <-chan struct{}
+	fence := leaveBehind(e, a, e.ttl(2), func(l *lock.Lease) { warned = l.Warn(time.Millisecond) })
+	e.collected(func() bool { return b.isFree(e.key("k")) })
+	e.wasForgotten(a, fence)
+	e.Await(warned, "the warning at the end of the lease")
+}
+
+func slotAsGarbage(e *env) {
+	a, b := e.process(), e.process()
+	fence := leaveSlotBehind(e, a)
+	e.collected(func() bool {
+		err := b.WithSlot(e.Ctx, &lock.Pool{Key: e.key("pool"), Size: 1}, func(context.Context, *lock.Slot) error { return nil }, lock.Wait(0))
+		return err == nil
 	})
 	e.wasForgotten(a, fence)
 }
 
-// leaveBehind acquires a lease and drops it without a release.
+// leaveSlotBehind acquires a slot, looks for the end of its context, and drops it
+// without a release.
 //
 //go:noinline
-func leaveBehind(e *env, p *process) uint64 {
-	lease, err := p.Acquire(e.Ctx, e.key("k"), e.ttl(6))
-	e.Must(err, "acquire")
-	return lease.Fence()
+func leaveSlotBehind(e *env, p *process) uint64 {
+	slot, err := p.AcquireSlot(e.Ctx, &lock.Pool{Key: e.key("pool"), Size: 1}, e.ttl(2))
+	e.Must(err, "a slot")
+	select {
+	case <-slot.Context().Done():
+		e.Fail("the context of the work has ended: %w", context.Cause(slot.Context()))
+	default:
+	}
+	return slot.Fence()
 }
 
 func notForgotten(e *env) {

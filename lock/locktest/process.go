@@ -82,24 +82,18 @@ func (p *process) busy(key string, opts ...lock.Option) {
 
 // free fails the case unless key can be acquired soon.
 func (p *process) free(key string) {
-	p.e.Soon(key+" is free", func() bool {
-		lease, err := p.try(key)
-		if err != nil {
-			return false
-		}
-		return lease.Release() == nil
-	})
+	p.e.Soon(key+" is free", func() bool { return p.isFree(key) })
+}
+
+// isFree reports whether key can be acquired now.
+func (p *process) isFree(key string) bool {
+	lease, err := p.try(key)
+	return err == nil && lease.Release() == nil
 }
 
 // freeWithin fails the case unless key can be acquired within d.
 func (p *process) freeWithin(d time.Duration, key string) {
-	p.e.Eventually(d, key+" is free", func() bool {
-		lease, err := p.try(key)
-		if err != nil {
-			return false
-		}
-		return lease.Release() == nil
-	})
+	p.e.Eventually(d, key+" is free", func() bool { return p.isFree(key) })
 }
 
 // asked is a call of Acquire in progress.
