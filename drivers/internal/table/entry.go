@@ -153,23 +153,28 @@ func (e *entry) resize(n int, now instant) int {
 	return before
 }
 
-// hasRoom reports whether a request can be granted now.
-func (e *entry) hasRoom() bool {
+// room returns the slot for a request with want, which may be nil, or -1 if it
+// cannot be granted now: of a pool with states the slot that the pool chooses,
+// else the lowest free one.
+func (e *entry) room(want *driver.Pool) int {
 	if e.held >= e.size || e.shard.shut { // L1
-		return false
+		return -1
 	}
-	return e.pool == nil || e.pool.choose(nil, e.size) >= 0
+	if e.pool != nil {
+		return e.pool.choose(want, e.size)
+	}
+	for e.low < len(e.slots) && e.slots[e.low] != nil {
+		e.low++
+	}
+	return e.low
 }
 
-// grant gives t a slot for the time life: of a pool with states the one that it
-// chooses, else the lowest free one.
-func (e *entry) grant(t *ticket, life time.Duration, now instant) {
+// grant gives t the slot, which must be free, for the time life.
+func (e *entry) grant(t *ticket, slot int, life time.Duration, now instant) {
 	e.register(t)
-	if e.pool == nil {
-		t.grant.Slot = e.take(t)
-	} else {
-		t.grant.Slot = e.pool.choose(t.pool, e.size)
-		e.put(t)
+	t.grant.Slot = slot
+	e.put(t)
+	if e.pool != nil {
 		e.pool.lend(t, now)
 	}
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
@@ -187,20 +192,6 @@ func (e *entry) expireAfter(t *ticket, life time.Duration, now instant) {
 	t.expires = now.add(life)
 	t.grant.Deadline = e.shard.clock.time(now.add(life - driver.Margin(life)))
 	e.dueBy(t.expires)
-}
-
-func (e *entry) take(t *ticket) int {
-	for e.low < len(e.slots) && e.slots[e.low] != nil {
-		e.low++
-	}
-	slot := e.low
-	if slot == len(e.slots) {
-		e.slots = append(e.slots, nil)
-	}
-	e.slots[slot] = t
-	e.low++
-	e.held++
-	return slot
 }
 
 // put puts t into its slot, which must be free.
@@ -277,10 +268,14 @@ func (e *entry) refuse(t *ticket, why error) {
 
 // serve grants free slots to the head of the queue.
 func (e *entry) serve(now instant) {
-	for e.queue.len > 0 && e.hasRoom() {
+	for e.queue.len > 0 {
 		t := e.queue.head
+		slot := e.room(t.pool)
+		if slot < 0 {
+			break
+		}
 		e.queue.remove(t)
-		e.grant(t, e.life(t), now)
+		e.grant(t, slot, e.life(t), now)
 		if t.done != nil {
 			close(t.done)
 		}

@@ -115,13 +115,13 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if r.Pool != nil {
 		e.track().quarantine = r.Pool.Quarantine
 	}
-	room := e.hasRoom() // if true, the queue is empty
-	if !room && !r.At.IsZero() {
+	slot := e.room(r.Pool) // if there is one, the queue is empty
+	if slot < 0 && !r.At.IsZero() {
 		now = s.clock.now() // as in release: the caller may have been stopped since it read the clock
 		e.settle(now)
-		room = e.hasRoom()
+		slot = e.room(r.Pool)
 	}
-	if !room && !s.shut {
+	if slot < 0 && !s.shut {
 		if err := e.refusal(r, now); err != nil {
 			return nil, err
 		}
@@ -131,9 +131,9 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
-	if room {
+	if slot >= 0 {
 		t.local = o == nil
-		e.grant(t, t.grant.TTL, now)
+		e.grant(t, slot, t.grant.TTL, now)
 		s.sweepBy(t.expires)
 		return t, nil
 	}
