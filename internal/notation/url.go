@@ -57,14 +57,24 @@ func checkHosts(s, server string) error {
 		authority = authority[i+1:]
 	}
 	for host := range strings.SplitSeq(authority, ",") {
-		if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
-			return fmt.Errorf("%s: %q is not a host or host:port", mask.URL(s), host)
+		bad := checkHost(host)
+		if bad == nil {
+			continue
 		}
-		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
-			if err := checkPort(host[i+1:], 1); err != nil {
-				return fmt.Errorf("%s: %w", mask.URL(s), err)
-			}
+		if !strings.Contains(mask.URL(s), host) { // it may be a part of a password
+			bad = errors.New("a part before the last @ is not a host or host:port; write %2C for a comma in a password")
 		}
+		return fmt.Errorf("%s: %w", mask.URL(s), bad)
+	}
+	return nil
+}
+
+func checkHost(host string) error {
+	if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
+		return fmt.Errorf("%q is not a host or host:port", host)
+	}
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		return checkPort(host[i+1:], 1)
 	}
 	return nil
 }
@@ -77,12 +87,12 @@ func CheckAddr(s string) error {
 	_, at, err := net.SplitHostPort(s)
 	switch {
 	case err != nil && bare.MatchString(s):
-		return &Error{Text: fmt.Sprintf("%q is a port, not an address", s), Hint: AddrHint(s, "")}
+		return &Error{Text: mask.Quote(s) + " is a port, not an address", Hint: AddrHint(s, "")}
 	case err != nil:
-		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080 or :8080", s)
+		return fmt.Errorf("%s is not an address such as 127.0.0.1:8080 or :8080", mask.Quote(s))
 	}
 	if err := checkPort(at, 0); err != nil {
-		return fmt.Errorf("%q: %w", s, err)
+		return fmt.Errorf("%s: %w", mask.Quote(s), err)
 	}
 	return nil
 }

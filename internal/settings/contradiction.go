@@ -75,8 +75,11 @@ func (c *Config) missingCache() (p Problems) {
 }
 
 func (c *Config) cacheHint(alias string) string {
-	if len(c.Cache) == 0 {
+	switch {
+	case len(c.Cache) == 0 && ValidName(alias):
 		return "set " + EnvName("cache."+alias+".url")
+	case len(c.Cache) == 0:
+		return "an alias is a lower-case word, such as main"
 	}
 	return "configured: " + strings.Join(c.Caches(), ", ")
 }

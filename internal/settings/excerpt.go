@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	tableLine  = regexp.MustCompile(`^\s*\[[^=]*$`)
+	tableLine  = regexp.MustCompile(`^(\s*\[[A-Za-z0-9_.\s-]*\]*)([^=]*)$`)
 	assignLine = regexp.MustCompile(`^(\s*(?:[A-Za-z0-9_-]+\.)*([A-Za-z0-9_-]+)\s*=\s*)(.*)$`)
 )
 
@@ -52,8 +52,8 @@ func (sc *schema) show(e excerpt) string {
 
 // maskLine masks the value of a line, letter by letter.
 func (sc *schema) maskLine(line string) string {
-	if tableLine.MatchString(line) {
-		return line
+	if m := tableLine.FindStringSubmatch(line); m != nil {
+		return m[1] + masked(m[2])
 	}
 	m := assignLine.FindStringSubmatch(line)
 	if m == nil {

@@ -102,7 +102,7 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 		return nil
 	}
 	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
-		return err
+		return f.masked(err)
 	}
 	if err := f.match(v.Text); err != nil {
 		return err
@@ -111,6 +111,16 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 		return f.bounded(to, v.Text)
 	}
 	return f.checkScheme(to.Interface())
+}
+
+// masked returns the error of UnmarshalText without the credentials that it may
+// quote. The types of package config mask theirs.
+func (f field) masked(err error) error {
+	_, known := errors.AsType[*notation.Error](err)
+	if known || f.Type.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
+		return err
+	}
+	return fmt.Errorf("%s", mask.Text(err.Error()))
 }
 
 // show returns a text in the form in which an error may quote it.

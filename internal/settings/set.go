@@ -3,11 +3,16 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
 )
+
+// keyLetters matches the start of a text that may be a key.
+var keyLetters = regexp.MustCompile(`^[A-Za-z0-9_.*-]*`)
 
 // readSet returns the layer of the command line: arguments key=value, in which
 // a later one replaces an earlier one. An empty text after the = sets the key
@@ -25,6 +30,11 @@ func (sc *schema) readSet(args []string) *layer {
 			continue
 		}
 		o := Origin{Layer: LayerSet, Name: key}
+		if start := keyLetters.FindString(key); start != key { // the rest may be a value, and a secret
+			o.Name = start + "…"
+			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "is not key=value", Hint: "write --set key=value"})
+			continue
+		}
 		if !ok {
 			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
 			continue
@@ -58,7 +68,7 @@ func (f field) secretive(v Value) bool {
 	if f.Type == reflect.TypeFor[config.Secret]() {
 		return v.Text != ""
 	}
-	return len(mask.Credentials(v.Text)) > 0
+	return slices.ContainsFunc(append(v.list, v.Text), func(text string) bool { return len(mask.Credentials(text)) > 0 })
 }
 
 // unknownKey returns the problem for an unknown key, with the most similar key.

@@ -96,7 +96,7 @@ func (w *walk) unknown(b *branch, path []string, p part) {
 	key := strings.Join(path, ".")
 	switch {
 	case strings.Contains(p.key, "."):
-		w.problem("config.unknown_key", p.line, mask.Quote(p.key)+" contains a dot", "write a section for each part: "+nested(p.key))
+		w.problem("config.unknown_key", p.line, mask.Quote(p.key)+" contains a dot", dotHint(p.key))
 	case b.names != nil:
 		w.problem("config.invalid", p.line, mask.Quote(p.key)+" cannot be the alias of a cache", "an alias is a lower-case word, such as main")
 	case b == w.schema.root.parts["apps"]:
@@ -106,10 +106,14 @@ func (w *walk) unknown(b *branch, path []string, p part) {
 	}
 }
 
-// nested returns a dotted key as YAML.
-func nested(key string) string {
+// dotHint returns the correction of a dotted key, as YAML. Other text with a
+// dot, such as a URL, has none.
+func dotHint(key string) string {
+	if keyLetters.FindString(key) != key {
+		return ""
+	}
 	parts := strings.Split(key, ".")
-	return strings.Join(parts, ": {") + ": …" + strings.Repeat("}", len(parts)-1)
+	return "write a section for each part: " + strings.Join(parts, ": {") + ": …" + strings.Repeat("}", len(parts)-1)
 }
 
 // misplaced returns the problem for an unknown key, as the file writes it: a
@@ -188,7 +192,11 @@ func (f field) mismatch(n node) error {
 	}
 	switch family := familyOf(f.Type); {
 	case family == listFamily && n.kind == textKind:
-		m.Hint = "write a list: [" + strings.Join(f.parse(n.text).list, ", ") + "]"
+		items := f.parse(n.text).list
+		for i, item := range items {
+			items[i] = mask.Text(item)
+		}
+		m.Hint = "write a list: [" + strings.Join(items, ", ") + "]"
 	case f.Type == reflect.TypeFor[config.Addr]() && notation.AddrHint(n.text, `"`) != "":
 		m.Hint = notation.AddrHint(n.text, `"`)
 	case family == textFamily && (n.kind == numberKind || n.kind == boolKind || n.kind == dateKind):
