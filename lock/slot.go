@@ -338,9 +338,7 @@ func (s *lastSlot) had(slot int, failed bool, now instant) {
 	if failed {
 		prefer, avoid = -1, slot
 	}
-	if now.sub(instant(s.at.Load())) > time.Second { // an atomic write costs more than a read
-		s.at.Store(int64(now))
-	}
+	s.at.Store(int64(now))
 	if w := s.next.Load(); w.Prefer != prefer || w.Avoid != avoid {
 		s.next.Store(&driver.Pool{Quarantine: w.Quarantine, Prefer: prefer, Avoid: avoid})
 	}
