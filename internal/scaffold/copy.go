@@ -12,8 +12,8 @@ import (
 const copied = "mega"
 
 // notCopied are the folders of the framework's repository that an application
-// does not need.
-var notCopied = []string{"bench", "docs", "sample", "testdata"}
+// does not need. bin has the programs that its Makefile builds.
+var notCopied = []string{"bench", "bin", "docs", "sample", "testdata"}
 
 // copySources copies the sources of a working copy: what the go command needs to
 // build the packages of the framework, and the license.

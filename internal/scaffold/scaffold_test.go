@@ -94,6 +94,25 @@ func TestApplicationContainsTheSourcesOfMega(t *testing.T) {
 	}
 }
 
+// `make run` and `make lint` leave programs of tens of megabytes in bin.
+func TestBuiltProgramsAreNotCopied(t *testing.T) {
+	framework := t.TempDir()
+	for _, name := range []string{"go.mod", "go.sum", "mega.go", "bin/crud"} {
+		file := filepath.Join(framework, filepath.FromSlash(name))
+		text, _ := os.ReadFile(filepath.Join(root, name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := scaffold.App{Name: "shop", Dir: filepath.Join(t.TempDir(), "shop"), Framework: scaffold.Framework{Dir: framework}, Bare: true}
+	if _, err := scaffold.Write(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if names := entries(t, filepath.Join(a.Dir, "mega")); !slices.Equal(names, []string{"go.mod", "go.sum", "mega.go"}) {
+		t.Errorf("copied %q", names)
+	}
+}
+
 func TestEmptyFolderIsFilledAndStays(t *testing.T) {
 	dir := t.TempDir()
 	before, err := os.Stat(dir)
