@@ -27,7 +27,7 @@ func Scheme(u string) string {
 // redis and of a NATS URL; the users of other schemes check theirs.
 func CheckURL(s string) error {
 	if !anyURL.MatchString(s) {
-		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", mask.URL(s))
+		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0 or nats://localhost:4222", mask.URL(s))
 	}
 	switch Scheme(s) {
 	case "redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster":

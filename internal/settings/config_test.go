@@ -132,6 +132,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_APPS_MAIN_ADDR=localhost", "config.invalid", `"localhost" is not an address such as 127.0.0.1:8080`},
 		{"MEGA_APPS_MAIN_ADDR=:99999", "config.invalid", "not a number from 0 to 65535"},
 		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", "is not a URL"},
+		{"MEGA_NATS_URL=localhost:4222", "config.invalid", "is not a URL such as redis://localhost:6379/0 or nats://localhost:4222"},
 		{"MEGA_CACHE_MAIN_URL=http://localhost", "config.invalid", `scheme "http"`},
 		{"MEGA_CACHE_MAIN_URL=redis://", "config.invalid", "is not a URL"},
 		{"MEGA_CACHE_MAIN_URL=redis://:6379", "config.invalid", "is not a host"},
