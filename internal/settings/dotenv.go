@@ -42,7 +42,9 @@ func (r *reader) dotEnv(path string) {
 		case a.text != "":
 			r.schema.putVariable(l, a.text, o)
 		}
-		first[a.name] = a.line
+		if first[a.name] == 0 {
+			first[a.name] = a.line
+		}
 	}
 	r.dotenv = append(r.dotenv, l)
 	r.add(l, path)

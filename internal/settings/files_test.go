@@ -362,6 +362,10 @@ var mistakes = []mistake{
 	{yamlFile, "limits: {quiet: 1}\n", "config.invalid", "takes true or false"},
 	{yamlFile, "limits:\n  hosts: a,b\n", "config.invalid", "write a list: [a, b]"},
 	{yamlFile, "limits:\n  hosts:\n  - a\n  - 5\n", "config.invalid", `the item in line 4 is a number, not text (write "5")`},
+	{tomlFile, "[limits]\nhosts = [\n  'a', # b\n  5,\n]\n", "config.invalid", `mega.config.toml:2: limits.hosts: the item in line 4 is a number, not text (write "5")`},
+	{tomlFile, "[limits]\nhosts = [\n  'a',\n\n  [[5]],\n]\n", "config.invalid", `the item in line 5 is a list`},
+	{tomlFile, "[limits]\n[[limits.hosts]]\nx = 1\n", "config.invalid", `the item in line 2 is a section of keys`},
+	{jsonFile, "{\"limits\": {\"hosts\": [\n\"a\",\n5]}}", "config.invalid", `mega.config.json:1: limits.hosts: the item in line 3 is a number, not text`},
 	{yamlFile, "limits: {hosts: [a, '']}\n", "config.invalid", "an item of the list is empty"},
 	{yamlFile, "limits: {hosts: [[a]]}\n", "config.invalid", "is a list, not text"},
 	{yamlFile, "apps: {web: {addr: 80}}\n", "config.invalid", `"80" is a number, but the key takes an address such as 127.0.0.1:8080 (write "127.0.0.1:80", or ":80" for every address of the machine)`},
@@ -383,6 +387,12 @@ var mistakes = []mistake{
 	{yamlFile, "limits:\n  hosts:\n\t- a\n", "config.syntax", "mega.config.yaml:3: is not YAML: a tab indents the line"},
 	{yamlFile, "a: b: c\n", "config.syntax", "mega.config.yaml:1: is not YAML: mapping values"},
 	{yamlFile, "name: shop\nlock: *gone\n", "config.syntax", "mega.config.yaml:2: is not YAML: an alias has no anchor"},
+	{yamlFile, "name: &ab x # *a\nlimits:\n  note: *ab\n  hosts: [*a]\n", "config.syntax", "mega.config.yaml:4: is not YAML: an alias has no anchor"},
+	{yamlFile, "name: a\nlock: & {}\n", "config.syntax", "mega.config.yaml:2: is not YAML: did not find expected alphabetic"},
+	{yamlFile, "name: a\nlock: |x\n  y\n", "config.syntax", "mega.config.yaml:2: is not YAML: did not find expected comment"},
+	{yamlFile, "name: a\nlock:\n  driver: !x!y z\n", "config.syntax", "mega.config.yaml:3: is not YAML: found undefined tag handle"},
+	{yamlFile, "name: a\nlock:\n  driver: \x01\n", "config.syntax", "mega.config.yaml:3: is not YAML: control characters"},
+	{yamlFile, "name: a\nlock: [a\nlog: {}\n", "config.syntax", "mega.config.yaml:2: is not YAML: did not find expected ','"},
 	{yamlFile, "name: a\n---\nname: b\n", "config.syntax", "the file has a second document"},
 	{yamlFile, "- name: a\n", "config.syntax", "contains a list, not keys"},
 	{yamlFile, "shop\n", "config.syntax", "contains text, not keys"},
@@ -623,6 +633,13 @@ func TestMistakesInDotEnvAreReportedWithTheirLine(t *testing.T) {
 		if len(p) != 1 || p[0].Code != x.code || !strings.Contains(p.Error(), x.says) {
 			t.Errorf("%q: got %v, want %s %q", x.text, p, x.code, x.says)
 		}
+	}
+}
+
+func TestEachRepetitionInDotEnvNamesTheFirstLine(t *testing.T) {
+	p := problems(t, source(folder(t, map[string]string{".env": "MEGA_NAME=a\nMEGA_NAME=b\nMEGA_NAME=c\n"}), "MEGA_ENV=dev"))
+	if len(p) != 2 || !strings.Contains(p[1].String(), ".env:3: MEGA_NAME: is set twice, first in line 1") {
+		t.Errorf("got %v", p)
 	}
 }
 

@@ -32,14 +32,23 @@ func readTOML(data []byte) (node, []fault) {
 	return t.done(t.node(values, "", 1))
 }
 
-// tomlLines returns the line of each key. Each part of a key follows a NUL.
+// tomlLines returns the line of each key and of each item of a list. Each part
+// of a key follows a NUL, and the index of an item follows a byte 1.
 func tomlLines(data []byte) map[string]int {
 	at, found := newLines(data), map[string]int{}
 	var p unstable.Parser
 	p.Reset(data)
+	tables := map[string]int{} // the number of tables in each array
 	for table := ""; p.NextExpression(); {
 		e := p.Expression()
 		path := noteKey(e, table, at, found)
+		if e.Kind == unstable.ArrayTable {
+			array, key := path, e.Key()
+			path = item(array, tables[array])
+			tables[array]++
+			key.Next()
+			found[path] = at.at(int(key.Node().Raw.Offset))
+		}
 		if e.Kind == unstable.Table || e.Kind == unstable.ArrayTable {
 			table = path
 			continue
@@ -66,15 +75,46 @@ func noteKey(e *unstable.Node, path string, at lines, found map[string]int) stri
 	return path
 }
 
-// noteInline records the keys of an inline table.
+// item returns the path of an item of a list.
+func item(list string, i int) string { return list + "\x01" + strconv.Itoa(i) }
+
+// noteInline records the keys of an inline table, and the items of a list.
 func noteInline(n *unstable.Node, path string, at lines, found map[string]int, depth int) {
-	if n == nil || n.Kind != unstable.InlineTable || depth > maxDepth {
+	if n == nil || depth > maxDepth {
+		return
+	}
+	if n.Kind == unstable.Array {
+		noteItems(n, path, at, found, depth)
+	}
+	if n.Kind != unstable.InlineTable {
 		return
 	}
 	for child := n.Children(); child.Next(); {
 		pair := child.Node()
 		noteInline(pair.Value(), noteKey(pair, path, at, found), at, found, depth+1)
 	}
+}
+
+func noteItems(n *unstable.Node, path string, at lines, found map[string]int, depth int) {
+	for i, child := 0, n.Children(); child.Next() && i < maxNodes; i++ {
+		value, below := child.Node(), item(path, i)
+		if raw := firstRaw(value); raw.Length > 0 {
+			found[below] = at.at(int(raw.Offset))
+		}
+		noteInline(value, below, at, found, depth+1)
+	}
+}
+
+// firstRaw returns the place of a value: of a list, which has none, that of its
+// first item.
+func firstRaw(n *unstable.Node) unstable.Range {
+	for n != nil && n.Kind == unstable.Array {
+		n = n.Child()
+	}
+	if n == nil {
+		return unstable.Range{}
+	}
+	return n.Raw
 }
 
 type tomlBuilder struct {
@@ -95,8 +135,8 @@ func (t *tomlBuilder) node(v any, path string, line int) node {
 		return t.table(v, path, line)
 	case []any:
 		list := node{kind: listKind, line: line}
-		for _, item := range v {
-			list.items = append(list.items, t.node(item, "", line))
+		for i, below := range v {
+			list.items = append(list.items, t.node(below, item(path, i), line))
 		}
 		return list
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -42,6 +43,21 @@ func readYAML(data []byte) (node, []fault) {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
+// parserError matches the errors of the parser, which counts lines from 0. The
+// scanner, which has similar messages, counts from 1.
+var parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key$|',' or )|found (undefined tag handle|duplicate %|incompatible YAML document))`)
+
+// isControl reports whether YAML does not allow r.
+func isControl(r rune) bool {
+	switch r {
+	case '\t', '\n', '\r', 0x85:
+		return false
+	case 0xFEFF, 0xFFFE, 0xFFFF:
+		return true
+	}
+	return unicode.IsControl(r)
+}
+
 // yamlFault converts an error of the parser.
 func yamlFault(data []byte, err error) fault {
 	f := fault{code: "config.syntax", line: 1, text: "is not valid YAML"}
@@ -56,9 +72,11 @@ func yamlFault(data []byte, err error) fault {
 	switch {
 	case strings.HasPrefix(what, "unknown anchor"):
 		name := strings.Split(what+"''", "'")[1]
-		f.line = lines.at(max(0, bytes.Index(data, []byte("*"+name))))
+		f.line = lines.at(aliasAt(data, name))
 		what = "an alias has no anchor"
-	case strings.HasPrefix(what, "did not find") && m[1] != "": // the parser counts from 0, unlike the scanner
+	case what == "control characters are not allowed":
+		f.line = lines.at(max(0, bytes.IndexFunc(data, isControl)))
+	case m[1] != "" && parserError.MatchString(what):
 		f.line++
 	}
 	f.line = min(f.line, len(lines))
@@ -70,6 +88,15 @@ func yamlFault(data []byte, err error) fault {
 		}
 	}
 	return f
+}
+
+// aliasAt returns the offset of the first alias of that name outside a comment.
+func aliasAt(data []byte, name string) int {
+	alias := regexp.MustCompile(`(?m)^(?:[^#\n]|[^\s#]#)*?(?:^|[\s\[{,])(\*` + regexp.QuoteMeta(name) + `)(?:$|[\s\]},:])`)
+	if at := alias.FindSubmatchIndex(data); at != nil {
+		return at[2]
+	}
+	return 0
 }
 
 // tabbed matches a line that a tab indents. The parser has several messages for
