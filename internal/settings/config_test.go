@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -455,5 +456,35 @@ func TestURLsInTextKeysAreMasked(t *testing.T) {
 	}
 	if onCommandLine == nil || illegal == nil {
 		t.Errorf("accepted: %v, %v", onCommandLine, illegal)
+	}
+}
+
+// The name of the program and the name of a section are two keys, and each of two
+// caches is its own.
+func TestIllegalValueHidesItsConsequencesAlone(t *testing.T) {
+	type owner struct {
+		Name string `key:"name" required:"true"`
+	}
+	for _, x := range []struct {
+		environ []string
+		keys    string
+	}{
+		{[]string{"MEGA_NAME=-"}, "name owner.name"},
+		{[]string{"MEGA_OWNER_NAME=x", "MEGA_LIMIT_CACHE=b", "MEGA_LOCK_CACHE=a", "MEGA_CACHE_A_URL=redis://h", "MEGA_CACHE_B_URL=x"}, "cache.b.url"},
+		{[]string{"MEGA_OWNER_NAME=x", "MEGA_LIMIT_CACHE=b", "MEGA_LOCK_CACHE=a", "MEGA_CACHE_A_URL=x", "MEGA_CACHE_C_URL=redis://h"}, "cache.a.url limit.cache"},
+	} {
+		_, err := settings.Load(settings.Source{Environ: x.environ, Sections: []settings.Section{{Name: "owner", Type: reflect.TypeFor[owner]()}}})
+		var problems settings.Problems
+		if !errors.As(err, &problems) {
+			t.Fatalf("%v: got %v, want problems", x.environ, err)
+		}
+		var keys []string
+		for _, p := range problems {
+			keys = append(keys, p.Key)
+		}
+		slices.Sort(keys)
+		if got := strings.Join(keys, " "); got != x.keys {
+			t.Errorf("%v: problems of %s, want %s", x.environ, got, x.keys)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Source describes the inputs of a Config.
@@ -50,7 +49,7 @@ func Load(s Source) (*Config, error) {
 		return nil, err
 	}
 	c, more := sc.assemble(s.Only, values, defaults.texts())
-	if problems = append(problems, problems.causes(more, c.Lock.Cache)...); len(problems) > 0 {
+	if problems = append(problems, c.causes(problems, more)...); len(problems) > 0 {
 		problems.sort()
 		return nil, problems
 	}
@@ -86,13 +85,16 @@ func (s Source) named(vars environment) (string, Origin) {
 }
 
 // causes returns the problems of later that are not a consequence of a problem
-// in p: a key with an illegal value is not also missing, nor is a key of an app
+// in first: a key with an illegal value is not also missing, nor is a key of an app
 // that inherits it, nor its cache.
-func (p Problems) causes(later Problems, cache string) Problems {
+func (c *Config) causes(first, later Problems) Problems {
+	illegal := map[string]bool{}
+	for _, p := range first {
+		illegal[p.Key] = p.Key != ""
+	}
 	return slices.DeleteFunc(later, func(l Problem) bool {
-		return slices.ContainsFunc(p, func(first Problem) bool {
-			return first.Key != "" && (first.Key == l.Key || strings.HasSuffix(l.Key, "."+first.Key) || l.Code == "config.unknown_cache" && first.Key == "cache."+cache+".url")
-		})
+		f, _ := c.schema.find(l.Key)
+		return illegal[l.Key] || illegal[f.Inherits] || l.Code == "config.unknown_cache" && illegal["cache."+c.values[l.Key].Text+".url"]
 	})
 }
 
