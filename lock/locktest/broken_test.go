@@ -95,6 +95,7 @@ type broken struct {
 	inspect func(d driver.Driver, ctx context.Context, key string) (driver.State, error)
 	list    func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error)
 	close   func(d driver.Driver, ctx context.Context) error
+	rejoin  func(d driver.Driver) // called when the process connects to the next backend
 
 	beginRun func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error)
 	endRun   func(d driver.Runner, ctx context.Context, g driver.Grant, r driver.Run) error

@@ -174,6 +174,23 @@ var defects = []defect{
 			return renewals
 		}}
 	}},
+	{"L5", "ignores a cooldown", false, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			g.Rest = 0
+			return d.Release(ctx, g)
+		}}
+	}},
+	{"L5", "ends a cooldown with its process", true, func() broken {
+		r := new(rests)
+		return broken{release: r.release, close: func(d driver.Driver, ctx context.Context) error {
+			r.end(d)
+			return d.Close(ctx)
+		}}
+	}},
+	{"L5", "ends a cooldown when it connects again", true, func() broken {
+		r := new(rests)
+		return broken{release: r.release, rejoin: r.end}
+	}},
 	{"L6", "is busy for its own holder", false, func() broken {
 		var mu sync.Mutex
 		seen := make(map[string]bool)
@@ -338,4 +355,51 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
+	{"L20", "takes a cooldown for a lease when it connects again", true, func() func() broken {
+		all := new(rests)
+		var waits atomic.Bool
+		return func() broken {
+			return broken{release: all.release, rejoin: func(driver.Driver) {
+				waits.Store(all.any())
+			}, acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+				if waits.Load() {
+					return driver.Grant{}, fmt.Errorf("%w: waits for the end of all leases", driver.ErrUnavailable)
+				}
+				return d.Acquire(ctx, r)
+			}}
+		}
+	}()},
+}
+
+// rests holds the grants that were released with a cooldown.
+type rests struct {
+	mu  sync.Mutex // guards all
+	all []driver.Grant
+}
+
+func (r *rests) release(d driver.Driver, ctx context.Context, g driver.Grant) error {
+	if g.Rest > 0 {
+		r.mu.Lock()
+		r.all = append(r.all, g)
+		r.mu.Unlock()
+	}
+	return d.Release(ctx, g)
+}
+
+func (r *rests) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all) > 0
+}
+
+// end ends the cooldowns.
+func (r *rests) end(d driver.Driver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	for _, g := range r.all {
+		g.Rest = 0
+		_ = d.Release(ctx, g)
+	}
 }

@@ -40,6 +40,7 @@ func (f *fleet) harness() locktest.Harness {
 			Partition: f.partition,
 			Deafen:    f.deafen,
 			Crash:     f.crash,
+			Leave:     f.leave,
 			Refuse:    f.refuse,
 			Foreign:   f.put,
 			Corrupt:   f.put,
@@ -92,6 +93,17 @@ func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
 func (f *fleet) crash(d driver.Driver) error {
 	f.wires[d].cut(true)
 	return f.wires[d].Driver.Close(context.Background())
+}
+
+// leave lets the processes connect to a backend with the same table, which a
+// sound process does not notice.
+func (f *fleet) leave() error {
+	for client := range f.wires {
+		if b, ok := client.(*broken); ok && b.rejoin != nil {
+			b.rejoin(b.Driver)
+		}
+	}
+	return nil
 }
 
 func (f *fleet) refuse() (undo func() error, err error) {

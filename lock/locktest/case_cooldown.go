@@ -1,0 +1,104 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// cooldownCases are the cases of Cooldown: a release that leaves the key taken.
+var cooldownCases = []testCase{
+	{rule: "L5", claim: "a cooldown keeps the key taken after its release, also after the end of the process", run: coolsDown},
+	{rule: "L5", claim: "a release that is repeated does not end its cooldown", run: repeatedRest},
+	{rule: "L5", claim: "a late answer to an extension does not end the cooldown of a released lease", run: extendedDuringRelease},
+	{rule: "L5", claim: "a cooldown outlives a restart of the backend, and then its process", needs: []fault{"Kill", "Restart", "Keeps", "Crash"}, run: coolsOver(func(e *env) {
+		e.Must(e.h.Faults.Kill(), "kill")
+		e.Must(e.h.Faults.Restart(), "restart")
+	})},
+	{rule: "L5", claim: "a cooldown outlives a backend that leaves in order, and then its process", needs: []fault{"Leave", "Crash"}, run: coolsOver(func(e *env) {
+		e.Must(e.h.Faults.Leave(), "replace the backend")
+	})},
+	{rule: "L20", claim: "a cooldown delays no other key of the next backend", needs: []fault{"Leave"}, run: coolsAlone},
+}
+
+// coolsDown has a key cool down beside a waiter of its process, to which it could
+// be handed on, and one after the end of its process.
+func coolsDown(e *env) {
+	a, b := e.process(), e.process()
+	cooldown := lock.Cooldown(e.Units(0.5))
+	begun := time.Now()
+	holder := a.acquire(e.key("short"), cooldown, e.ttl(100))
+	next := a.queue(e.key("short"), "next", cooldown, e.ttl(100))
+	e.releases(holder)
+	e.releases(next.lease())
+	took := next.when.Sub(begun)
+	e.Want(took >= e.Units(0.45), "after a cooldown of %v the key was granted %v after the call", e.Units(0.5), took)
+	e.Want(!e.h.FakeTime || took <= e.Units(0.6), "after a cooldown of %v the key was granted %v after the call", e.Units(0.5), took)
+
+	e.Must(a.With(e.Ctx, e.key("long"), succeed, lock.Cooldown(time.Hour), e.ttl(100)), "with")
+	b.busy(e.key("long"))
+	e.Must(a.Close(e.Ctx), "close")
+	b.busy(e.key("long"))
+	b.free(e.key("other"))
+}
+
+// repeatedRest loses the reply to a release, so that the release is repeated in
+// the background.
+func repeatedRest(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), lock.Cooldown(time.Hour), e.ttl(100))
+	a.plan.Add(Step{Op: Release, Executed: true, Err: errUnreachable, Times: 1})
+	_ = lease.Release()
+	e.Soon("the release is repeated", func() bool { return a.plan.Calls(Release) >= 2 })
+	e.Never(e.Units(0.5), "the key was free in its cooldown", func() bool { return b.isFree(e.key("k")) })
+}
+
+// extendedDuringRelease has the backend answer an Extend after the release of
+// its lease.
+func extendedDuringRelease(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), lock.Cooldown(time.Hour), lock.TTL(time.Hour))
+	answer := make(chan struct{})
+	a.plan.Add(Step{Op: Renew, Key: e.key("k"), Executed: true, Hold: answer, Times: 1})
+	over := e.Async(func() { e.Is(lease.Extend(e.Ctx, time.Hour), lock.ErrLost, "extend") })
+	e.Soon("the extension is on its way", func() bool { return a.plan.Calls(Renew) == 1 })
+	e.releases(lease)
+	close(answer)
+	e.Await(over, "Extend returns")
+	e.Never(e.Units(0.5), "the key was free in its cooldown", func() bool { return b.isFree(e.key("k")) })
+}
+
+// coolsOver replaces the backend while a key cools down, and ends the process
+// that released it, which has connected to the next backend meanwhile.
+func coolsOver(replace func(*env)) func(*env) {
+	return func(e *env) {
+		a, b := e.process(), e.process()
+		e.Must(a.With(e.Ctx, e.key("k"), succeed, lock.Cooldown(time.Hour), e.ttl(100)), "with")
+		replace(e)
+		stays := func(after string) {
+			e.Eventually(3*e.Patience(), "an answer after "+after, func() bool {
+				_, err := b.try(e.key("k"))
+				e.Want(err != nil, "the key was free in its cooldown after %s", after)
+				return errors.Is(err, lock.ErrNotAcquired)
+			})
+		}
+		stays("the replacement")
+		e.comeBack(a, e.key("other"))
+		e.Must(e.h.Faults.Crash(a.opened), "crash")
+		stays("the end of the process")
+	}
+}
+
+// coolsAlone replaces the backend after the end of a process that has left a
+// key in its cooldown, and no lease.
+func coolsAlone(e *env) {
+	a, b := e.process(), e.process()
+	e.Must(a.With(e.Ctx, e.key("k"), succeed, lock.Cooldown(time.Hour), lock.TTL(time.Hour)), "with")
+	e.Must(a.Close(e.Ctx), "close")
+	e.Must(e.h.Faults.Leave(), "replace the backend")
+	ctx, cancel := context.WithTimeout(e.Ctx, 2*e.Patience())
+	defer cancel()
+	e.Must(b.With(ctx, e.key("other"), succeed), "with another key")
+}
