@@ -93,6 +93,7 @@ vet: ## go vet of every module, for this system
 .PHONY: vet-foreign
 vet-foreign: ## go vet of the framework for the other systems of Linux, macOS and Windows
 	@for os in $(FOREIGN); do GOOS=$$os GOWORK=off $(VET_FOREIGN); done
+	@GOARCH=386 GOWORK=off go build ./... # an int of 32 bits
 
 # To check a sample for a system takes compiling its SQLite for that system, which
 # is minutes of a first run.

@@ -87,6 +87,9 @@ func (c *Calls) forget(number uint64) chan<- answer {
 func (c *Calls) Result(d *Decoder) {
 	number, failed := d.Uint(), d.Bool()
 	body := bytes.Clone(d.Rest())
+	if d.Err() != nil {
+		return // its reader ends the line, and with it the call
+	}
 	answered := c.forget(number)
 	switch {
 	case answered == nil:
@@ -143,7 +146,11 @@ func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
 			c.log.Error("cluster: handler of a call panicked", "call", name, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	return c.handle(c.ctx, name, body)
+	answer, err = c.handle(c.ctx, name, body)
+	if err != nil {
+		err = errors.New(err.Error()) // here, because Error may panic too
+	}
+	return answer, err
 }
 
 // Fail fails the running calls of this side and ends the context of the Handler

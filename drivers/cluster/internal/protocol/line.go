@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"syscall"
@@ -76,7 +77,7 @@ func NewLine(conn net.Conn) *Line {
 // ended.
 func (l *Line) Queue(f *Frame, limit int) error {
 	if n := len(f.b) - head; n > MaxFrame {
-		return &FrameError{uint32(min(n, 1<<32-1))}
+		return &FrameError{uint32(min(uint64(n), math.MaxUint32))}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -284,7 +284,7 @@ func ReadError(o Verdict, d *Decoder, key string) error {
 	switch o {
 	case verdictBusy:
 		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint()), Full: d.Bool()}
-		for range d.Count() {
+		for n := d.Count(); n > 0 && d.Err() == nil; n-- {
 			busy.Holders = append(busy.Holders, readHolding(d, &driver.Holder{}))
 		}
 		return busy

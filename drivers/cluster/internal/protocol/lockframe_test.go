@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -60,6 +61,20 @@ func TestErrorsArriveAsTheyWereSent(t *testing.T) {
 	d := NewDecoder(b)
 	if got := ReadError(d.Byte(), &d, "k"); !strings.Contains(got.Error(), "out of order") {
 		t.Error(got)
+	}
+}
+
+// A short frame can claim many holders.
+func TestAFrameThatIsCutOffTakesNoMemoryForItsHolders(t *testing.T) {
+	const claimed = 100_000
+	b := bodyOf(Begin(LockRefused).Byte(verdictBusy).Uint(0).Bool(false).Uint(claimed).Rest(bytes.Repeat([]byte{0xff}, claimed)))
+	d := NewDecoder(b)
+	busy, ok := errors.AsType[*driver.NotAcquiredError](ReadError(d.Byte(), &d, "k"))
+	if !ok || d.Err() == nil {
+		t.Fatalf("%v, and %v", busy, d.Err())
+	}
+	if n := len(busy.Holders); n > 1 {
+		t.Errorf("it has %d holders", n)
 	}
 }
 

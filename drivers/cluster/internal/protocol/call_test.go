@@ -1,0 +1,60 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+)
+
+// absentError is an error whose nil pointer has no text.
+type absentError struct{ text string }
+
+func (e *absentError) Error() string { return e.text }
+
+func TestACallFailsWhoseHandlerReturnsANilPointerAsItsError(t *testing.T) {
+	a, b := net.Pipe()
+	here, there := NewLine(a), NewLine(b)
+	defer here.Close()
+	defer there.Close()
+	var asks, serves Calls
+	asks.Open(here, nil, slog.New(slog.DiscardHandler))
+	serves.Open(there, func(context.Context, string, []byte) ([]byte, error) {
+		var none *absentError
+		return nil, none
+	}, slog.New(slog.DiscardHandler))
+	read := func(l *Line, c *Calls) {
+		_ = l.Read(func(typ Type, body []byte) error {
+			d := NewDecoder(body)
+			if typ == TypeCall {
+				c.Serve(&d)
+			} else {
+				c.Result(&d)
+			}
+			return nil
+		}, func() {})
+	}
+	go read(here, &asks)
+	go read(there, &serves)
+	_, err := asks.Call(t.Context(), "x", nil)
+	if _, ok := errors.AsType[*CallError](err); !ok {
+		t.Errorf("%v, want a CallError", err)
+	}
+	serves.Wait()
+}
+
+func TestAMalformedResultIsNoResult(t *testing.T) {
+	var c Calls
+	c.Open(nil, nil, slog.New(slog.DiscardHandler))
+	answered := make(chan answer, 1)
+	number, err := c.ask(answered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDecoder(bodyOf(Begin(TypeResult).Uint(number))) // without the outcome
+	c.Result(&d)
+	if d.Err() == nil || len(answered) > 0 {
+		t.Errorf("a result that is cut off: %v, and %d answers", d.Err(), len(answered))
+	}
+}
