@@ -3,12 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/scaffold"
 	"github.com/megaframework/mega/internal/testkit/output"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // browse returns the answer to a browser's GET or POST, or "".
@@ -117,5 +122,43 @@ func TestDevNeedsAModule(t *testing.T) {
 	}
 	if status, _, stderr := mega("dev", "a", "b"); status != failure.ExitUsage || !strings.Contains(stderr, "cli.extra_argument") {
 		t.Errorf("exit status %d: %s", status, stderr)
+	}
+}
+
+// The go command, and a git that it has started, may wait for the network for
+// minutes.
+func TestInterruptedNewLeavesNothing(t *testing.T) {
+	bin, parent := t.TempDir(), t.TempDir()
+	runs := filepath.Join(bin, "runs")
+	script := "#!/bin/sh\nsleep 60 &\necho $! >'" + runs + ".new'\nmv '" + runs + ".new' '" + runs + "'\nwait\n"
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "new", "shop", "--dir", filepath.Join(parent, "new", "shop"), "--mega", "../..", "--link")
+	cmd.Env = append(os.Environ(), role+"=1", "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sleeps := 0
+	for deadline := time.Now().Add(30 * time.Second); sleeps == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the go command was not started")
+		}
+		text, _ := os.ReadFile(runs)
+		sleeps, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	t.Cleanup(func() { _ = redistest.Signal(sleeps, syscall.SIGKILL) })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_ = cmd.Wait()
+	if took := time.Since(began); took > 30*time.Second || cmd.ProcessState.ExitCode() != failure.ExitUnavailable || !strings.Contains(stderr.String(), "context canceled") {
+		t.Errorf("it ended with %v after %v:\n%s", cmd.ProcessState, took, &stderr)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
 	}
 }

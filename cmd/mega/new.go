@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +49,10 @@ func newVerb(s *cli.Shell) *cobra.Command {
 				return notWritten(a, err)
 			}
 			a.Framework.Linked = link
-			have, err := scaffold.Write(c.Context(), a)
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends mega at once
+			have, err := scaffold.Write(ctx, a)
 			if err != nil {
 				return notWritten(a, err)
 			}
@@ -72,6 +78,7 @@ func chosen(dir string) (scaffold.Framework, error) {
 func notWritten(a scaffold.App, err error) error {
 	f := &failure.Failure{Code: "new.failed", Exit: failure.ExitUnavailable, Text: fmt.Sprintf("Cannot write the application %q.", a.Name), Cause: err}
 	switch {
+	case errors.Is(err, context.Canceled): // by a signal
 	case errors.Is(err, scaffold.ErrName):
 		f.Code, f.Exit, f.Actions = "new.name", failure.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
 	case errors.Is(err, scaffold.ErrNotEmpty):

@@ -18,17 +18,21 @@ var notCopied = []string{"bench", "bin", "docs", "sample", "testdata"}
 // copySources copies the sources of a working copy: what the go command needs to
 // build the packages of the framework, and the license.
 func (f Framework) copySources(to string) error {
-	return filepath.WalkDir(f.Dir, func(path string, entry fs.DirEntry, err error) error {
+	dir, err := filepath.EvalSymlinks(f.Dir) // WalkDir does not follow a link
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(f.Dir, path)
+		rel, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
 		}
 		name := entry.Name()
 		switch hidden := strings.HasPrefix(name, ".") && rel != "."; {
-		case entry.IsDir() && (hidden || slices.Contains(notCopied, name)):
+		case entry.IsDir() && (hidden || slices.Contains(notCopied, name) || rel != "." && isModule(path)):
 			return filepath.SkipDir
 		case entry.IsDir():
 			return os.MkdirAll(filepath.Join(to, rel), 0o755)
@@ -41,6 +45,13 @@ func (f Framework) copySources(to string) error {
 		}
 		return os.WriteFile(filepath.Join(to, rel), text, 0o644)
 	})
+}
+
+// isModule reports whether a folder is a module: below the framework another
+// one, such as an application that was written there.
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
 }
 
 // isSource reports whether a file is a source: every file in a folder, since

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"unicode"
 )
 
 // Module is the path of the framework's module.
@@ -45,7 +46,8 @@ func (f Framework) replacement() string {
 	if f.Copied() {
 		return "./" + copied
 	}
-	if strings.ContainsAny(f.Dir, " \t'`\"()[],") {
+	special := func(r rune) bool { return strings.ContainsRune(" '`\"()[]{},", r) || !unicode.IsPrint(r) }
+	if strings.ContainsFunc(f.Dir, special) || strings.Contains(f.Dir, "/*") {
 		return fmt.Sprintf("%q", f.Dir)
 	}
 	return f.Dir

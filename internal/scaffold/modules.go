@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // complete runs the go command to complete go.mod and write go.sum. It succeeds
@@ -27,6 +28,7 @@ func goCommand(ctx context.Context, dir string, args ...string) error {
 	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
+	cmd.WaitDelay = time.Second // a git that go has started keeps stderr open after the end of go
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: go %s: %w\n%s", ErrModules, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}

@@ -32,6 +32,8 @@ func CheckName(name string) error {
 		return wrong(fmt.Sprintf("is longer than %d letters", maxName))
 	case token.IsKeyword(name):
 		return wrong("is a keyword of Go")
+	case slices.Contains([]string{"false", "null", "true"}, name):
+		return wrong("is a value of YAML and not a text")
 	case slices.Contains(strings.Fields(taken), name):
 		return wrong("has a meaning for the go command")
 	}

@@ -61,15 +61,16 @@ func Write(ctx context.Context, a App) (w Written, err error) {
 	if w.Dir, err = filepath.Abs(cmp.Or(a.Dir, a.Name)); err != nil {
 		return w, err
 	}
-	if err := vacant(w.Dir); err != nil {
+	if err := vacant(w.Dir, ""); err != nil {
 		return w, err
 	}
 	return w, a.build(ctx, &w)
 }
 
-// vacant checks that dir does not exist or is empty.
-func vacant(dir string) error {
+// vacant checks that dir does not exist, or contains no entry but own.
+func vacant(dir, own string) error {
 	entries, err := os.ReadDir(dir)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == own })
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -81,13 +82,24 @@ func vacant(dir string) error {
 	return nil
 }
 
-// build writes the application to a temporary folder beside its destination, and
-// moves it when it is complete.
+// build writes the application to a temporary folder, and moves it when it is
+// complete. The temporary folder is inside the destination if that exists, which
+// may be a file system of its own, and else beside it.
 func (a App) build(ctx context.Context, w *Written) (err error) {
-	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil {
+	place := w.Dir
+	if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
+		place = filepath.Dir(place)
+	}
+	undo, err := makeAll(place)
+	defer func() {
+		if err != nil {
+			undo()
+		}
+	}()
+	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(w.Dir), "."+a.Name+"-*")
+	temp, err := os.MkdirTemp(place, "."+a.Name+"-*")
 	if err != nil {
 		return err
 	}
@@ -104,7 +116,27 @@ func (a App) build(ctx context.Context, w *Written) (err error) {
 	if w.Files, err = list(whole); err != nil {
 		return err
 	}
+	if err := vacant(w.Dir, filepath.Base(temp)); err != nil { // again: the go command may have taken minutes
+		return err
+	}
 	return move(whole, w.Dir)
+}
+
+// makeAll makes dir and its parents. undo removes those that it has made and
+// that are empty.
+func makeAll(dir string) (undo func(), err error) {
+	var made []string // the deepest first
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, at)
+	}
+	return func() {
+		for _, at := range made {
+			_ = os.Remove(at) // fails if somebody else has filled it
+		}
+	}, os.MkdirAll(dir, 0o755)
 }
 
 // fill writes every file into a new folder.

@@ -60,6 +60,40 @@ func TestWrittenFiles(t *testing.T) {
 	}
 }
 
+// A working copy has what was built in it and written into it, and may be named
+// by a link.
+func TestOnlyTheSourcesOfAWorkingCopyAreCopied(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod": "module " + scaffold.Module + "\n", "go.sum": "x", "lock/lease.go": "package lock", "bin/mega": "ELF",
+		"shop/go.mod": "module shop\n", "shop/main.go": "package main", "shop/mega/go.mod": "module " + scaffold.Module + "\n",
+	} {
+		file = filepath.Join(dir, filepath.FromSlash(file))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{dir, link} {
+		a := app(t, filepath.Join(t.TempDir(), "shop"))
+		var err error
+		if a.Framework, err = scaffold.WorkingCopy(at); err != nil {
+			t.Fatal(err)
+		}
+		w, err := scaffold.Write(t.Context(), a)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := entries(t, filepath.Join(w.Dir, "mega")); !slices.Equal(got, []string{"go.mod", "go.sum", "lock"}) {
+			t.Errorf("%s: copied %q", at, got)
+		}
+	}
+}
+
 // A copy has what the packages are built from, and nothing of this machine.
 func TestApplicationContainsTheSourcesOfMega(t *testing.T) {
 	a := app(t, filepath.Join(t.TempDir(), "shop"))
@@ -145,34 +179,80 @@ func TestExistingFilesAreUnchanged(t *testing.T) {
 	}
 }
 
+// fakeGo puts a go command in front of the real one, which it calls $real.
+func fakeGo(t *testing.T, script string) {
+	t.Helper()
+	real, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\nreal='"+real+"'\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// The folder may be a file system of its own, such as a volume of a container:
+// nothing can be moved into it from beside it.
+func TestExistingFolderIsFilledFromInside(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakeGo(t, `case "$(pwd -P)" in '`+dir+`'/*) ;; *) pwd -P >&2; exit 1 ;; esac`)
+	a := app(t, dir)
+	a.Bare = false
+	if _, err := scaffold.Write(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if names := entries(t, dir); !slices.Contains(names, "main.go") || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, ".shop") }) {
+		t.Errorf("the folder has %q", names)
+	}
+}
+
+// The go command may take minutes, in which a file appears.
+func TestFileOfTheMeantimeIsUnchanged(t *testing.T) {
+	for _, exists := range []bool{true, false} {
+		dir := filepath.Join(t.TempDir(), "shop")
+		if exists {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fakeGo(t, "mkdir -p '"+dir+"'; echo dear >'"+dir+"/main.go'")
+		a := app(t, dir)
+		a.Bare = false
+		if _, err := scaffold.Write(t.Context(), a); !errors.Is(err, scaffold.ErrNotEmpty) {
+			t.Errorf("got %v, want ErrNotEmpty", err)
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "main.go")); err != nil || string(text) != "dear\n" || len(entries(t, dir)) != 1 {
+			t.Errorf("the folder has %q, the file %q, %v", entries(t, dir), text, err)
+		}
+	}
+}
+
 // A go command that fails, here because it was told to end, leaves nothing.
 func TestFailureLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	parent := t.TempDir()
-	a := app(t, filepath.Join(parent, "shop"))
-	a.Bare = false
-	if _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrModules) {
-		t.Errorf("got %v, want ErrModules", err)
-	}
-	if names := entries(t, parent); len(names) > 0 {
-		t.Errorf("it left %q", names)
+	for _, dir := range []string{"shop", "new/folders/shop", "."} {
+		a := app(t, filepath.Join(parent, dir))
+		a.Bare = false
+		if _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrModules) {
+			t.Errorf("got %v, want ErrModules", err)
+		}
+		if names := entries(t, parent); len(names) > 0 {
+			t.Errorf("it left %q", names)
+		}
 	}
 }
 
 // Where go mod tidy cannot have what the tests of others need, the application
 // has what it needs itself.
 func TestApplicationIsWrittenWhereItCannotBeTidied(t *testing.T) {
-	real, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	script := "#!/bin/sh\n[ \"$1 $2\" = \"mod tidy\" ] && exit 1\nexec '" + real + "' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	fakeGo(t, `[ "$1 $2" = "mod tidy" ] && exit 1; exec "$real" "$@"`)
 	t.Setenv("GOPROXY", "off")
 	t.Setenv("GOFLAGS", "")
 	a := app(t, filepath.Join(t.TempDir(), "shop"))
@@ -181,7 +261,7 @@ func TestApplicationIsWrittenWhereItCannotBeTidied(t *testing.T) {
 	if err != nil || w.Tidy || !slices.Contains(w.Files, "go.sum") {
 		t.Fatalf("got %+v, %v", w, err)
 	}
-	cmd := exec.CommandContext(t.Context(), real, "vet", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "vet", "./...")
 	cmd.Dir, cmd.Env = w.Dir, append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("go vet: %v\n%s", err, out)
@@ -198,6 +278,7 @@ func TestNames(t *testing.T) {
 		"": "empty", "Shop": "lower-case", "my-shop": "lower-case", "my_shop": "lower-case", "2shop": "begins with a letter",
 		"shop/x": "lower-case", "../shop": "lower-case", "상점": "lower-case", "func": "keyword", "range": "keyword",
 		"http2x" + strings.Repeat("x", 30): "longer", "fmt": "go command", "main": "go command", "all": "go command",
+		"true": "YAML", "null": "YAML",
 	} {
 		if err := scaffold.CheckName(name); !errors.Is(err, scaffold.ErrName) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: got %v, want ErrName that says %q", name, err, why)
@@ -244,7 +325,7 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		}
 		return dir
 	}
-	plain, spaced := dir("mega"), dir("my mega")
+	plain, spaced, braced := dir("mega"), dir("my mega"), dir("{mega}")
 	const head = "module shop\n\ngo 1.26.0\n\nrequire github.com/megaframework/mega "
 	const all = "v0.0.0\n\nrequire (\n\texample.com/a v1.0.0 // indirect\n\texample.com/b v1.2.3 // indirect\n)\n\nreplace github.com/megaframework/mega => "
 	for _, x := range []struct {
@@ -254,6 +335,7 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		{scaffold.Framework{Version: "v0.3.0"}, head + "v0.3.0\n"},
 		{scaffold.Framework{Dir: plain, Linked: true}, head + all + plain + "\n"},
 		{scaffold.Framework{Dir: spaced, Linked: true}, head + all + "\"" + spaced + "\"\n"},
+		{scaffold.Framework{Dir: braced, Linked: true}, head + all + "\"" + braced + "\"\n"},
 		{scaffold.Framework{Dir: spaced}, head + all + "./mega\n"},
 	} {
 		if got := gomod(x.framework); got != x.want {
