@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 
 	"github.com/megaframework/mega/bench/internal/buses"
@@ -40,7 +39,7 @@ func main() {
 // argument.
 func roles() map[string]lab.Role {
 	return map[string]lab.Role{
-		lab.WorkerRole: lab.Work, lab.BrokerRole: lab.ServeBroker, lab.HubRole: lab.ServeHub,
+		rowRole: serveRow, lab.WorkerRole: lab.Work, lab.BrokerRole: lab.ServeBroker, lab.HubRole: lab.ServeHub,
 		locks.EchoRole: locks.ServeEcho, locks.HolderRole: locks.ServeHolder, buses.ListenerRole: buses.ServeListener,
 	}
 }
@@ -63,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	output := flags.String("o", "", "write the results as JSON to `file` (default results.json and the report on it for a whole run, else nowhere)")
 	before := flags.String("before", resultsFile, "compare with the results in `file`")
 	page := flags.String("report", "", "write the report of the results in -before to `file`, and measure nothing")
-	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to `file`, to explain a miss")
+	profile := flags.String("cpuprofile", "", "write a CPU profile of the process that measures the row to `file`, to explain a miss")
 	strict := flags.Bool("strict", false, "exit with status 1 if a target was missed")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -84,11 +83,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if partial && filepath.Clean(*output) == resultsFile {
 		return fmt.Errorf("%s has the results of whole runs; write the results of a part to another file", resultsFile)
 	}
-	var found *report.Results
-	err = profiled(*profile, func() (err error) {
-		found, err = measureRows(ctx, rows, *quick, stderr)
-		return err
-	})
+	if *profile != "" && len(rows) > 1 {
+		return fmt.Errorf("a profile is of one row, and -row %q names %s", *only, strings.Join(names(rows), ", "))
+	}
+	found, err := measureRows(ctx, rows, order{Quick: *quick, Profile: *profile}, stderr)
 	if err != nil {
 		return err
 	}
@@ -124,38 +122,4 @@ func names(rows []row) (names []string) {
 		names = append(names, r.name)
 	}
 	return names
-}
-
-// profiled runs fn, with a CPU profile of it written to file if one is named.
-func profiled(file string, fn func() error) error {
-	if file == "" {
-		return fn()
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return errors.Join(fmt.Errorf("profile: %w", err), f.Close())
-	}
-	err = fn()
-	pprof.StopCPUProfile()
-	return errors.Join(err, f.Close())
-}
-
-// measureRows runs the rows one after the other, each in a new lab.
-func measureRows(ctx context.Context, rows []row, quick bool, progress io.Writer) (*report.Results, error) {
-	res := report.NewResults(quick)
-	for _, r := range rows {
-		fmt.Fprintf(progress, "%s: %s\n", r.name, r.about)
-		claims, err := lab.Run(ctx, quick, r.run)
-		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", r.name, err)
-		}
-		for i := range claims {
-			claims[i].Row = r.name
-		}
-		res.Claims = append(res.Claims, claims...)
-	}
-	return res, nil
 }

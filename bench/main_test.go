@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -9,9 +10,44 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega/bench/internal/lab"
 	"github.com/megaframework/mega/bench/internal/measure"
 	"github.com/megaframework/mega/bench/internal/report"
 )
+
+func TestMain(m *testing.M) {
+	if !lab.Played(context.Background(), roles()) {
+		os.Exit(m.Run())
+	}
+}
+
+func TestRowIsMeasuredInAProcessOfItsOwn(t *testing.T) {
+	rows := selected("memory-alone")
+	r, err := measureRows(t.Context(), rows, order{Quick: true}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Claims) == 0 || r.Claims[0].Row != "memory-alone" || r.Claims[0].Mega <= 0 {
+		t.Errorf("got %+v", r.Claims)
+	}
+	rows[0].name = "nonesuch" // known here, and not to the other process
+	_, err = measureRows(t.Context(), rows, order{Quick: true}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "row nonesuch") {
+		t.Errorf("a row that the process does not have: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := measureRows(ctx, selected("redis-contended"), order{}, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the context: got %v", err)
+	}
+}
+
+func TestProfileIsOfOneRow(t *testing.T) {
+	err := run(t.Context(), []string{"-row", "nats", "-cpuprofile", filepath.Join(t.TempDir(), "p")}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "nats-publish, nats-request") {
+		t.Errorf("got %v", err)
+	}
+}
 
 func TestUnknownRowListsTheExistingRows(t *testing.T) {
 	var out strings.Builder

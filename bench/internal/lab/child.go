@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +48,24 @@ func startProcess(role string) (*child, error) {
 		return nil, err
 	}
 	return &child{p, stdin, stdout}, nil
+}
+
+// Call starts this program in a role, sends it order, and decodes its answer, both
+// of which are JSON. The process ends with the call, and with ctx.
+func Call(ctx context.Context, role string, order, answer any) (err error) {
+	c, err := start(role)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	defer context.AfterFunc(ctx, func() { _ = c.Stop() })()
+	if err := json.NewEncoder(c.in).Encode(order); err != nil {
+		return fmt.Errorf("order: %w", err)
+	}
+	if err := json.NewDecoder(c.out).Decode(answer); err != nil {
+		return errors.Join(fmt.Errorf("read the answer: %w", err), ctx.Err())
+	}
+	return nil
 }
 
 // Stop ends the process and waits for it.

@@ -27,7 +27,7 @@ type Claim struct {
 	Curves []Curve `json:"curves,omitempty"`
 
 	// Noise is the share by which runs differ; 0 for the usual one.
-	Noise float64 `json:"-"`
+	Noise float64 `json:"noise,omitempty"`
 }
 
 // Figure is what one contestant achieved.
