@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/megaframework/mega/internal/mask"
 )
@@ -25,10 +26,29 @@ var units = []struct {
 }
 
 // NoUnit returns the error for a number that lacks its unit, with two units as
-// the correction. The unit is never guessed: nanoseconds would almost always be
-// wrong.
-func NoUnit(text, unit, other string) *Error {
-	return &Error{Text: mask.Quote(text) + " has no unit", Hint: "write " + text + unit + " or " + text + other, NoUnit: true}
+// the correction, where parse accepts them. The unit is never guessed:
+// nanoseconds would almost always be wrong.
+func NoUnit(text string, parse func(string) error, unit, other string) *Error {
+	var legal []string
+	for _, u := range []string{unit, other} {
+		for _, number := range []string{text, decimal(text)} {
+			if parse(number+u) == nil {
+				legal = append(legal, number+u)
+				break
+			}
+		}
+	}
+	e := &Error{Text: mask.Quote(text) + " has no unit", NoUnit: true}
+	if len(legal) > 0 {
+		e.Hint = "write " + strings.Join(legal, " or ")
+	}
+	return e
+}
+
+// decimal returns a number without an exponent.
+func decimal(number string) string {
+	n, _ := strconv.ParseFloat(number, 64) // the hint has to be legal in any case
+	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
 // ParseSize returns the number of bytes that text describes.
@@ -37,7 +57,7 @@ func ParseSize(text string) (int64, error) {
 		return 0, nil
 	}
 	if IsNumber(text) {
-		return 0, NoUnit(text, "B", "KiB")
+		return 0, NoUnit(text, func(s string) error { _, err := ParseSize(s); return err }, "B", "KiB")
 	}
 	m := size.FindStringSubmatch(text)
 	if m == nil {

@@ -61,6 +61,13 @@ func TestTwoCannotListenOnOneAddress(t *testing.T) {
 	}
 }
 
+func TestConflictOfDefaultAddressesNamesTheKey(t *testing.T) {
+	p := problems(t, settings.Source{Apps: []string{"main", "a", "b"}, Environ: []string{"MEGA_APPS_A_PREFIX=/x", "MEGA_APPS_B_PREFIX=/x"}})
+	if len(p) != 1 || !strings.HasPrefix(p.Error(), "apps.a.addr: 127.0.0.1:8080") {
+		t.Errorf("got %v", p)
+	}
+}
+
 func TestKeysThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, x := range []struct{ file, says string }{
 		{"nats: {token: t, user: u}\n", "nats.token: nats.user (mega.config.yaml:1) sets credentials for NATS, too"},

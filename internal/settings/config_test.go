@@ -123,6 +123,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_LOCK_CACHE=main", "config.unknown_cache", "set MEGA_CACHE_MAIN_URL"},
 		{"MEGA_LOK_TTL=5s", "config.unknown_key", "did you mean MEGA_LOCK_TTL?"},
 		{"MEGA_LOCK_REDIS_PASWORD=x", "config.unknown_key", "no key has this variable"},
+		{"MEGA_CACHE_MAIL_URLL=redis://h", "config.unknown_key", "did you mean MEGA_CACHE_MAIL_URL?"},
 		{"MEGA_CACHE_URL=redis://h", "config.unknown_key", "did you mean MEGA_CACHE_MAIN_URL?"},
 		{"mega_lock_ttl=5s", "config.unknown_key", "mega_lock_ttl: variables of keys are in upper case (write MEGA_LOCK_TTL)"},
 		{"Mega_Cache_Main_Url=redis://h", "config.unknown_key", "write MEGA_CACHE_MAIN_URL"},

@@ -178,13 +178,22 @@ func (sc *schema) nearestVariable(name string) string {
 			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
 		}
 	}
-	return spelling.Nearest(name, sc.variables())
+	return spelling.Nearest(name, sc.variables(name))
 }
 
-// variables returns every possible variable, with a likely name for a cache.
-func (sc *schema) variables() (names []string) {
+// variables returns every possible variable. The alias of a cache is the one in
+// near, or a likely one.
+func (sc *schema) variables(near string) (names []string) {
 	for _, f := range sc.fields {
-		names = append(names, strings.Replace(EnvName(f.Key()), "*", "MAIN", 1))
+		variable, alias := EnvName(f.Key()), "MAIN"
+		if before, _, ok := strings.Cut(variable, "*"); ok {
+			rest, below := strings.CutPrefix(near, before)
+			word, _, more := strings.Cut(rest, "_")
+			if below && more && word == strings.ToUpper(word) && ValidName(strings.ToLower(word)) {
+				alias = word
+			}
+		}
+		names = append(names, strings.Replace(variable, "*", alias, 1))
 	}
 	return names
 }

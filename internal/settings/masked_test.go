@@ -28,7 +28,7 @@ func TestNoErrorShowsACredential(t *testing.T) {
 	}{
 		"a URL in the place of a key":        {file: yamlFile, text: "cache:\n  main:\n    " + redis + ":\n", code: "config.unknown_key", says: `"redis://***@redis.example.com:6379/0" contains a dot`},
 		"a URL in the place of an alias":     {file: jsonFile, text: `{"cache": {"` + redis + `": {}}}`, code: "config.unknown_key", says: "contains a dot"},
-		"URLs in the place of a list":        {file: yamlFile, text: "mirrors: {urls: 'https://u:hunter2@a,https://u:hunter2@b'}\n", code: "config.invalid", says: "write a list: [https://***@a, https://***@b]"},
+		"URLs in the place of a list":        {file: yamlFile, text: "mirrors: {urls: 'https://u:hunter2@a,https://u:hunter2@b'}\n", code: "config.invalid", says: `write a list: ["https://***@a", "https://***@b"]`},
 		"a line after a TOML table":          {file: tomlFile, text: "[nats] password: hunter2\n", code: "config.syntax", says: "\n  [nats] •\n"},
 		"a URL after a TOML table":           {file: tomlFile, text: "[cache.main] url: '" + redis + "'\n", code: "config.syntax", says: "\n  [cache.main] •\n"},
 		"a comma in a password":              {variable: "MEGA_NATS_URL=nats://ann:hunter2,x@h:4222", code: "config.invalid", says: "nats://***@h:4222: a part before the last @ is not a host or host:port; write %2C for a comma in a password"},

@@ -31,6 +31,8 @@ func (p Problem) subject() string {
 		return strings.TrimSuffix(p.Origin.place()+": "+p.Origin.Name, ": ")
 	case LayerProvider:
 		return strings.TrimSuffix(p.Origin.Name+": "+p.Key, ": ")
+	case LayerDefault:
+		return p.Key
 	case LayerSet:
 		return p.Origin.String()
 	}

@@ -77,7 +77,9 @@ func (sc *schema) unknownKey(key string, o Origin) Problem {
 		return sc.unknownApp(app, o)
 	}
 	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("unknown key %s", mask.Quote(key))}
-	if best := sc.nearestKey(key); best != "" {
+	if one := sc.example(key); one != "" {
+		p.Hint = "it is a section; one of its keys is " + one
+	} else if best := sc.nearestKey(key); best != "" {
 		p.Hint = "did you mean " + best + "?"
 	}
 	return p

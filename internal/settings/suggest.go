@@ -10,7 +10,7 @@ import (
 // nearestKey returns the key or section with the most similar spelling, or the
 // only one that ends in the same part.
 func (sc *schema) nearestKey(key string) string {
-	keys := slices.DeleteFunc(sc.keys(), func(k string) bool { return strings.HasPrefix(key, k+".") })
+	keys := slices.DeleteFunc(sc.keys(key), func(k string) bool { return strings.HasPrefix(key, k+".") })
 	for _, k := range keys {
 		if plain(k) == plain(key) {
 			return k
@@ -33,11 +33,12 @@ func plain(key string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
-// keys returns every key and section, with a likely name for a cache.
-func (sc *schema) keys() (all []string) {
+// keys returns every key and section. The alias of a cache is the one in near,
+// or a likely one.
+func (sc *schema) keys(near string) (all []string) {
 	seen := map[string]bool{}
 	for _, f := range sc.fields {
-		path := strings.Split(strings.Replace(f.Key(), "*", "main", 1), ".")
+		path := f.aliased(strings.Split(near, "."))
 		for i := range path {
 			if key := strings.Join(path[:i+1], "."); !seen[key] {
 				seen[key] = true
@@ -46,4 +47,28 @@ func (sc *schema) keys() (all []string) {
 		}
 	}
 	return all
+}
+
+// aliased returns the path with the alias at the same place of near.
+func (f field) aliased(near []string) []string {
+	i := slices.Index(f.Path, "*")
+	if i < 0 {
+		return f.Path
+	}
+	path := slices.Clone(f.Path)
+	path[i] = "main"
+	if i+1 < len(near) && slices.Equal(near[:i], f.Path[:i]) && ValidName(near[i]) {
+		path[i] = near[i]
+	}
+	return path
+}
+
+// example returns a key of a section, or "" if section is not one.
+func (sc *schema) example(section string) string {
+	for _, key := range sc.keys(section + ".") {
+		if _, ok := sc.find(key); ok && strings.HasPrefix(key, section+".") {
+			return key
+		}
+	}
+	return ""
 }

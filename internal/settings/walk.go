@@ -84,10 +84,8 @@ func (w *walk) section(b *branch, path []string, p part) {
 
 // example returns a key below a section.
 func (w *walk) example(path []string) string {
-	for _, k := range w.schema.keys() {
-		if f, ok := w.schema.find(k); ok && strings.HasPrefix(k, strings.Join(path, ".")+".") {
-			return "one of its keys is " + strings.Join(f.Path, ".")
-		}
+	if key := w.schema.example(strings.Join(path, ".")); key != "" {
+		return "one of its keys is " + key
 	}
 	return ""
 }
@@ -194,7 +192,7 @@ func (f field) mismatch(n node) error {
 	case family == listFamily && n.kind == textKind:
 		items := f.parse(n.text).list
 		for i, item := range items {
-			items[i] = mask.Text(item)
+			items[i] = mask.Quote(item) // as all formats take it
 		}
 		m.Hint = "write a list: [" + strings.Join(items, ", ") + "]"
 	case f.Type == reflect.TypeFor[config.Addr]() && notation.AddrHint(n.text, `"`) != "":
