@@ -25,7 +25,7 @@ func (r *reader) dotEnv(path string) {
 	at := func(line int) Origin { return Origin{Layer: LayerDotEnv, File: r.show(path), Line: line} }
 	all, faults := readDotEnv(string(data))
 	for _, f := range faults {
-		l.problems = append(l.problems, Problem{Code: f.code, Origin: at(f.line), Text: f.text, Hint: f.hint})
+		l.problem(Problem{Code: f.code, Origin: at(f.line), Text: f.text, Hint: f.hint})
 	}
 	first := map[string]int{}
 	for _, a := range all {
@@ -33,12 +33,12 @@ func (r *reader) dotEnv(path string) {
 		o.Name = a.name
 		switch {
 		case r.schema.isLowerCase(a.name):
-			l.problems = append(l.problems, lowerCase(o))
+			l.problem(lowerCase(o))
 		case !strings.HasPrefix(a.name, prefix):
 		case a.name == "MEGA_ENV" || a.name == "MEGA_CONFIG":
-			l.problems = append(l.problems, Problem{Code: "config.too_late", Origin: o, Text: "decides which files are read, so no file can set it", Hint: "export it"})
+			l.problem(Problem{Code: "config.too_late", Origin: o, Text: "decides which files are read, so no file can set it", Hint: "export it"})
 		case first[a.name] > 0:
-			l.problems = append(l.problems, Problem{Code: "config.duplicate_key", Origin: o, Text: fmt.Sprintf("is set twice, first in line %d", first[a.name]), Hint: "remove one of them"})
+			l.problem(Problem{Code: "config.duplicate_key", Origin: o, Text: fmt.Sprintf("is set twice, first in line %d", first[a.name]), Hint: "remove one of them"})
 		case a.text != "":
 			r.schema.putVariable(l, a.text, o)
 		}

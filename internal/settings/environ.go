@@ -59,7 +59,7 @@ func (sc *schema) readEnviron(env environment) *layer {
 		case strings.HasPrefix(name, prefix) && !env.injected(name):
 			sc.putVariable(l, env[name], o)
 		case sc.isLowerCase(name):
-			l.problems = append(l.problems, lowerCase(o))
+			l.problem(lowerCase(o))
 		}
 	}
 	return l
@@ -72,7 +72,7 @@ func (sc *schema) isLowerCase(name string) bool {
 	if name == upper || !strings.HasPrefix(upper, prefix) || strings.HasPrefix(name, prefix) {
 		return false
 	}
-	_, key, _ := sc.keyOf(Origin{Name: upper})
+	_, key := sc.keyOf(upper)
 	return key != ""
 }
 
@@ -85,30 +85,36 @@ func lowerCase(o Origin) Problem {
 
 // putVariable adds the value of the variable that o names.
 func (sc *schema) putVariable(l *layer, text string, o Origin) {
-	f, key, problem := sc.keyOf(o)
+	f, key := sc.keyOf(o.Name)
 	switch {
 	case key != "":
 		l.put(f, key, f.parse(text), o)
-	case !foreign.MatchString(o.Name):
-		l.problems = append(l.problems, problem)
+	case foreign.MatchString(o.Name), l.full(): // a suggestion takes time
+	default:
+		l.problem(sc.noKey(o))
 	}
 }
 
-// keyOf returns the key that a variable sets, or the problem if there is none.
-func (sc *schema) keyOf(o Origin) (field, string, Problem) {
-	if key, ok := sc.variable[o.Name]; ok && !strings.Contains(key, "*") {
+// keyOf returns the key that a variable sets, or "" if there is none.
+func (sc *schema) keyOf(variable string) (field, string) {
+	if key, ok := sc.variable[variable]; ok && !strings.Contains(key, "*") {
 		f, _ := sc.find(key)
-		return f, key, Problem{}
+		return f, key
 	}
 	for _, f := range sc.fields {
-		if key, ok := f.named(o.Name); ok {
-			return f, key, Problem{}
+		if key, ok := f.named(variable); ok {
+			return f, key
 		}
 	}
+	return field{}, ""
+}
+
+// noKey returns the problem for a variable that sets no key.
+func (sc *schema) noKey(o Origin) Problem {
 	if app, ok := sc.foreignApp(o.Name); ok {
-		return field{}, "", sc.unknownApp(app, o)
+		return sc.unknownApp(app, o)
 	}
-	return field{}, "", sc.unknownVariable(o)
+	return sc.unknownVariable(o)
 }
 
 // named returns the key that a variable sets, if f is a key of every cache and

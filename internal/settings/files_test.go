@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -741,13 +742,25 @@ func TestTwoKeysWithOneVariableAreRefused(t *testing.T) {
 }
 
 func TestReportedMistakesAreBounded(t *testing.T) {
-	var b strings.Builder
-	for i := range 40_000 {
-		b.WriteString("k" + strings.Repeat("x", i%50) + string(rune('a'+i%26)) + strings.Repeat("y", i/1300) + ": 1\n")
-	}
-	began := time.Now()
-	p := problems(t, source(folder(t, map[string]string{"mega.config.yaml": b.String()})))
-	if len(p) > 110 || time.Since(began) > 10*time.Second {
-		t.Errorf("%d problems after %v", len(p), time.Since(began))
+	for _, x := range []struct{ file, head, line, code string }{
+		{yamlFile, "", "key%d: 1\n", "config.unknown_key"},
+		{yamlFile, "apps:\n", "  app%d: {}\n", "config.unknown_app"},
+		{yamlFile, "cache:\n", "  c%d: {url: x}\n", "config.invalid"},
+		{yamlFile, "cache:\n", "  c%d: {url: 1}\n", "config.invalid"},
+		{yamlFile, "", "lock: {} # %d\n", "config.duplicate_key"},
+		{".env", "", "MEGA_KEY%d=1\n", "config.unknown_key"},
+		{".env", "", "MEGA_CACHE_C%d_URL=x\n", "config.invalid"},
+		{".env", "", "MEGA_NAME= # %d\n", "config.duplicate_key"},
+	} {
+		var b strings.Builder
+		b.WriteString(x.head)
+		for i := range 24_000 {
+			fmt.Fprintf(&b, x.line, i)
+		}
+		p := problems(t, source(folder(t, map[string]string{x.file: b.String()}), "MEGA_ENV=dev"))
+		known := slices.ContainsFunc(p, func(p settings.Problem) bool { return p.Code == x.code })
+		if len(p) > 60 || !known {
+			t.Errorf("%q: %d problems, the first is %v, want a bounded number of %s", x.line, len(p), p[0], x.code)
+		}
 	}
 }

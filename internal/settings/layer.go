@@ -18,17 +18,27 @@ type layer struct {
 
 func newLayer() *layer { return &layer{values: map[string]Value{}} }
 
+// problem adds a problem, if the layer does not have very many.
+func (l *layer) problem(p Problem) {
+	if !l.full() {
+		l.problems = append(l.problems, p)
+	}
+}
+
+// full reports whether the layer takes no more problems.
+func (l *layer) full() bool { return len(l.problems) >= maxFaults }
+
 // put adds the value of a key, or a problem if the value is illegal. It parses
 // the value; everything else uses the result.
 func (l *layer) put(f field, key string, v Value, o Origin) {
 	v, err := f.check(v)
 	if err != nil {
-		l.problems = append(l.problems, invalid(key, o, err))
+		l.problem(invalid(key, o, err))
 		return
 	}
 	v.Key, v.Origin = key, o
 	if first, twice := l.values[key]; twice {
-		l.problems = append(l.problems, Problem{
+		l.problem(Problem{
 			Code: "config.duplicate_key", Key: key, Origin: o, Text: fmt.Sprintf("is set twice, first at %v", first.Origin),
 		})
 		return

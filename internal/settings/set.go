@@ -32,11 +32,11 @@ func (sc *schema) readSet(args []string) *layer {
 		o := Origin{Layer: LayerSet, Name: key}
 		if start := keyLetters.FindString(key); start != key { // the rest may be a value, and a secret
 			o.Name = start + "…"
-			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "is not key=value", Hint: "write --set key=value"})
+			l.problem(Problem{Code: "config.syntax", Origin: o, Text: "is not key=value", Hint: "write --set key=value"})
 			continue
 		}
 		if !ok {
-			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
+			l.problem(Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
 			continue
 		}
 		sc.putArgument(l, key, text, o)
@@ -47,12 +47,12 @@ func (sc *schema) readSet(args []string) *layer {
 func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
 	f, ok := sc.find(key)
 	if !ok || strings.Contains(key, "*") {
-		l.problems = append(l.problems, sc.unknownKey(key, o))
+		l.problem(sc.unknownKey(key, o))
 		return
 	}
 	v := f.parse(text)
 	if f.secretive(v) {
-		l.problems = append(l.problems, Problem{
+		l.problem(Problem{
 			Code: "config.secret_on_command_line", Key: key, Origin: o,
 			Text: "all users of this machine can read a secret on a command line",
 			Hint: "set " + EnvName(key) + ", or the key in a file",

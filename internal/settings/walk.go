@@ -38,9 +38,7 @@ func (w *walk) root(n node) {
 }
 
 func (w *walk) problem(code string, line int, text, hint string) {
-	if len(w.layer.problems) < maxFaults {
-		w.layer.problems = append(w.layer.problems, Problem{Code: code, Origin: w.at(line), Text: text, Hint: hint})
-	}
+	w.layer.problem(Problem{Code: code, Origin: w.at(line), Text: text, Hint: hint})
 }
 
 func (w *walk) at(line int) Origin {
@@ -93,14 +91,15 @@ func (w *walk) example(path []string) string {
 func (w *walk) unknown(b *branch, path []string, p part) {
 	key := strings.Join(path, ".")
 	switch {
+	case w.layer.full(): // a suggestion takes time
 	case strings.Contains(p.key, "."):
 		w.problem("config.unknown_key", p.line, mask.Quote(p.key)+" contains a dot", dotHint(p.key))
 	case b.names != nil:
 		w.problem("config.invalid", p.line, mask.Quote(p.key)+" cannot be the alias of a cache", "an alias is a lower-case word, such as main")
 	case b == w.schema.root.parts["apps"]:
-		w.layer.problems = append(w.layer.problems, w.schema.unknownApp(p.key, w.at(p.line)))
+		w.layer.problem(w.schema.unknownApp(p.key, w.at(p.line)))
 	default:
-		w.layer.problems = append(w.layer.problems, w.misplaced(key, p))
+		w.layer.problem(w.misplaced(key, p))
 	}
 }
 
@@ -140,7 +139,7 @@ func (w *walk) leaf(f field, key string, p part) {
 		w.layer.put(f, key, v, w.at(p.line))
 		return
 	}
-	w.layer.problems = append(w.layer.problems, invalid(key, w.at(p.line), err))
+	w.layer.problem(invalid(key, w.at(p.line), err))
 }
 
 // accept returns the value that a file sets for f. Nothing is converted: 1.10 as a
