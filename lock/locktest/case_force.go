@@ -13,6 +13,7 @@ var forceCases = []testCase{
 	{rule: "L16", claim: "the holder learns the author and the reason of a force", run: forceGivesReason},
 	{rule: "L16", claim: "force keeps the queue and serves it", also: []string{"L7"}, run: forceServesQueue},
 	{rule: "L16", claim: "force frees every slot", also: []string{"L15"}, run: forceFreesSlots},
+	{rule: "L16", claim: "a force of one slot ends only its lease", also: []string{"P6"}, run: forceFreesOne},
 	{rule: "L16", claim: "force on a free key has no effect", run: forceOnFree},
 	{rule: "L16", claim: "force of a lease of the own process notifies its holder", run: forceOwn},
 	{rule: "L16", claim: "force concurrent with renewal and release restores nothing", run: forceRaces},
@@ -76,6 +77,35 @@ func forceFreesSlots(e *env) {
 	}
 	a.busy(e.key("pool"), lock.Slots(4))
 	e.releases(leases...)
+}
+
+func forceFreesOne(e *env) {
+	a, b := e.process(), e.process()
+	pool := lock.Slots(3)
+	leases := []*lock.Lease{a.acquire(e.key("pool"), pool, e.ttl(20)), b.acquire(e.key("pool"), pool, e.ttl(20)), a.acquire(e.key("pool"), pool, e.ttl(20))}
+	var held []*lock.Lease
+	for _, i := range []int{1, 0} {
+		n, err := b.ForceRelease(e.Ctx, e.key("pool"), "test", lock.OnlySlot(leases[i].Slot()))
+		e.Must(err, "force")
+		e.Want(n == 1, "forced %d, want 1", n)
+		var lost *lock.LostError
+		cause := e.ended(leases[i], e.Units(10))
+		e.Want(errors.As(cause, &lost) && lost.Cause == lock.Forced && lost.Reason == "test", "the cause is %v", cause)
+		e.Is(leases[i].Release(), lock.ErrLost, "release what was forced")
+		for _, other := range leases[:i] {
+			e.live(other)
+		}
+		next := b.acquire(e.key("pool"), pool, e.ttl(20))
+		e.Want(next.Slot() == leases[i].Slot(), "slot %d was forced, %d was lent", leases[i].Slot(), next.Slot())
+		b.busy(e.key("pool"), pool)
+		held = append(held, next)
+	}
+	e.Must(leases[2].Extend(e.Ctx, e.Units(20)), "extend a lease of another slot")
+	for _, slot := range []int{-1, lock.MaxSlots} {
+		_, err := b.ForceRelease(e.Ctx, e.key("pool"), "test", lock.OnlySlot(slot))
+		e.Is(err, lock.ErrInvalid, "force of slot %d", slot)
+	}
+	e.releases(append(held, leases[2])...)
 }
 
 func forceOnFree(e *env) {

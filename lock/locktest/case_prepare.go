@@ -3,11 +3,15 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // prepareCases are the cases of slots that are prepared and cleaned, at the
@@ -19,8 +23,12 @@ var prepareCases = []testCase{
 	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
 	{rule: "P3", claim: "a holder that has not looked at its context does not clean a lost slot", fake: true, run: carelessLoserDoesNotClean},
 	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
+	{rule: "P4", claim: "a slot that cannot be cleaned first is withdrawn, and the call takes another one", run: uncleanIsSkipped},
 	{rule: "P7", claim: "a process gets the slot again that it had, at rest nine times in ten", run: stickySlots},
 	{rule: "P8", claim: "a Cleanup that fails withdraws its slot until Heal", run: failedCleanup},
+	{rule: "P8", claim: "a Cleanup that panics or takes too long withdraws its slot", run: endlessCleanup},
+	{rule: "P8", claim: "a Cleanup that is cut by the loss of its lease withdraws nothing", run: cutCleanup},
+	{rule: "P8", claim: "Strikes failed Inits in a row withdraw the slot", run: strikesWithdraw},
 }
 
 // room is a pool of one slot that records the calls of its functions.
@@ -31,13 +39,25 @@ type room struct {
 	steps []string // guarded by mu
 }
 
+func noWork(context.Context, *lock.Slot) error { return nil }
+
+// is fails the case unless the slot has the status, for a reason that contains
+// why.
+func (r *room) is(p *process, slot int, status driver.SlotStatus, why string) {
+	s, err := p.Inspect(p.e.Ctx, r.Key)
+	p.e.Must(err, "inspect")
+	p.e.Want(len(s.Slots) == r.Size, "the pool of %d has the slots %+v", r.Size, s.Slots)
+	got := s.Slots[slot]
+	p.e.Want(got.Status == status && strings.Contains(got.Reason, why), "slot %d is %+v, want %s, %q", slot, got, status, why)
+}
+
 // room returns a pool whose slot is clean.
 func (e *env) room() *room {
 	r := &room{Pool: lock.Pool{Key: e.key("room"), Size: 1}}
 	r.Init = func(context.Context, *lock.Slot) error { r.add("init"); return nil }
 	r.Cleanup = func(context.Context, *lock.Slot) error { r.add("cleanup"); return nil }
 	p := e.process()
-	e.Must(r.with(p, func(context.Context, *lock.Slot) error { return nil }), "the first use")
+	e.Must(r.with(p, noWork), "the first use")
 	r.want(p, "cleanup", "init", "fn", "cleanup") // P10: nothing was known of the slot
 	return r
 }
@@ -94,7 +114,7 @@ func heldUntilClean(e *env) {
 		e.Pass(300) // three TTLs: the lease is renewed
 	}
 	other := lock.Pool{Key: r.Key, Size: 1}
-	err := b.WithSlot(e.Ctx, &other, func(context.Context, *lock.Slot) error { return nil }, lock.Wait(0))
+	err := b.WithSlot(e.Ctx, &other, noWork, lock.Wait(0))
 	e.Is(err, lock.ErrNotAcquired, "the slot during Cleanup")
 	finish()
 	e.Await(over, "the call ends")
@@ -102,7 +122,7 @@ func heldUntilClean(e *env) {
 
 func cleanAfterAnyEnd(e *env) {
 	p, r, mine := e.process(), e.room(), errors.New("out of paper")
-	e.Must(r.with(p, func(context.Context, *lock.Slot) error { return nil }), "the call")
+	e.Must(r.with(p, noWork), "the call")
 	r.want(p, "init", "fn", "cleanup")
 	e.Is(r.with(p, func(context.Context, *lock.Slot) error { return mine }), mine, "the call")
 	r.want(p, "init", "fn", "cleanup")
@@ -123,7 +143,7 @@ func cleanAfterAnyEnd(e *env) {
 func cleanAfterFailedInit(e *env) {
 	p, r, mine := e.process(), e.room(), errors.New("no paper")
 	r.Init = func(context.Context, *lock.Slot) error { r.add("init"); return mine }
-	e.Is(r.with(p, func(context.Context, *lock.Slot) error { return nil }), mine, "the call")
+	e.Is(r.with(p, noWork), mine, "the call")
 	r.want(p, "init", "cleanup")
 }
 
@@ -169,6 +189,23 @@ func dirtyIsCleanedFirst(e *env) {
 	r.want(b, "cleanup", "init", "fn", "cleanup")
 }
 
+func uncleanIsSkipped(e *env) {
+	p, mine := e.process(), errors.New("the door is stuck")
+	r := &room{Pool: lock.Pool{Key: e.key("room"), Size: 2}} // P10: both slots are dirty
+	r.Init = func(_ context.Context, s *lock.Slot) error { r.add(fmt.Sprint("init ", s.Number())); return nil }
+	r.Cleanup = func(_ context.Context, s *lock.Slot) error {
+		r.add(fmt.Sprint("cleanup ", s.Number()))
+		if s.Number() == 0 {
+			return mine
+		}
+		return nil
+	}
+	e.Must(r.with(p, noWork, lock.Wait(e.Units(10))), "the call")
+	r.want(p, "cleanup 0", "cleanup 1", "init 1", "fn", "cleanup 1")
+	r.is(p, 0, lock.SlotWithdrawn, mine.Error())
+	r.is(p, 1, lock.SlotFree, "")
+}
+
 // stickySlots has several processes take all slots and hand them back, each time
 // in another order.
 func stickySlots(e *env) {
@@ -203,13 +240,92 @@ func failedCleanup(e *env) {
 	a, b, r := e.process(), e.process(), e.room()
 	cleanup, mine := r.Cleanup, errors.New("the door is stuck")
 	r.Cleanup = func(context.Context, *lock.Slot) error { return mine }
-	e.Must(r.with(a, func(context.Context, *lock.Slot) error { return nil }), "the call") // the failure is the slot's
+	e.Must(r.with(a, noWork), "the call") // the failure is the slot's
 	r.Cleanup = cleanup
 	var refused *lock.NotAcquiredError
-	err := r.with(b, func(context.Context, *lock.Slot) error { return nil })
+	err := r.with(b, noWork)
 	e.Want(errors.As(err, &refused) && refused.Withdrawn, "the next call: %v", err)
 	e.Must(b.Heal(e.Ctx, r.Key, 0, "the door was repaired"), "heal")
 	r.want(b, "init", "fn")
-	e.Must(r.with(b, func(context.Context, *lock.Slot) error { return nil }), "the call after Heal")
+	e.Must(r.with(b, noWork), "the call after Heal")
 	r.want(b, "cleanup", "init", "fn", "cleanup")
+}
+
+func endlessCleanup(e *env) {
+	p, r := e.process(), e.room()
+	r.CleanupTimeout = e.Units(0.25)
+	sound := r.Cleanup
+	for why, cleanup := range map[string]func(context.Context, *lock.Slot) error{
+		"panicked": func(context.Context, *lock.Slot) error { panic("the door is stuck") },
+		context.DeadlineExceeded.Error(): func(ctx context.Context, _ *lock.Slot) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(e.Patience()):
+				e.Report("the context of Cleanup goes on after its time")
+			}
+			return ctx.Err()
+		},
+	} {
+		e.Must(r.with(p, func(context.Context, *lock.Slot) error {
+			r.Cleanup = cleanup
+			return nil
+		}), "the call") // the failure is the slot's
+		r.is(p, 0, lock.SlotWithdrawn, why)
+		r.Cleanup = sound
+		e.Must(p.Heal(e.Ctx, r.Key, 0, "the door was repaired"), "heal")
+	}
+}
+
+func cutCleanup(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	err := r.with(a, func(context.Context, *lock.Slot) error {
+		r.Cleanup = func(ctx context.Context, _ *lock.Slot) error {
+			if _, err := b.ForceRelease(e.Ctx, r.Key, "it hangs"); err != nil {
+				e.Report("force: %w", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(e.Patience()):
+				e.Report("the context of Cleanup goes on after the loss")
+			}
+			return ctx.Err()
+		}
+		return nil
+	})
+	e.Is(err, lock.ErrLost, "the call")
+	r.is(b, 0, lock.SlotDirty, lock.LeftForced)
+}
+
+// strikesWithdraw has Inits fail in two processes: the strikes are the slot's. A
+// successful Init clears them, and an Init that was cancelled is none.
+func strikesWithdraw(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	r.Strikes = 2
+	sound, mine := r.Init, errors.New("no paper")
+	fails := func(p *process) {
+		r.Init = func(context.Context, *lock.Slot) error { return mine }
+		e.Is(r.with(p, noWork), mine, "a call whose Init fails")
+	}
+	works := func(p *process) {
+		r.Init = sound
+		e.Must(r.with(p, noWork), "a call whose Init succeeds")
+	}
+	fails(a)
+	works(b)
+	fails(b)
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	r.Init = func(ctx context.Context, _ *lock.Slot) error {
+		cancel()
+		e.Await(ctx.Done(), "the context of Init ends")
+		return ctx.Err()
+	}
+	e.Is(a.WithSlot(ctx, &r.Pool, noWork, e.ttl(100)), context.Canceled, "a call that is cancelled during Init")
+	works(a)
+	fails(a)
+	fails(b)
+	r.is(a, 0, lock.SlotWithdrawn, "2 Inits")
+	var refused *lock.NotAcquiredError
+	err := r.with(a, noWork)
+	e.Want(errors.As(err, &refused) && refused.Withdrawn, "the next call: %v", err)
 }

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/megaframework/mega/internal/suite"
@@ -14,6 +15,7 @@ var releaseCases = []testCase{
 	{rule: "L5", claim: "With releases after fn has returned, not when its context ends", run: releaseFollowsWork},
 	{rule: "L5", claim: "a hanging backend does not block Release, which is retried in the background", remote: true, run: hungRelease},
 	{rule: "L5", claim: "a failed release is retried until it succeeds", run: failedRelease},
+	{rule: "L5", claim: "a failed release is not With's error", run: failedReleaseOfWith},
 	{rule: "L5", claim: "a lease that cannot be released is left to its TTL", run: releaseGivesUp},
 	{rule: "L5", claim: "the first release of a lost lease returns ErrLost, the second is a no-op", run: secondReleaseIsNothing},
 	{rule: "L5", claim: "a hundred concurrent releases are one", run: manyReleases},
@@ -83,6 +85,20 @@ func failedRelease(e *env) {
 	e.Want(len(eventsOf[lock.ReleaseFailed](a)) > 0, "the observer received no event")
 }
 
+func failedReleaseOfWith(e *env) {
+	a, b := e.process(), e.process()
+	mine := errors.New("the work's own error")
+	for _, work := range []error{nil, mine} {
+		a.plan.Add(Step{Op: Release, Err: errUnreachable, Times: 1})
+		calls := a.plan.Calls(Release)
+		err := a.With(e.Ctx, e.key("k"), func(context.Context) error { return work }, e.ttl(100))
+		e.Is(err, work, "with")
+		e.Want(!errors.Is(err, lock.ErrUnavailable), "with returned %v, and fn %v", err, work)
+		e.Want(a.plan.Calls(Release) > calls, "nothing was released")
+		b.freeWithin(e.Units(20)+4*time.Second, e.key("k"))
+	}
+}
+
 func releaseGivesUp(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(2))
@@ -100,6 +116,7 @@ func secondReleaseIsNothing(e *env) {
 	e.ended(lease, e.Patience())
 	e.Is(lease.Release(), lock.ErrLost, "the first release")
 	e.Must(lease.Release(), "the second release")
+	e.Soon("the first release is sent", func() bool { return a.plan.Calls(Release) == 1 })
 	lease = a.acquire(e.key("k"))
 	e.releases(lease, lease, lease)
 }
