@@ -76,6 +76,19 @@ func TestForeignFlashIsNotShown(t *testing.T) {
 	}
 }
 
+// PostgreSQL refuses some texts that SQLite stores, and SQLite refuses long patterns.
+func TestTextThatADatabaseRefusesDoesNotReachIt(t *testing.T) {
+	b := browser{offline(t), "en"}
+	b.post("/products", "name=Lamp&price=1&stock=1").Status(http.StatusSeeOther)
+	for _, name := range []string{"a%00b", "a%0Ab", "a%FFb"} {
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusUnprocessableEntity).Contains("has characters that cannot be stored")
+		b.post("/products/1", "name="+name+"&price=1&stock=1&version=1").Status(http.StatusUnprocessableEntity)
+	}
+	for _, text := range []string{"%00", "%FF", strings.Repeat("a", 60_000)} {
+		b.Get("/products?q="+text).Status(http.StatusOK).Header("X-Total-Count", "0")
+	}
+}
+
 func TestFieldErrorsAreBesideTheirFields(t *testing.T) {
 	for language, texts := range map[string][3]string{
 		"en": {"is required", "must be a number with at most two decimal places", "must be a whole number"},

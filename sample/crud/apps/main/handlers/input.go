@@ -3,6 +3,8 @@ package handlers
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
@@ -53,6 +55,8 @@ func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) m
 		wrong["name"] = ctx.T("invalid.required")
 	case n > maxName:
 		wrong["name"] = ctx.T("invalid.length", "max", maxName)
+	case !printable(name):
+		wrong["name"] = ctx.T("invalid.text")
 	}
 	switch {
 	case price == nil:
@@ -66,6 +70,16 @@ func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) m
 	}
 	return within(ctx, wrong, "stock", *stock, 0, maxStock)
 }
+
+// printable reports whether each database stores a text as it is: PostgreSQL
+// refuses a zero byte and what is not UTF-8.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// mayBeInName reports whether a name can contain a text. A database is not asked
+// for another one, which it may refuse.
+func mayBeInName(text string) bool { return len([]rune(text)) <= maxName && printable(text) }
 
 // within adds the error of a number out of bounds to wrong, and returns wrong.
 func within[N int | int64](ctx *mega.Ctx, wrong mega.FieldErrors, field string, n, low, high N) mega.FieldErrors {

@@ -38,9 +38,12 @@ type listPage struct {
 // List shows the products, or those with the text ?q= in their name.
 func (h *Products) List(ctx *mega.Ctx) error {
 	text, page := strings.TrimSpace(ctx.Query("q")), asked(ctx)
-	products, total, err := h.store.List(ctx, text, perPage, skipped(page))
-	if err != nil {
-		return err
+	products, total := []store.Product{}, 0
+	if mayBeInName(text) {
+		var err error
+		if products, total, err = h.store.List(ctx, text, perPage, skipped(page)); err != nil {
+			return err
+		}
 	}
 	if ctx.WantsJSON() {
 		ctx.Writer().Header().Set("X-Total-Count", strconv.Itoa(total))
