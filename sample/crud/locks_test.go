@@ -201,7 +201,43 @@ func TestNobodyIsKilledFromAnotherMachine(t *testing.T) {
 	for _, path := range []string{"/locks/kill", "/locks/freeze"} {
 		kit.Post(path, nil).Status(http.StatusForbidden).Code("demo.only_on_loopback")
 	}
+	kit.Post("/sandboxes", map[string]string{"end": services.EndsKilled}).Status(http.StatusForbidden).Code("demo.only_on_loopback")
 	kit.Get("/locks", asPage).Contains("Open the page at a loopback address.")
+	if page := kit.Get("/sandboxes", asPage).Body(); strings.Contains(page, "kill -9") {
+		t.Errorf("the page offers to kill a worker:\n%s", page)
+	}
+}
+
+// Another machine has other processes under the numbers of this one.
+func TestAStrikeIsCarriedOutOnTheMachineOfItsHolder(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{
+		Environ: []string{"MEGA_ENV=dev"}, Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(services.UnderLock))
+	kit.Lock.Hold(services.DemoKey)
+	held := kit.Lock.State(services.DemoKey).Holders[0]
+	kit.Bus.Publish(string(services.Strikes), services.Strike{Fence: held.Fence, Host: "elsewhere", Do: services.DoKill})
+	kit.Bus.Settle()
+	if s := kit.Lock.State(services.DemoKey); len(s.Waiters) != 0 {
+		t.Errorf("a process of this machine carries it out: %+v", s)
+	}
+}
+
+func TestAnExtensionThatFailsIsNotOnTheTrail(t *testing.T) {
+	kit := offline(t)
+	kit.Post("/locks/hold", map[string]int{"seconds": 60}).Status(http.StatusAccepted)
+	kit.Lock.AwaitHolder(services.DemoKey)
+	fence := kit.Lock.State(services.DemoKey).Holders[0].Fence
+	var p handlers.LocksPage
+	for !has(p, "wrote", fence) {
+		kit.Get("/locks").JSON(&p)
+	}
+	kit.Lock.Break()
+	kit.Bus.Publish(string(services.HoldOrders), services.HoldOrder{Fence: fence, Do: services.DoExtend})
+	kit.Log.Expect("task failed", "task", "hold the demo lock")
+	kit.Lock.Mend()
+	if kit.Get("/locks").JSON(&p); has(p, "extended", fence) || !has(p, "failed", fence) {
+		t.Errorf("the trail is %+v", p.Steps)
+	}
 }
 
 // A page hears of a change, and of a race, without asking.

@@ -142,7 +142,11 @@ func TestASandboxIsTakenFromItsJob(t *testing.T) {
 }
 
 func TestAShopWithoutWorkersIsNotKilled(t *testing.T) {
-	s := openShop(t)
+	executable, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, executable, 1, "MEGA_ENV=dev")[0]
 	job := s.job(t, 0, services.EndsKilled)
 	p := s.until(t, "the job ends", ended(job))
 	if got := p.texts(job); !strings.Contains(got[len(got)-1], "only a worker is killed") {

@@ -23,7 +23,7 @@ func TestTheNextHolderCleansTheSandboxOfAKilledWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(executable, []string{"MEGA_DATABASE_URL=sqlite://" + filepath.Join(t.TempDir(), "shop.db")}, "serve", "--workers", "2")
+	s, err := start(executable, []string{"MEGA_ENV=dev", "MEGA_DATABASE_URL=sqlite://" + filepath.Join(t.TempDir(), "shop.db")}, "serve", "--workers", "2")
 	if err != nil {
 		t.Fatal(err)
 	}

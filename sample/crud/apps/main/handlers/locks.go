@@ -251,7 +251,7 @@ func (l *Locks) Strike(do string) mega.Handler {
 		if h.Worker == 0 {
 			return (&noStrike{http.StatusConflict, "demo.no_workers", "locks.no_workers"}).answer()
 		}
-		strike := services.Strike{Fence: h.Fence, PID: h.PID, Do: do}
+		strike := services.Strike{Fence: h.Fence, Host: h.Host, PID: h.PID, Do: do}
 		if err := mega.Publish(ctx, services.Strikes, strike); err != nil {
 			return err
 		}

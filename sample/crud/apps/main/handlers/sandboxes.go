@@ -25,7 +25,8 @@ func NewSandboxes(b *services.Sandboxes, journal *store.Journal) *Sandboxes {
 
 // SandboxesPage is the data of the page, and of its JSON.
 type SandboxesPage struct {
-	Done string `json:"-"` // what the page's last action did
+	Done  string `json:"-"` // what the page's last action did
+	Kills bool   `json:"-"` // a job may kill its worker
 
 	Driver    string           `json:"driver"`
 	Scope     string           `json:"scope"`
@@ -53,7 +54,7 @@ func (b *Sandboxes) List(ctx *mega.Ctx) error {
 	}
 	info := ctx.Lock.Info()
 	p := SandboxesPage{
-		Done: done(ctx), Driver: info.Name, Scope: info.Scope.String(),
+		Done: done(ctx), Kills: mayStrike(ctx) == nil, Driver: info.Name, Scope: info.Scope.String(),
 		Tally: state.Tally(), Waiting: len(state.Waiters), Events: events,
 	}
 	for _, s := range state.Slots {
@@ -85,6 +86,11 @@ func (b *Sandboxes) Start(ctx *mega.Ctx) error {
 	in := JobInput{End: services.EndsWell}
 	if err := ctx.Bind(&in); err != nil {
 		return err
+	}
+	if in.End == services.EndsKilled {
+		if no := mayStrike(ctx); no != nil {
+			return no.answer()
+		}
 	}
 	job, err := b.sandboxes.Start(ctx, in.Seconds, in.End)
 	if err != nil {

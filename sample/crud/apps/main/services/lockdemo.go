@@ -162,7 +162,10 @@ func (d *LockDemo) obey(ctx *mega.Ctx, lease *lock.Lease, o HoldOrder) (done boo
 		return true, d.add(ctx, step)
 	case DoExtend:
 		step.What, step.Text = stepExtended, Extension.String()
-		return false, errors.Join(lease.Extend(ctx, Extension), d.add(ctx, step))
+		if err := lease.Extend(ctx, Extension); err != nil {
+			return false, err
+		}
+		return false, d.add(ctx, step)
 	}
 	if !mayStrike(ctx) {
 		return false, errNotHere
@@ -204,7 +207,8 @@ const Strikes = bus.Topic[Strike]("demo.strike")
 // frozen, and to measure the time until the next holder.
 type Strike struct {
 	Fence uint64 `json:"fence"`
-	PID   int    `json:"pid"`
+	Host  string `json:"host"`
+	PID   int    `json:"pid"` // on the host
 	Do    string `json:"do"`
 }
 
@@ -219,11 +223,12 @@ var errNotHere = mega.Error(http.StatusForbidden, "demo.only_in_dev", "locks.onl
 // mayStrike reports whether processes are killed and frozen here.
 func mayStrike(ctx *mega.Ctx) bool { return ctx.App.Env == "dev" }
 
-// OnStrike carries out a strike, unless another process does, or the holder is in
-// this one.
+// OnStrike carries out a strike, unless another process does, or the holder is
+// this process or on another host.
 func (d *LockDemo) OnStrike(ctx *mega.Ctx, s Strike) error {
-	if s.PID == os.Getpid() || !mayStrike(ctx) {
-		return nil
+	host, err := os.Hostname()
+	if err != nil || s.Host != host || s.PID == os.Getpid() || !mayStrike(ctx) {
+		return err
 	}
 	ctx.Go("strike the holder", func(ctx *mega.Ctx) error {
 		ctx, cancel := ctx.WithTimeout(maxStrike)
