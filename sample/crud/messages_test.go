@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
@@ -68,6 +71,23 @@ func TestRequestWithoutAResponderFailsAtOnce(t *testing.T) {
 	kit.Post("/bus/request", strings.NewReader("subject="+services.NobodyOf), asForm, asPage).
 		Status(http.StatusBadGateway).Contains("502 bus.no_responders after ")
 	kit.Post("/bus/request", map[string]string{"subject": "product.stock"}).Status(http.StatusUnprocessableEntity)
+}
+
+func TestRequestWithoutAnAnswerIsATimeoutOnThePageToo(t *testing.T) {
+	kit := offline(t)
+	kit.Bus.Respond(services.NobodyOf, func(*bus.Msg) (any, error) {
+		<-t.Context().Done()
+		return nil, t.Context().Err()
+	})
+	for _, accept := range []string{asPage, "Accept: application/json"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		w := httptest.NewRecorder()
+		kit.Serve(w, kit.Request("POST", "/bus/request", strings.NewReader("subject="+services.NobodyOf), asForm, accept).WithContext(ctx))
+		cancel()
+		if w.Code != http.StatusGatewayTimeout {
+			t.Errorf("%s: %d %s", accept, w.Code, w.Body)
+		}
+	}
 }
 
 func TestSlowSubscriberKnowsWhatItMissed(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
@@ -139,12 +140,11 @@ func (m *Messages) Request(ctx *mega.Ctx) error {
 	answer, err := mega.Call[services.Echo, services.Echo](ctx, in.Subject, services.Echo{Text: "hello"})
 	r := &RequestResult{Subject: in.Subject, Millis: float64(time.Since(began).Microseconds()) / 1000, PID: answer.PID, Status: http.StatusOK}
 	ctx.Writer().Header().Set("Server-Timing", fmt.Sprintf("bus;dur=%.3f", r.Millis))
-	var coded interface{ Code() string }
-	if err != nil && (ctx.WantsJSON() || !errors.As(err, &coded)) {
+	switch nobody := errors.Is(err, bus.ErrNoResponders); {
+	case nobody && !ctx.WantsJSON():
+		r.Status, r.Code = http.StatusBadGateway, bus.ErrNoResponders.Code()
+	case err != nil:
 		return err
-	}
-	if err != nil {
-		r.Status, r.Code = http.StatusBadGateway, coded.Code()
 	}
 	return m.show(ctx, r.Status, MessagesPage{Answer: r})
 }

@@ -166,10 +166,11 @@ const (
 )
 
 // Slow publishes numbered messages in bursts to a subscriber that works on each,
-// and returns when each of them was handled or reported as missed.
+// and returns when each of them was handled or reported as missed. A gap of unknown
+// size, which an outage leaves, is bus.ErrDisconnected.
 func (m *Messages) Slow(ctx *mega.Ctx, messages int) (*SlowResult, error) {
 	subject := "demo.slow." + rand.Text()
-	s := &slowSubscriber{result: SlowResult{Sent: messages, Buffer: slowBuffer, Gaps: []SlowGap{}}, all: make(chan struct{})}
+	s := newSlowSubscriber(messages)
 	sub, err := ctx.Bus.Subscribe(subject, s.handle, bus.Buffer(slowBuffer, slowBytes), bus.OnGap(s.gap))
 	if err != nil {
 		return nil, err
@@ -185,6 +186,9 @@ func (m *Messages) Slow(ctx *mega.Ctx, messages int) (*SlowResult, error) {
 	}
 	select {
 	case <-s.all:
+		if s.err != nil {
+			return nil, s.err
+		}
 		return &s.result, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -196,10 +200,19 @@ func (m *Messages) Slow(ctx *mega.Ctx, messages int) (*SlowResult, error) {
 type slowSubscriber struct {
 	result SlowResult
 	last   int
-	all    chan struct{} // closed when the result is complete
+	ended  bool
+	err    error         // why the result is not complete
+	all    chan struct{} // closed at the end, after which the fields do not change
+}
+
+func newSlowSubscriber(messages int) *slowSubscriber {
+	return &slowSubscriber{result: SlowResult{Sent: messages, Buffer: slowBuffer, Gaps: []SlowGap{}}, all: make(chan struct{})}
 }
 
 func (s *slowSubscriber) handle(_ *mega.Ctx, m *bus.Msg) error {
+	if s.ended {
+		return nil
+	}
 	time.Sleep(slowWork)
 	s.result.Handled++
 	err := m.Decode(&s.last)
@@ -208,14 +221,25 @@ func (s *slowSubscriber) handle(_ *mega.Ctx, m *bus.Msg) error {
 }
 
 func (s *slowSubscriber) gap(_ context.Context, missed int) error {
-	s.result.Gaps = append(s.result.Gaps, SlowGap{s.last, missed})
-	s.result.Missed += max(missed, 0) // it is -1 after an outage
-	s.finish()
+	switch {
+	case s.ended:
+	case missed < 0:
+		s.end(bus.ErrDisconnected)
+	default:
+		s.result.Gaps = append(s.result.Gaps, SlowGap{s.last, missed})
+		s.result.Missed += missed
+		s.finish()
+	}
 	return nil
 }
 
 func (s *slowSubscriber) finish() {
 	if s.result.Handled+s.result.Missed == s.result.Sent {
-		close(s.all)
+		s.end(nil)
 	}
+}
+
+func (s *slowSubscriber) end(err error) {
+	s.ended, s.err = true, err
+	close(s.all)
 }
