@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -66,6 +67,25 @@ func TestRestockAddsToTheStock(t *testing.T) {
 	admin.Post("/restocks", order("kettle", 2)).Status(http.StatusOK).Contains(`"stock":2`)
 	kit.Post("/orders", order("kettle", 2)).Status(http.StatusCreated)
 	kit.Post("/orders", order("kettle", 1)).Status(http.StatusConflict).Code("product.sold_out")
+}
+
+// A restock whose lease is over, and which a later holder has overtaken, writes
+// nothing at all.
+func TestStaleRestockAddsNoProduct(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	kit := openAt(t, file)
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO mega_fences (lock_key, slot, fence) VALUES ('product:kettle', -1, ?)", int64(1)<<52); err != nil {
+		t.Fatal(err)
+	}
+	kit.App("admin").Post("/restocks", order("kettle", 2)).Status(http.StatusConflict).Code("lock.stale")
+	if left := stock(kit, "kettle"); left != -1 {
+		t.Errorf("there is a kettle, with a stock of %d", left)
+	}
 }
 
 func TestInvalidOrdersAreRefused(t *testing.T) {

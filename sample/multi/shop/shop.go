@@ -3,6 +3,7 @@
 package shop
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -121,10 +122,7 @@ func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (Product, 
 
 func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
 	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
-		if err := s.store.Add(ctx, product); err != nil {
-			return err
-		}
-		if p, err = s.store.Product(ctx, product); err != nil {
+		if p, err = s.store.Product(ctx, product); err != nil && !errors.Is(err, errNoProduct) {
 			return err
 		}
 		p.Stock += quantity

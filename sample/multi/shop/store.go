@@ -171,13 +171,7 @@ func (o *Order) scan(row interface{ Scan(...any) error }) error {
 	return err
 }
 
-// Add adds a product without stock, unless it is there.
-func (s *Store) Add(ctx context.Context, name string) error {
-	_, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO products (name, stock) VALUES (?, 0)", name)
-	return described(err, nil, "add product %q", name)
-}
-
-// Put writes a product.
+// Put writes a product, which may be new.
 func (s *Store) Put(ctx context.Context, p Product) error {
 	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p) })
 }
@@ -207,7 +201,7 @@ func (s *Store) TakeBack(ctx context.Context, p Product, order int64) error {
 }
 
 func put(ctx context.Context, tx *sql.Tx, p Product) error {
-	_, err := tx.ExecContext(ctx, "UPDATE products SET stock = ? WHERE name = ?", p.Stock, p.Name)
+	_, err := tx.ExecContext(ctx, "INSERT INTO products (name, stock) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET stock = excluded.stock", p.Name, p.Stock)
 	return err
 }
 
