@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,7 +48,7 @@ func routeLabel(pattern string) string {
 	if pattern == "" {
 		return "none"
 	}
-	return pattern
+	return strings.ToValidUTF8(pattern, "?")
 }
 
 var methods = []string{

@@ -157,9 +157,13 @@ func reason(err error) string {
 	return "other"
 }
 
+// cause returns the cause of a loss. A hub of another build may have further ones.
 func cause(err error) string {
-	if lost, ok := errors.AsType[*lock.LostError](err); ok && lost.Cause != "" {
-		return string(lost.Cause)
+	if lost, ok := errors.AsType[*lock.LostError](err); ok {
+		switch lost.Cause {
+		case lock.Expired, lock.Forced, lock.Unreachable, lock.Shutdown:
+			return string(lost.Cause)
+		}
 	}
 	return "unknown"
 }

@@ -39,6 +39,15 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 	return w.Body.String()
 }
 
+// A label that is not UTF-8 panics in the library, at the call or in a scrape.
+func TestTextOfOthersIsNoLabelAsItIs(t *testing.T) {
+	m := newMetrics()
+	m.Observe(lock.Lost{Key: "a:1", Err: &lock.LostError{Key: "a:1", Cause: "gone\xff"}})
+	m.Served(metrics.Request{App: "web", Route: "/caf\xe9", Method: http.MethodGet, Status: http.StatusOK})
+	want(t, scrape(t, m), `mega_lock_lost_total{cause="unknown",key_class="a:*"} 1`,
+		`http_server_request_duration_seconds_count{app="web",method="GET",route="/caf?",status="2xx"} 1`)
+}
+
 func want(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
