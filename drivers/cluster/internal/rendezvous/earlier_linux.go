@@ -22,10 +22,14 @@ func earlierSockets(path string) (map[string]bool, error) {
 func boundAt(list []byte, path string) map[string]bool {
 	found := make(map[string]bool)
 	for line := range bytes.Lines(list) {
-		// Num RefCount Protocol Flags Type St Inode Path
-		fields := strings.SplitN(strings.Join(strings.Fields(string(line)), " "), " ", 8)
-		if len(fields) == 8 && fields[7] == path {
-			found[fields[6]] = true
+		// Num RefCount Protocol Flags Type St Inode Path; the path may have spaces.
+		var inode string
+		rest := strings.TrimSuffix(string(line), "\n")
+		for range 7 {
+			inode, rest, _ = strings.Cut(strings.TrimLeft(rest, " "), " ")
+		}
+		if rest != "" && rest == path {
+			found[inode] = true
 		}
 	}
 	return found

@@ -29,15 +29,15 @@ const (
 type HubLock struct {
 	socket *Socket
 	left   Record
-	fresh  bool            // the lock file is new: it has no record of an earlier hub
-	old    map[string]bool // with a fresh lock file, the sockets of an earlier hub
-	blind  bool            // with a fresh one, these sockets cannot be listed
+	fresh  bool // the lock file is new: it has no record of an earlier hub
+	blind  bool // with a fresh one, these sockets cannot be listed
 
 	// The bounds of this hub's own leases that the record in the file covers.
 	expiry atomic.Int64
 	fence  atomic.Uint64
 
-	mu        sync.Mutex // guards the fields below; a record is written under it
+	mu        sync.Mutex      // guards the fields below; a record is written under it
+	old       map[string]bool // with a fresh lock file, the sockets of an earlier hub
 	file      *os.File
 	latest    entry // the record in the file
 	inherited int64 // the expiry of the leases of earlier hubs
@@ -122,6 +122,8 @@ func (s *HubLock) Fresh() bool { return s.fresh }
 // Such a hub notices the removal within a second, or when it continues if it is
 // stopped.
 func (s *HubLock) Contested() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.blind || len(s.old) == 0 {
 		return false
 	}

@@ -116,9 +116,10 @@ func parseUUID(text string) (id [16]byte) {
 }
 
 // on returns the meaning of a record on a machine that was booted as boot: the
-// times and queues of an earlier boot have ended, stored fences have not.
+// times and queues of an earlier boot have ended, stored fences have not. If one
+// of the boots is unknown, they may be the same.
 func (r Record) on(boot [16]byte) Record {
-	if r.Boot != boot {
+	if unknown := ([16]byte{}); r.Boot != boot && r.Boot != unknown && boot != unknown {
 		return Record{Fence: r.Fence}
 	}
 	return r

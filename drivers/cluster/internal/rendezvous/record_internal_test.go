@@ -112,6 +112,16 @@ func TestABootEndsAllButFences(t *testing.T) {
 	}
 }
 
+// The system hides the boot id from some processes, such as services without /proc/sys.
+func TestAnUnknownBootEndsNothing(t *testing.T) {
+	for _, x := range []struct{ of, on [16]byte }{{before, [16]byte{}}, {[16]byte{}, here}} {
+		r := Record{Boot: x.of, PID: 7, Expiry: 10, Fence: 20, Epoch: 30}
+		if got := r.on(x.on); got != r {
+			t.Errorf("the record of boot %x on %x: %+v", x.of[:1], x.on[:1], got)
+		}
+	}
+}
+
 func TestBootHasAnIdentity(t *testing.T) {
 	if id := bootID(); id == [16]byte{} || id != bootID() {
 		t.Errorf("it is %x, and then %x", id, bootID())
