@@ -118,13 +118,18 @@ func (f *front) startHolder(verb string, order any) error {
 		}
 		err = cmd.Start()
 	}
+	started := err == nil
 	err = errors.Join(err, ear.Close(), mouth.Close())
 	if err == nil {
 		f.ear, f.words = words, json.NewEncoder(words)
 		err = f.words.Encode(order)
 	}
 	if err != nil {
-		return errors.Join(err, words.Close(), reports.Close())
+		err = errors.Join(err, words.Close(), reports.Close())
+		if started {
+			go func() { _ = cmd.Wait() }() // it ends now, without an order
+		}
+		return err
 	}
 	f.reports = make(chan report, 4)
 	go func() {
