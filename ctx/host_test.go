@@ -381,7 +381,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 	s.router.Post("/fail", func(*megactx.Ctx) error { panic("x") })
 	s.router.Get("/cut", func(*megactx.Ctx) error { panic(http.ErrAbortHandler) })
 	s.router.Get("/half", func(c *megactx.Ctx) error { _ = c.Text(200, "half"); panic(http.ErrAbortHandler) })
-	for _, ask := range []string{"GET /a/7", "POST /fail", "GET /none", "GET /cut", "GET /half"} {
+	for _, ask := range []string{"GET /a/7", "HEAD /a/7", "POST /fail", "GET /none", "GET /cut", "GET /half"} {
 		func() {
 			defer func() { _ = recover() }()
 			method, target, _ := strings.Cut(ask, " ")
@@ -390,6 +390,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 	}
 	want := []request.Finished{
 		{App: "web", Route: "/a/{id}", Method: "GET", Status: 201, Bytes: 3},
+		{App: "web", Route: "/a/{id}", Method: "HEAD", Status: 201},
 		{App: "web", Route: "/fail", Method: "POST", Status: 500},
 		{App: "web", Method: "GET", Status: 404},
 		{App: "web", Route: "/cut", Method: "GET"},

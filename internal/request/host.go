@@ -147,6 +147,9 @@ func (h *Host) leave(rec *record) {
 		App: h.App.Name, Route: rec.route, Method: rec.method,
 		Status: rec.out.status, Took: time.Since(rec.began), Bytes: rec.out.bytes,
 	}
+	if rec.method == http.MethodHead {
+		r.Bytes = 0 // the server sends no body
+	}
 	if rec.code == codeCancelled && r.Status == 0 {
 		r.Status = clientClosed
 	}
