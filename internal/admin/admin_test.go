@@ -371,6 +371,25 @@ func TestTwoOfOneNameAndProcessHaveASocketEach(t *testing.T) {
 	}
 }
 
+func TestASecondCloseLeavesTheSocketOfASuccessor(t *testing.T) {
+	p, _ := process(t)
+	in := folders(runtimeDir(t))
+	old := open(t, p, in)
+	if err := old.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	successor := open(t, p, in)
+	if successor.Path() != old.Path() {
+		t.Fatalf("its path is %s, not %s", successor.Path(), old.Path())
+	}
+	if err := old.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := admin.Dial(successor.Path()).Process(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // leave makes a socket that nobody listens on.
 func leave(t *testing.T, path string) {
 	t.Helper()

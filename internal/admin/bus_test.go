@@ -71,6 +71,37 @@ func TestEventsAreFollowedThroughTheSocket(t *testing.T) {
 	}
 }
 
+// A decoder bounds the depth of a document, and an event is a part of one.
+func TestAnEventOfTheGreatestDepthDoesNotEndATail(t *testing.T) {
+	p, _ := process(t)
+	s := open(t, p, folders(runtimeDir(t)))
+	events, ended, _ := tailed(t, admin.Dial(s.Path()), "order.*")
+	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
+	if err := p.Bus.Publish(t.Context(), "order.made", []byte(deep)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-events:
+		if string(e.Bytes()) != deep {
+			t.Errorf("it has %d bytes", len(e.Bytes()))
+		}
+	case err := <-ended:
+		t.Errorf("the tail ended with %v", err)
+	}
+}
+
+func TestAnAnswerKeepsTheCharactersOfHTML(t *testing.T) {
+	p, _ := process(t)
+	s := open(t, p, folders(runtimeDir(t)))
+	if _, err := p.Bus.Respond(t.Context(), "page", func(context.Context, *bus.Msg) ([]byte, error) { return []byte(`{"text":"<b>&"}`), nil }); err != nil {
+		t.Fatal(err)
+	}
+	r, err := admin.Dial(s.Path()).Request(t.Context(), admin.Message{Subject: "page"})
+	if err != nil || !strings.Contains(string(r.JSON), "<b>&") {
+		t.Errorf("%s, %v", r.JSON, err)
+	}
+}
+
 // Whoever does not read loses events, and is told how many. Neither the
 // publisher nor the bus's own count of drops notice.
 func TestTailThatIsNotReadLosesEventsAndHoldsUpNobody(t *testing.T) {

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -28,10 +30,25 @@ func NewData(b []byte) Data {
 		return Data{}
 	case !utf8.Valid(b):
 		return Data{Binary: b}
-	case json.Valid(b):
+	case json.Valid(b) && !tooDeep(b):
 		return Data{JSON: b}
 	}
 	return Data{Text: string(b)}
+}
+
+// The depth of JSON that a decoder takes, and how much deeper JSON is in the
+// documents that show it.
+const (
+	maxDepth = 10_000
+	around   = "[[[[[[[["
+)
+
+// tooDeep reports whether valid JSON nests too deeply to be a part of a document.
+func tooDeep(b []byte) bool {
+	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= maxDepth-len(around) {
+		return false
+	}
+	return !json.Valid(slices.Concat([]byte(around), b, bytes.Repeat([]byte("]"), len(around))))
 }
 
 // Bytes returns the data. JSON may have lost its original spaces.

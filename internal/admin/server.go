@@ -25,11 +25,13 @@ type place struct {
 // Server is a process's open admin socket.
 type Server struct {
 	path     string
+	remove   func() error // removes path, once: its name may be used again
 	listener *net.UnixListener
 	http     *http.Server
 	door     door
 	served   chan struct{} // closed when the accepting goroutine has ended
-	end      func()        // ends streams
+	touched  chan struct{} // closed when touch has ended
+	end      func()        // ends streams, and touch
 }
 
 // Open opens the admin socket of a process in the first usable one of folders,
@@ -61,7 +63,8 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 		return nil, err
 	}
 	ending, end := context.WithCancel(context.Background())
-	s := &Server{path: path, listener: l, served: make(chan struct{}), end: end}
+	s := &Server{path: path, listener: l, served: make(chan struct{}), touched: make(chan struct{}), end: end}
+	s.remove = sync.OnceValue(func() error { return os.Remove(path) })
 	s.door.idle = make(chan struct{})
 	s.http = &http.Server{
 		Handler:           s.door.guard(newHandler(ending), os.Geteuid()),
@@ -78,7 +81,28 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 			log.Error("admin socket stopped", "error", err)
 		}
 	}()
+	go s.touch(ending, touchInterval)
 	return s, nil
+}
+
+// touchInterval is the time between two updates of the times of the socket.
+var touchInterval = time.Hour // a test shortens it
+
+// touch updates the times of the socket, so that a cleaner of temporary folders
+// does not remove it. Such a cleaner does not see that a process listens: the
+// kernel lists the socket under its temporary name.
+func (s *Server) touch(ending context.Context, interval time.Duration) {
+	defer close(s.touched)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			_ = os.Chtimes(s.path, now, now) // Close reports nothing of a missing file either
+		case <-ending.Done():
+			return
+		}
+	}
 }
 
 // Path returns the path of the socket.
@@ -88,13 +112,14 @@ func (s *Server) Path() string { return s.path }
 // requests in flight; when ctx ends, it cuts them off and returns an error. It
 // is idempotent.
 func (s *Server) Close(ctx context.Context) error {
-	gone := os.Remove(s.path) // first, so that no client finds a socket that refuses it
+	gone := s.remove() // first, so that no client finds a socket that refuses it
 	if errors.Is(gone, os.ErrNotExist) {
 		gone = nil
 	}
 	_ = s.listener.Close() // for the second call of Close
 	<-s.served
 	s.end()
+	<-s.touched
 	s.door.shut()
 	var cut error
 	select {

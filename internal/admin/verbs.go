@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -137,8 +138,10 @@ func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool 
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	err := d.Decode(in)
-	if err == nil && d.More() {
-		err = errors.New("more than one value")
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("more than one value")
+		}
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("decode the body: %w", err))

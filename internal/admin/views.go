@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,16 +164,20 @@ func (v views) lock(w http.ResponseWriter, r *http.Request) {
 // answer writes body as JSON in one piece, with its length, so that a server
 // that closes right afterwards does not cut it off.
 func answer(w http.ResponseWriter, status int, body any) {
-	text, err := json.MarshalIndent(body, "", "  ")
-	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"code":"internal","error":"the answer cannot be encoded"}`)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // the JSON of a message stays as it is
+	e.SetIndent("", "  ")
+	if err := e.Encode(body); err != nil {
+		status = http.StatusInternalServerError
+		text.Reset()
+		text.WriteString(`{"code":"internal","error":"the answer cannot be encoded"}` + "\n")
 	}
-	text = append(text, '\n')
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // the client disconnected
+	_, _ = w.Write(text.Bytes()) // the client disconnected
 }
 
 // refusal is the body of a negative answer.
