@@ -33,6 +33,7 @@ type hubLimits struct {
 type clientLimits struct {
 	mu      sync.Mutex
 	tickets map[string]struct{}
+	left    bool // the connection has ended; a call may still be under way
 }
 
 func newHubLimits(h *Hub) *hubLimits {
@@ -97,6 +98,7 @@ func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
 		return driver.Answer{}, err
 	}
 	c.limits.know(r.Ticket)
+	defer h.dropLate(c, r)
 	if !h.copied {
 		return h.table.Take(r)
 	}
@@ -183,8 +185,15 @@ func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
 
 // leave takes the tickets of a client that has gone out of the queues (W7).
 func (h *hubLimits) leave(c *Client) {
-	for _, ticket := range c.limits.all() {
+	for _, ticket := range c.limits.leave() {
 		h.table.Drop(ticket)
+	}
+}
+
+// dropLate drops the ticket of a call that was under way when its client left.
+func (h *hubLimits) dropLate(c *Client, r *driver.Request) {
+	if r.Ticket != "" && c.limits.hasLeft() {
+		h.table.Drop(r.Ticket)
 	}
 }
 
@@ -200,9 +209,17 @@ func (t *clientLimits) know(ticket string) {
 	t.tickets[ticket] = struct{}{}
 }
 
-func (t *clientLimits) all() (tickets []string) {
+func (t *clientLimits) hasLeft() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.left
+}
+
+// leave returns the tickets that were known until now.
+func (t *clientLimits) leave() (tickets []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = true
 	for ticket := range t.tickets {
 		tickets = append(tickets, ticket)
 	}
