@@ -228,6 +228,12 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
+	return x.unlessRepeated(c, q, err)
+}
+
+// unlessRepeated removes the claim of a grant that is over, and returns err, the
+// answer to q, unless a copy of q may have been executed.
+func (x *Lock) unlessRepeated(c *claim, q *question, err error) error {
 	if x.released(c) || q.again {
 		return unlessForced(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,9 @@ type Node struct {
 	why    error         // the reason why hub is nil
 	came   chan struct{} // closed when hub is set, or when no hub will come; nil after that
 	closed bool
+	// handlers has a channel for each connection that has ended; it is closed when
+	// no Handler of the connection runs.
+	handlers []<-chan struct{}
 
 	ctx     context.Context // ends with Close
 	end     context.CancelFunc
@@ -90,6 +94,9 @@ func dial(ctx context.Context, c Config, speaks protocol.Versions) (*Node, error
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Buffer = cmp.Or(c.Buffer, 8<<20)
 	if (c.Conn == nil) == (c.Socket == "") {
+		if c.Conn != nil {
+			_ = c.Conn.Close()
+		}
 		return nil, fmt.Errorf("connect to the hub: %w", errNoTransport)
 	}
 	n := &Node{config: c, speaks: speaks, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
@@ -273,7 +280,8 @@ func (n *Node) ready(ctx context.Context) (*session, error) {
 
 // Close leaves the node: leases that are still held remain until their TTL. If
 // this process is the hub, the hub ends and another process takes over. Close
-// is idempotent.
+// ends the context of the Handlers and waits for them until ctx ends. Close is
+// idempotent.
 func (n *Node) Close(ctx context.Context) error {
 	_ = n.lock.Close(ctx) // it returns no error
 	s, first := n.leave()
@@ -283,10 +291,45 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.running.Wait()
 	n.ended(driver.ErrClosed)
+	var err error
 	if first && n.presence != nil {
-		return n.presence.leave(ctx, n.lock.latestExpiry())
+		err = n.presence.leave(ctx, n.lock.latestExpiry())
+	}
+	return errors.Join(err, n.awaitHandlers(ctx))
+}
+
+// awaitHandlers waits for the Handlers that still run.
+func (n *Node) awaitHandlers(ctx context.Context) error {
+	n.mu.Lock()
+	running := slices.Clone(n.handlers)
+	n.mu.Unlock()
+	for _, ended := range running {
+		select {
+		case <-ended:
+			continue
+		default:
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return fmt.Errorf("a handler still runs: %w", ctx.Err())
+		}
 	}
 	return nil
+}
+
+// remember makes Close wait for the Handlers of s, which has ended. The caller
+// holds n.mu.
+func (n *Node) remember(s *session) {
+	n.handlers = slices.DeleteFunc(n.handlers, func(ended <-chan struct{}) bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	n.handlers = append(n.handlers, s.calls.Ended())
 }
 
 func (n *Node) leave() (s *session, first bool) {

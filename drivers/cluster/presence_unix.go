@@ -154,16 +154,25 @@ func (m *presence) clients() (n int, here bool) {
 // present makes sure that other processes see this one as living, and that no
 // failed hub is left in this process.
 func (m *presence) present(ctx context.Context) (identity, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.host != nil && m.host.Failed() {
-		if err := m.host.Close(ctx); err != nil {
+	host := m.hosted()
+	if host != nil && host.Failed() {
+		if err := host.Close(ctx); err != nil { // without the mutex, for which requests wait
 			return identity{}, err
 		}
-		m.host = nil
+		host = nil
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.host = host
 	err := m.register()
 	return identity{m.file.Name(), m.file.Nonce()}, err
+}
+
+// hosted returns the hub in this process, or nil.
+func (m *presence) hosted() *hub.Host {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.host
 }
 
 // register makes sure that the file of this process exists. If the file was
@@ -231,15 +240,20 @@ func (m *presence) serve(lock *rendezvous.HubLock) error {
 // leave ends this process's part. Leases that it still holds are valid until
 // expiry.
 func (m *presence) leave(ctx context.Context, expiry int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gone = true
-	err := m.file.Leave(expiry)
-	if m.host != nil {
-		err = errors.Join(err, m.host.Close(ctx))
+	err := m.quit(expiry)
+	if host := m.hosted(); host != nil {
+		err = errors.Join(err, host.Close(ctx)) // without the mutex, for which requests wait
 	}
 	if err != nil {
 		return fmt.Errorf("leave %s: %w", m.socket.Path(), err)
 	}
 	return nil
+}
+
+// quit removes the file of this process.
+func (m *presence) quit(expiry int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone = true
+	return m.file.Leave(expiry)
 }

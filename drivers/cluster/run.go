@@ -40,19 +40,18 @@ func (x *Lock) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
 // rest releases a grant whose key stays taken. The claim stays as long, so that
 // the next hub learns of it.
 func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
+	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return restFrame(number, &g) })
+	if errors.Is(err, driver.ErrLost) {
+		return x.unlessRepeated(c, q, err)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := x.claims[g.Token]
-	switch {
-	case c == nil:
-	case err == nil:
+	if c := x.claims[g.Token]; c != nil && err == nil {
 		c.rests = true
 		c.grant.TTL, c.grant.Rev, c.grant.Deadline = g.Rest, g.Rev, driver.Deadline(driver.Now(), g.Rest)
-	case errors.Is(err, driver.ErrLost):
-		x.forget(c)
 	}
 	return err
 }

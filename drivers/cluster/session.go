@@ -201,9 +201,9 @@ func (n *Node) lost(s *session, why error) {
 			n.came = make(chan struct{})
 		}
 	}
+	n.remember(s)
 	n.mu.Unlock()
 	s.calls.Fail(why)
-	defer s.calls.Wait()
 	n.lock.disconnected(why)
 	n.bus.disconnected(why)
 	if final {

@@ -61,7 +61,7 @@ func layers() map[string][]string {
 
 		"drivers/cluster":                   {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
-		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/table"},
+		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "internal/group", "drivers/internal/table"},
 		"drivers/internal/routes":           {},
 		"drivers/internal/table":            {"lock/driver"},
 

@@ -42,6 +42,10 @@ func (g *Group) Go(fn func(ctx context.Context)) bool {
 	return true
 }
 
+// Ended returns a channel that is closed when Close was called and no goroutine is
+// left.
+func (g *Group) Ended() <-chan struct{} { return g.empty }
+
 // Begin counts the caller's goroutine as one of the group until it calls Done.
 // After Close it returns false and does not count the goroutine.
 func (g *Group) Begin() bool {

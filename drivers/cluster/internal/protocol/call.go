@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+
+	"github.com/megaframework/mega/internal/group"
 )
 
 // CallError is the error of a call whose Handler has failed.
@@ -21,9 +23,7 @@ type Calls struct {
 	handle func(ctx context.Context, name string, body []byte) ([]byte, error) // nil answers no call
 	log    *slog.Logger
 
-	ctx    context.Context // the context of Handler calls
-	cancel context.CancelFunc
-	busy   sync.WaitGroup
+	busy group.Group // the Handler calls
 
 	mu    sync.Mutex
 	last  uint64
@@ -38,7 +38,7 @@ type answer struct {
 
 func (c *Calls) Open(line *Line, handle func(ctx context.Context, name string, body []byte) ([]byte, error), log *slog.Logger) {
 	c.line, c.handle, c.log = line, handle, log
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.busy.Init()
 	c.asked = make(map[uint64]chan<- answer)
 }
 
@@ -113,7 +113,7 @@ func (c *Calls) Serve(d *Decoder) {
 	if d.Err() != nil {
 		return
 	}
-	c.busy.Go(func() {
+	c.busy.Go(func(ctx context.Context) {
 		var answer []byte
 		err := errGoexit // unless the Handler returns
 		defer func() {
@@ -122,7 +122,7 @@ func (c *Calls) Serve(d *Decoder) {
 				_ = c.reply(number, nil, err) // a line that has ended has no caller
 			}
 		}()
-		answer, err = c.answer(name, body)
+		answer, err = c.answer(ctx, name, body)
 	})
 }
 
@@ -136,7 +136,7 @@ func (c *Calls) reply(number uint64, answer []byte, err error) error {
 
 // answer calls the Handler. A panic of the Handler is an error of this call
 // alone.
-func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
+func (c *Calls) answer(ctx context.Context, name string, body []byte) (answer []byte, err error) {
 	if c.handle == nil {
 		return nil, ErrNoHandler
 	}
@@ -146,7 +146,7 @@ func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
 			c.log.Error("cluster: handler of a call panicked", "call", name, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	answer, err = c.handle(c.ctx, name, body)
+	answer, err = c.handle(ctx, name, body)
 	if err != nil {
 		err = errors.New(err.Error()) // here, because Error may panic too
 	}
@@ -154,10 +154,10 @@ func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
 }
 
 // Fail fails the running calls of this side and ends the context of the Handler
-// calls. The caller of fail waits for the Handlers when nothing else depends on
+// calls. The caller of Fail waits for the Handlers when nothing else depends on
 // it: a Handler may take its time.
 func (c *Calls) Fail(err error) {
-	c.cancel()
+	c.busy.Close(0)
 	c.mu.Lock()
 	c.err = err
 	asked := c.asked
@@ -168,4 +168,8 @@ func (c *Calls) Fail(err error) {
 	}
 }
 
-func (c *Calls) Wait() { c.busy.Wait() }
+// Wait waits, after Fail, until no Handler runs.
+func (c *Calls) Wait() { <-c.busy.Ended() }
+
+// Ended returns a channel that is closed, after Fail, when no Handler runs.
+func (c *Calls) Ended() <-chan struct{} { return c.busy.Ended() }

@@ -1,0 +1,116 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The backend has changed, so a copy of the release may have been executed: work
+// that is finished is no loss, also for a lease with a cooldown (L5).
+func TestReleaseAfterATakeOverIsNoLoss(t *testing.T) {
+	for name, rest := range map[string]time.Duration{"at once": 0, "with a cooldown": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			socket := socketPath(t)
+			host := meetAt(t, socket)
+			n, err := Dial(t.Context(), Config{Socket: socket, Recruit: func(context.Context) error { return nil }}) // never the hub
+			must(t, err)
+			t.Cleanup(func() { _ = n.Close(context.Background()) })
+			g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+			must(t, err)
+			before, err := n.session()
+			must(t, err)
+			next := meetAt(t, socket)
+			must(t, host.Close(t.Context()))
+			eventually(t, "the next hub", func() bool {
+				s, err := n.session()
+				return err == nil && s != before
+			})
+			must(t, next.Lock().Release(t.Context(), driver.Grant{Key: "k", Token: "token", TTL: time.Minute})) // the copy
+			g.Rest, g.Rev = rest, 1
+			if err := n.Lock().Release(t.Context(), g); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		})
+	}
+}
+
+// A hub that ends waits for its clients. The calls of its own process do not wait
+// for it.
+func TestRequestsDoNotWaitForTheEndOfTheHub(t *testing.T) {
+	socket := socketPath(t)
+	n := meetAt(t, socket)
+	silent, err := net.Dial("unix", socket) // the hub waits for its last frame
+	must(t, err)
+	defer silent.Close()
+	eventually(t, "the silent client", func() bool { clients, _ := n.Clients(); return clients == 2 })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = n.Close(t.Context())
+	}()
+	eventually(t, "the end of the hub", n.presence.host.Failed)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.Lock().Renew(t.Context(), []driver.Grant{{Key: "k", Token: "token", TTL: time.Hour}})
+	}()
+	select {
+	case <-done:
+	case <-closed:
+		t.Error("the renewal waits until the hub has ended")
+	}
+	<-closed
+	<-done
+}
+
+func TestDialClosesARefusedConnection(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	if _, err := Dial(t.Context(), Config{Conn: here, Socket: socketPath(t)}); !errors.Is(err, errNoTransport) {
+		t.Fatal(err)
+	}
+	if err := here.SetDeadline(time.Time{}); err == nil {
+		t.Error("the connection is open after Dial, which owns it, has failed")
+	}
+}
+
+func TestCloseWaitsForAHandlerUntilItsContextEnds(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	here, there, err := Pair()
+	must(t, err)
+	conn, err := net.FileConn(there)
+	must(t, errors.Join(err, there.Close()))
+	client := h.Join(here, "node")
+	running, release := make(chan struct{}), make(chan struct{})
+	n, err := Dial(t.Context(), Config{Conn: conn, Handle: func(context.Context, *Client, string, []byte) ([]byte, error) {
+		close(running)
+		<-release
+		return nil, nil
+	}})
+	must(t, err)
+	go func() { _, _ = client.Call(t.Context(), "work", nil) }()
+	<-running
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close(ctx) }()
+	select {
+	case err := <-closed:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v, want the end of its context", err)
+		}
+	case <-time.After(bound):
+		t.Error("Close ignores the end of its context")
+	}
+	close(release)
+	if err := n.Close(t.Context()); err != nil {
+		t.Errorf("close without a running handler: %v", err)
+	}
+}
