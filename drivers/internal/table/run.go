@@ -25,7 +25,7 @@ func (r *Record) newerThan(o *Record) bool {
 
 // recorded is a Record with its end, on the table's clock. Two intervals are
 // enough: no clock that steps back by less than one makes its tick due again
-// (O1).
+// (O1). A run in progress is kept for as long as its grant is live.
 type recorded struct {
 	Record
 	expires instant
@@ -99,10 +99,15 @@ func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now inst
 func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if _, err := s.live(g, now); err != nil {
+	t, err := s.live(g, now)
+	if err != nil {
 		return nil, err
 	}
 	r := s.run(g.Key, now)
+	if r == nil && covers(&t.grant, run.Fence) { // it has expired at an earlier hub, or in a copy of its table
+		r = &recorded{Record: Record{Key: g.Key, Run: *run}}
+		r.Run.Due, r.Run.Outcome = false, ""
+	}
 	if r == nil || r.Run.Fence != run.Fence || r.Run.Outcome != "" {
 		return nil, nil
 	}
@@ -110,6 +115,7 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, err
 	if start := run.TickStart(); start.After(r.Spent) {
 		r.Spent = start
 	}
+	s.keepRun(r, now)
 	written := r.Record
 	return &written, nil
 }
@@ -145,10 +151,29 @@ func (s *shard) live(g *driver.Grant, now instant) (*ticket, error) {
 
 // run returns the record of key, or nil.
 func (s *shard) run(key string, now instant) *recorded {
-	if r := s.runs[key]; r != nil && now < r.expires {
+	if r := s.runs[key]; r != nil && now < s.keptUntil(r) {
 		return r
 	}
 	return nil
+}
+
+// keptUntil returns the end of r, which a live grant can put off.
+func (s *shard) keptUntil(r *recorded) instant {
+	e := s.entries[r.Key]
+	if e == nil || r.Run.Outcome != "" {
+		return r.expires
+	}
+	for _, t := range e.slots {
+		if t != nil && covers(&t.grant, r.Run.Fence) {
+			return max(r.expires, t.expires)
+		}
+	}
+	return r.expires
+}
+
+// covers reports whether the fence is one of those that g has reserved.
+func covers(g *driver.Grant, fence uint64) bool {
+	return g.Fence <= fence && fence-g.Fence < uint64(max(g.Fences, 1))
 }
 
 // lastRun returns a copy of the last run of key, or nil.
@@ -172,10 +197,10 @@ func (s *shard) keepRun(r *recorded, now instant) {
 
 // purgeRuns removes expired records, and returns the next expiry.
 func (s *shard) purgeRuns(now instant) (next instant, any bool) {
-	maps.DeleteFunc(s.runs, func(_ string, r *recorded) bool { return now >= r.expires })
+	maps.DeleteFunc(s.runs, func(_ string, r *recorded) bool { return now >= s.keptUntil(r) })
 	for _, r := range s.runs {
-		if !any || r.expires < next {
-			next, any = r.expires, true
+		if until := s.keptUntil(r); !any || until < next {
+			next, any = until, true
 		}
 	}
 	return next, any
