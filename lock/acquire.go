@@ -206,11 +206,17 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
-	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots, lease.since) { // L15
-		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
-	}
+	l.resized(c, lease.hold.grant.Resized, lease.since)
 	if l.observed() {
 		l.observe(Acquired{c.key, lease.fence, lease.Slot(), waited, o.contended, o.handed})
+	}
+}
+
+// resized reports that c has changed the size of its pool, unless old, the size
+// before, is 0.
+func (l *Locker) resized(c *call, old int, now instant) {
+	if old != 0 && l.sizes.news(c.key, old, c.slots, now) { // L15
+		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
 	}
 }
 
@@ -219,6 +225,9 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err error) error {
 	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
 	l.health.failed(err)
+	if busy, ok := errors.AsType[*NotAcquiredError](err); ok {
+		l.resized(c, busy.Resized, l.clock.now())
+	}
 	if errors.Is(err, ErrNotAcquired) {
 		l.counters.contended.Add(1)
 		if ctx.Err() == nil && c.wait > 0 {

@@ -32,6 +32,8 @@ func TestReleaseAfterATakeOverIsNoLoss(t *testing.T) {
 				s, err := n.session()
 				return err == nil && s != before
 			})
+			_, err = n.Lock().Inspect(t.Context(), "k") // the hub has read the report
+			must(t, err)
 			must(t, next.Lock().Release(t.Context(), driver.Grant{Key: "k", Token: "token", TTL: time.Minute})) // the copy
 			g.Rest, g.Rev = rest, 1
 			if err := n.Lock().Release(t.Context(), g); err != nil {

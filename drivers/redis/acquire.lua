@@ -6,8 +6,8 @@
 -- was lost, the number that it had.
 -- Answers {1, fence, slot, resized, span, found} if granted, or the fence as text
 -- if the slot is 0, nothing was resized or found, and span is what was asked for; {2, number, position,
--- left, resized} if queued; {0, {slot, left, value, ...}} if busy; {-1} if the
--- token is barred; {-2, {...}} if the queue is full; {-3} if all slots are
+-- left, resized} if queued; {0, {slot, left, value, ...}, resized} if busy; {-1} if the
+-- token is barred; {-2, {...}, resized} if the queue is full; {-3, resized} if all slots are
 -- withdrawn; {-4, size} if the pool has another size, and fixed is 1.
 local token, ttl, wait, wants, span, tail, number = unpack(ARGV)
 local slots, fixed, rests, prefer, avoid = string.match(wants, '^(%d+);?(%d?);?(%d*);?(-?%d*);?(-?%d*)$')
@@ -93,7 +93,7 @@ end
 if dismiss() then -- a shrink may have left withdrawn slots only
   leave(token)
   keep()
-  return {-3}
+  return {-3, before}
 end
 
 slot = not more and vacant(prefer, avoid)
@@ -106,7 +106,7 @@ end
 
 if wait == '0' or not enqueue() then
   keep()
-  return {wait == '0' and 0 or -2, holders(16)}
+  return {wait == '0' and 0 or -2, holders(16), before}
 end
 keep()
 return {2, tonumber(call('zscore', Q, token)), call('zrank', Q, token) + 1, left(), before}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -83,7 +84,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	if err := c.refused(t, time.Since(start)); err != nil {
 		return driver.Grant{}, nil, err
 	}
-	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull}
+	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull, Resized: t.resized}
 }
 
 // The first number of what acquire answers.
@@ -146,8 +147,8 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	case statusQueued:
 		t.number, t.left, t.resized = a.num(1), time.Duration(a.num(3))*time.Millisecond, int(a.num(4))
 	case statusBusy, statusFull:
-		t.holders = holdings(a.sub(1))
-	case statusSize:
+		t.holders, t.resized = holdings(a.sub(1)), int(a.num(2))
+	case statusWithdrawn, statusSize:
 		t.resized = int(a.num(1))
 	}
 	return t, nil
@@ -182,12 +183,20 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 				return g, err
 			}
 		case <-over:
-			return driver.Grant{}, q.withdraw(c, time.Since(start))
+			return driver.Grant{}, resizing(q.withdraw(c, time.Since(start)), resized)
 		case <-ctx.Done():
 			q.claims.abandon(c)
 			return driver.Grant{}, ctx.Err()
 		}
 	}
+}
+
+// resizing adds to a refusal that the request has changed the size of the pool.
+func resizing(err error, before int) error {
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
+		busy.Resized = before
+	}
+	return err
 }
 
 // woken handles a wake-up, and reports whether it is a grant that may be

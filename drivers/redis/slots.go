@@ -163,7 +163,7 @@ func oneLine(v any) string {
 func (c *claim) refused(t tried, waited time.Duration) error {
 	switch t.status {
 	case statusWithdrawn:
-		return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Withdrawn: true}
+		return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Withdrawn: true, Resized: t.resized}
 	case statusSize:
 		return &driver.PoolSizeError{Key: c.r.Key, Size: t.resized, Asked: c.r.Slots}
 	}

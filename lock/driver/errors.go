@@ -40,7 +40,9 @@ type NotAcquiredError struct {
 	Full     bool      // the queue of the key had MaxTickets tickets
 	// Withdrawn reports that every slot of the pool is withdrawn.
 	Withdrawn bool
-	Err       error // the context's error, if it ended the wait
+	// Resized is the size that the pool had before the request changed it, or 0.
+	Resized int
+	Err     error // the context's error, if it ended the wait
 }
 
 func (e *NotAcquiredError) Error() string {

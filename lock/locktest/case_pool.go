@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 
@@ -16,6 +17,7 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "a shrunk pool drains", run: shrunkPool},
 	{rule: "L15", claim: "a lock and a pool with one key exclude each other", run: lockAndPool},
 	{rule: "L15", claim: "a different size is reported once with both values", run: resizeIsReported},
+	{rule: "L15", claim: "a call without a slot reports a different size, too", run: refusedResizeIsReported},
 	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
 	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverReportsSize},
 	{rule: "L15", claim: "the lowest free slot is granted first", run: lowestSlot},
@@ -83,6 +85,26 @@ func resizeIsReported(e *env) {
 	e.Want(len(resized) == 1, "reported %d times, want once: %+v", len(resized), resized)
 	e.Want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "reported %+v", resized[0])
 	e.releases(keep)
+}
+
+// refusedResizeIsReported shrinks pools by calls that get no slot.
+func refusedResizeIsReported(e *env) {
+	a, b := e.process(), e.process()
+	for name, opts := range map[string][]lock.Option{"tried": nil, "waited": {lock.FIFO(), lock.Wait(e.Unit / 4)}} {
+		key := e.key(name)
+		leases := []*lock.Lease{a.acquire(key, lock.Slots(2)), a.acquire(key, lock.Slots(2))}
+		before := len(eventsOf[lock.PoolResized](b))
+		var err error
+		if opts = append(opts, lock.Slots(1)); name == "tried" {
+			_, err = b.TryAcquire(e.Ctx, key, opts...)
+		} else {
+			_, err = b.Acquire(e.Ctx, key, opts...)
+		}
+		e.Want(errors.Is(err, lock.ErrNotAcquired), "%s: %v, want ErrNotAcquired", name, err)
+		resized := eventsOf[lock.PoolResized](b)[before:]
+		e.Want(len(resized) == 1 && resized[0] == lock.PoolResized{Key: key, Old: 2, New: 1}, "%s: reported %+v", name, resized)
+		e.releases(leases...)
+	}
 }
 
 // permitsSurvive uses a pool in all possible ways, and then checks that all

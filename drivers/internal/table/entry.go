@@ -347,6 +347,7 @@ func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcqu
 	if t != nil {
 		err.Waited = now.sub(since)
 		err.Position = e.queue.position(t, counted)
+		err.Resized = t.grant.Resized
 	}
 	for _, h := range e.slots {
 		if h != nil && len(err.Holders) < named {

@@ -122,7 +122,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 		slot = e.room(r.Pool)
 	}
 	if slot < 0 && !s.shut {
-		if err := e.refusal(r, now); err != nil {
+		if err := e.refusal(r, resized, now); err != nil {
 			return nil, err
 		}
 	}
@@ -144,14 +144,14 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 
 // refusal returns why r, for which there is no room, is not queued either; or nil.
 // Requests that are repeated at a shut table, after a take-over, are not refused.
-func (e *entry) refusal(r *driver.Request, now instant) error {
+func (e *entry) refusal(r *driver.Request, resized int, now instant) error {
 	withdrawn := e.pool != nil && e.pool.exhausted(e.size)  // P8
 	full := r.Wait != 0 && e.queue.len >= driver.MaxTickets // L10
 	if r.Wait != 0 && !withdrawn && !full {
 		return nil
 	}
 	err := e.busy(nil, now, now, nil)
-	err.Withdrawn, err.Full = withdrawn, full && !withdrawn
+	err.Withdrawn, err.Full, err.Resized = withdrawn, full && !withdrawn, resized
 	return err
 }
 

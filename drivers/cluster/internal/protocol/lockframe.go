@@ -229,7 +229,7 @@ func AddError(f *Frame, err error) *Frame {
 		for i := range busy.Holders {
 			addHolding(f, &busy.Holders[i])
 		}
-		return f
+		return f.Uint(uint64(busy.Resized))
 	}
 	if lost, ok := errors.AsType[*driver.LostError](err); ok {
 		f.Byte(verdictLost).String(string(lost.Cause)).String(lost.Reason)
@@ -286,6 +286,9 @@ func ReadError(o Verdict, d *Decoder, key string) error {
 		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint()), Full: d.Bool()}
 		for n := d.Count(); n > 0 && d.Err() == nil; n-- {
 			busy.Holders = append(busy.Holders, readHolding(d, &driver.Holder{}))
+		}
+		if d.Left() > 0 { // of an earlier build, it is the 0 that ends an answer
+			busy.Resized = int(d.Uint())
 		}
 		return busy
 	case verdictLost:
