@@ -2,6 +2,7 @@ package settings
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -75,8 +76,9 @@ func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		tree, err := s.load()
-		done <- result{tree, err}
+		r := result{err: errors.New("ended its goroutine")}
+		defer func() { done <- r }()
+		r.tree, r.err = s.load()
 	}()
 	deadline := time.NewTimer(bound)
 	return func() (map[string]any, error) {
@@ -85,6 +87,11 @@ func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
 		case r := <-done:
 			return r.tree, r.err
 		case <-deadline.C:
+		}
+		select { // a layer before this one may have taken all the time
+		case r := <-done:
+			return r.tree, r.err
+		default:
 			return nil, fmt.Errorf("did not answer within %v", bound)
 		}
 	}

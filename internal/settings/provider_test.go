@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,6 +152,37 @@ func TestProviderThatDoesNotAnswerIsAnErrorAfterWaitFor(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		close(s.release)
+	})
+}
+
+// With several layers, only the one that is late is an error.
+func TestProviderThatAnswersIsNotBlamedForALateOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stubborn{make(chan struct{})}
+		layers := []settings.Layer{{Name: "slow", Provider: s}}
+		for i := range 20 {
+			layers = append(layers, settings.Layer{Name: fmt.Sprint("fast", i), Provider: confmap.Provider(map[string]any{"lock.ttl": "7s"}, ".")})
+		}
+		_, err := settings.Load(settings.Source{Environ: []string{"MEGA_BOOT_WAIT_FOR=3s"}, Layers: layers})
+		if fmt.Sprint(err) != "slow: did not answer within 3s" {
+			t.Errorf("got %v", err)
+		}
+		close(s.release)
+	})
+}
+
+// leaver is a provider that ends its goroutine.
+type leaver struct{ stubborn }
+
+func (leaver) Read() (map[string]any, error) { runtime.Goexit(); return nil, nil }
+
+func TestProviderThatEndsItsGoroutineIsAnErrorAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := settings.Load(settings.Source{Layers: []settings.Layer{{Name: "broken", Provider: leaver{}}}})
+		if took := time.Since(began); took != 0 || fmt.Sprint(err) != "broken: ended its goroutine" {
+			t.Errorf("after %v: %v", took, err)
+		}
 	})
 }
 
