@@ -79,7 +79,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-// bare matches a port in the place of an address.
+// bare matches a port, also in the place of an address.
 var bare = regexp.MustCompile(`^[0-9]{1,5}$`)
 
 // CheckAddr returns an error if s is not host:port or :port.
@@ -109,7 +109,7 @@ func AddrHint(s, quote string) string {
 
 func checkPort(port string, low int) error {
 	n, err := strconv.Atoi(port)
-	if err != nil || n < low || n > 65535 {
+	if err != nil || !bare.MatchString(port) || n < low || n > 65535 {
 		return errors.New("the port " + mask.Quote(port) + " is not a number from " + strconv.Itoa(low) + " to 65535")
 	}
 	return nil

@@ -132,6 +132,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_APPS_WEB_ADDR=:1", "config.unknown_app", "its apps: main, admin"},
 		{"MEGA_APPS_MAIN_ADDR=8080", "config.invalid", `"8080" is a port, not an address (write 127.0.0.1:8080, or :8080 for every address of the machine)`},
 		{"MEGA_APPS_MAIN_ADDR=localhost", "config.invalid", `"localhost" is not an address such as 127.0.0.1:8080`},
+		{"MEGA_APPS_MAIN_ADDR=:+8080", "config.invalid", `the port "+8080" is not a number`},
 		{"MEGA_APPS_MAIN_ADDR=:99999", "config.invalid", "not a number from 0 to 65535"},
 		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", "is not a URL"},
 		{"MEGA_NATS_URL=localhost:4222", "config.invalid", "is not a URL such as redis://localhost:6379/0 or nats://localhost:4222"},
@@ -487,5 +488,32 @@ func TestIllegalValueHidesItsConsequencesAlone(t *testing.T) {
 		if got := strings.Join(keys, " "); got != x.keys {
 			t.Errorf("%v: problems of %s, want %s", x.environ, got, x.keys)
 		}
+	}
+}
+
+type lower string
+
+func (l *lower) UnmarshalText(text []byte) error {
+	*l = lower(strings.ToLower(string(text)))
+	return nil
+}
+
+func TestItemsOfAListReadThemselves(t *testing.T) {
+	type peers struct {
+		Addrs []config.Addr `key:"addrs"`
+		Names []lower       `key:"names" default:"ANN"`
+	}
+	s := settings.Source{Sections: []settings.Section{{Name: "peers", Type: reflect.TypeFor[peers]()}}, Environ: []string{"MEGA_PEERS_ADDRS=:1,h:2"}}
+	c, err := settings.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := c.Section("", "peers")
+	if p := v.(peers); !slices.Equal(p.Names, []lower{"ann"}) || !slices.Equal(p.Addrs, []config.Addr{":1", "h:2"}) {
+		t.Errorf("got %+v", p)
+	}
+	s.Environ = []string{"MEGA_PEERS_ADDRS=:1,h"}
+	if _, err := settings.Load(s); err == nil || !strings.Contains(err.Error(), `"h" is not an address`) {
+		t.Errorf("got %v", err)
 	}
 }

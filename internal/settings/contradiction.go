@@ -11,10 +11,18 @@ import (
 
 // contradictions returns the mistakes that a type or a tag cannot express.
 func (c *Config) contradictions() (p Problems) {
-	for _, find := range []func() Problems{c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
+	for _, find := range []func() Problems{c.noEnv, c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
 	}
 	return p
+}
+
+// noEnv finds an env that was set to nothing.
+func (c *Config) noEnv() Problems {
+	if c.Env != "" {
+		return nil
+	}
+	return Problems{{Code: "config.invalid", Key: "env", Origin: c.Origin("env"), Text: "is empty", Hint: "write dev, test, production or a name of your own"}}
 }
 
 func (c *Config) badTemplate() Problems {

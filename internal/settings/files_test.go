@@ -671,6 +671,7 @@ func TestSecretsAreRefusedOnTheCommandLine(t *testing.T) {
 		{"lock.driver=", "config.invalid", `"" is not one of auto`},
 		{"ops.addr=", "config.missing", "is required"},
 		{"=", "config.unknown_key", ""},
+		{"env=", "config.invalid", "--set env: is empty"},
 	} {
 		s := source("")
 		s.Set = []string{x.arg}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -152,14 +153,18 @@ func (f field) describeSchemes() string {
 	if f.Schemes == nil {
 		return notation.URLPattern
 	}
-	return "^(" + strings.Join(f.Schemes, "|") + ")://."
+	var schemes []string
+	for _, scheme := range f.Schemes {
+		schemes = append(schemes, regexp.QuoteMeta(scheme))
+	}
+	return "^(" + strings.Join(schemes, "|") + ")://."
 }
 
 // literal returns a default in the form that a file uses.
 func (f field) literal(text string) any {
 	switch familyOf(f.Type) {
 	case boolFamily:
-		return text == "true"
+		return strings.EqualFold(text, "true")
 	case intFamily, floatFamily:
 		return json.Number(text)
 	case listFamily:

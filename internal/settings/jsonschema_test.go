@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -167,5 +170,41 @@ func TestTheReferenceNamesEveryKey(t *testing.T) {
 	without, err := settings.Reference(settings.Source{})
 	if err != nil || !strings.Contains(without, "`apps.<name>.addr`") {
 		t.Errorf("without apps, their keys are not listed: %v", err)
+	}
+}
+
+func TestSchemaOfASectionIsThatOfItsTags(t *testing.T) {
+	type remote struct {
+		URL   config.URL `key:"url" schemes:"git+ssh|https"`
+		Quiet bool       `key:"quiet" default:"TRUE"`
+	}
+	s := settings.Source{Sections: []settings.Section{{Name: "remote", Type: reflect.TypeFor[remote]()}}}
+	text, err := settings.JSONSchema(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Properties struct {
+			Remote struct {
+				Properties struct {
+					URL   struct{ Pattern string }
+					Quiet struct{ Default bool }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	described := file.Properties.Remote.Properties
+	if !described.Quiet.Default {
+		t.Error("the default of the schema is false, and TRUE of Load")
+	}
+	for url, legal := range map[string]bool{"git+ssh://h": true, "https://h": true, "gitssh://h": false, "gittssh://h": false} {
+		s.Environ = []string{"MEGA_REMOTE_URL=" + url}
+		_, err := settings.Load(s)
+		if matches := regexp.MustCompile(described.URL.Pattern).MatchString(url); matches != legal || (err == nil) != legal {
+			t.Errorf("%s: the schema says %t, Load says %v", url, matches, err)
+		}
 	}
 }

@@ -143,7 +143,13 @@ func (f field) setList(to reflect.Value, items []string) error {
 		if err := f.match(item); err != nil {
 			return err
 		}
-		list = reflect.Append(list, reflect.ValueOf(item).Convert(f.Type.Elem()))
+		made := reflect.New(f.Type.Elem()).Elem()
+		if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](made.Addr()); !ok {
+			made.SetString(item)
+		} else if err := u.UnmarshalText([]byte(item)); err != nil {
+			return f.masked(err)
+		}
+		list = reflect.Append(list, made)
 	}
 	to.Set(list)
 	return nil
