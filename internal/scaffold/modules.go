@@ -17,7 +17,7 @@ func complete(ctx context.Context, dir string) (tidy bool, err error) {
 	if err := goCommand(ctx, dir, "mod", "tidy"); err == nil {
 		return true, nil
 	}
-	return false, goCommand(ctx, dir, "list", "-mod=mod", "-deps", "-test", "./...")
+	return false, goCommand(ctx, dir, "list", "-mod=mod", "-deps", "-test", "./...", "tool")
 }
 
 // goCommand runs the go command in dir without a workspace, because the

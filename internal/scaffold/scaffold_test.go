@@ -326,7 +326,7 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		return dir
 	}
 	plain, spaced, braced := dir("mega"), dir("my mega"), dir("{mega}")
-	const head = "module shop\n\ngo 1.26.0\n\nrequire github.com/megaframework/mega "
+	const head = "module shop\n\ngo 1.26.0\n\n// make dev runs it\ntool github.com/megaframework/mega/cmd/mega\n\nrequire github.com/megaframework/mega "
 	const all = "v0.0.0\n\nrequire (\n\texample.com/a v1.0.0 // indirect\n\texample.com/b v1.2.3 // indirect\n)\n\nreplace github.com/megaframework/mega => "
 	for _, x := range []struct {
 		framework scaffold.Framework
@@ -341,6 +341,29 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		if got := gomod(x.framework); got != x.want {
 			t.Errorf("%+v: got\n%s\nwant\n%s", x.framework, got, x.want)
 		}
+	}
+}
+
+// go mod tidy keeps only the modules that the packages and tools of an application
+// need. A program that its Makefile runs could not be built without the others.
+func TestProgramsOfTheMakefileAreTools(t *testing.T) {
+	w, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile(filepath.Join(w.Dir, "Makefile"))
+	gomod, unread := os.ReadFile(filepath.Join(w.Dir, "go.mod"))
+	if err := errors.Join(err, unread); err != nil {
+		t.Fatal(err)
+	}
+	programs := regexp.MustCompile(`(?m)^\tgo run (\S*/\S*)`).FindAllStringSubmatch(string(makefile), -1)
+	for _, p := range programs {
+		if !strings.Contains(string(gomod), "\ntool "+p[1]+"\n") {
+			t.Errorf("%s is not a tool in\n%s", p[1], gomod)
+		}
+	}
+	if len(programs) == 0 {
+		t.Errorf("the Makefile runs no program of mega:\n%s", makefile)
 	}
 }
 
