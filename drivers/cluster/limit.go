@@ -69,10 +69,13 @@ func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
 		if err := protocol.ReadJSON(d, &news); err != nil {
 			return err
 		}
-		_ = news.Apply(x.copied) // it fails when the node ends
+		_ = news.Apply(x.copied) // it fails when the node ends, or the hub knows other bounds
 	case protocol.LimitRecord:
 		var r windows.Record
 		if err := protocol.ReadJSON(d, &r); err != nil {
+			return err
+		}
+		if err := protocol.CheckLimitRecord(&r); err != nil {
 			return err
 		}
 		_, _ = x.copied.Restore(r) // likewise

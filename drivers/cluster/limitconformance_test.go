@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -209,5 +210,31 @@ func TestNextHubAcceptsEveryCopy(t *testing.T) {
 	}
 	if a := take(0, time.Hour); a.Remaining != 3 {
 		t.Errorf("the next hub has %+v, want 3 units left", a)
+	}
+}
+
+// A client that breaks a bound gets an error, and the others go on.
+func TestACallOutOfBoundsDoesNotStopTheLimits(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	d := n.Limits("")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	rates := []driver.Rate{{N: 3, Per: time.Hour}, {N: 5, Per: 2 * time.Hour}}
+	for _, r := range []driver.Request{
+		{Key: "k", Rates: rates, Cost: -5},
+		{Key: "k", Rates: rates, Cost: math.MinInt64, Ticket: "0123456789012345678901", Seq: 1},
+		{Key: "k", Rates: rates, Cost: driver.MaxN + 1},
+		{Key: "k", Rates: []driver.Rate{{N: driver.MaxN + 1, Per: time.Hour}}, Cost: 1},
+		{Key: "k", Rates: []driver.Rate{{N: 1, Per: math.MaxInt64}}, Cost: 1},
+	} {
+		if a, err := d.Take(ctx, r); err == nil || ctx.Err() != nil {
+			t.Errorf("%d of %v: %+v, %v", r.Cost, r.Rates, a, err)
+		}
+	}
+	if err := d.Settle(ctx, driver.Settlement{Key: "k", Rates: rates, At: time.Now(), Cost: 1, Actual: -1}); err == nil || ctx.Err() != nil {
+		t.Errorf("an actual cost of -1: %v", err)
+	}
+	if a, err := d.Take(ctx, driver.Request{Key: "k", Rates: rates, Cost: 3}); err != nil || !a.Granted {
+		t.Errorf("afterwards: %+v, %v", a, err)
 	}
 }

@@ -52,9 +52,6 @@ func (h *hubLimits) serve(c *Client, name string, body []byte) (answer []byte, e
 		})
 	case protocol.LimitSettle:
 		_, err = answered(body, func(s *driver.Settlement) (any, error) {
-			if err := protocol.CheckRates(s.Rates); err != nil {
-				return nil, err
-			}
 			return nil, h.change(&protocol.News{Settle: s})
 		})
 	case protocol.LimitPause:
@@ -94,7 +91,7 @@ func answered[In, Out any](body []byte, do func(*In) (Out, error)) (Out, error) 
 }
 
 func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
-	if err := protocol.CheckRates(r.Rates); err != nil {
+	if err := protocol.CheckRequest(r); err != nil {
 		return driver.Answer{}, err
 	}
 	c.limits.know(r.Ticket)
@@ -103,27 +100,27 @@ func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
 		return h.table.Take(r)
 	}
 	var b batch
+	defer b.flush()
 	h.mu.Lock()
+	defer h.mu.Unlock() // also after a panic, which ends this call alone
 	a, err := h.table.Take(r)
 	if err == nil && a.Granted && r.Cost > 0 {
 		h.publish(&b, &protocol.News{Take: r, At: a.At})
 	}
-	h.mu.Unlock()
-	b.flush()
 	return a, err
 }
 
 // change makes a change that is decided already.
 func (h *hubLimits) change(news *protocol.News) error {
 	var b batch
+	defer b.flush()
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	news.At = time.UnixMicro(protocol.NodeMicros())
 	err := news.Apply(h.table)
 	if err == nil && h.copied {
 		h.publish(&b, news)
 	}
-	h.mu.Unlock()
-	b.flush()
 	return err
 }
 

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,10 +56,16 @@ func (n *News) Apply(t *windows.Table) error {
 	}
 	switch {
 	case n.Take != nil:
+		if err := CheckRequest(n.Take); err != nil {
+			return err
+		}
 		return t.Learn(n.Take, at)
 	case n.Withdraw != nil:
 		return t.Withdraw(n.Withdraw)
 	case n.Settle != nil:
+		if err := checkSettlement(n.Settle); err != nil {
+			return err
+		}
 		return t.SettleAt(n.Settle, at)
 	case n.Pause != nil:
 		return t.PauseAt(n.Pause.Key, n.Pause.Pause, at)
@@ -91,9 +98,29 @@ func CheckRates(rates []driver.Rate) error {
 		return fmt.Errorf("%d rates", len(rates))
 	}
 	for _, r := range rates {
-		if r.N < 1 || r.Per < time.Microsecond {
+		if r.N < 1 || r.N > driver.MaxN || r.Per < time.Microsecond || r.Per > maxPer {
 			return fmt.Errorf("a rate of %d per %v", r.N, r.Per)
 		}
+	}
+	return nil
+}
+
+// maxPer bounds the length of an interval: the front adds a slack to it.
+const maxPer = 2 * driver.MaxPer
+
+// CheckRequest refuses a request with which a table cannot count.
+func CheckRequest(r *driver.Request) error {
+	return errors.Join(CheckRates(r.Rates), checkUnits(r.Cost))
+}
+
+// checkSettlement refuses a settlement with which a table cannot count.
+func checkSettlement(s *driver.Settlement) error {
+	return errors.Join(CheckRates(s.Rates), checkUnits(s.Cost), checkUnits(s.Actual))
+}
+
+func checkUnits(n int) error {
+	if n < 0 || n > driver.MaxN {
+		return fmt.Errorf("%d units", n)
 	}
 	return nil
 }
