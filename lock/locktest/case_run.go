@@ -15,7 +15,7 @@ import (
 var runCases = []testCase{
 	{rule: "O1", claim: "of many calls in all processes one runs in a tick", run: oneRunPerTick},
 	{rule: "O1", claim: "Every runs in no tick twice, whatever fn returns", run: everyTick},
-	{rule: "O1", claim: "the driver counts ticks on the backend's clock", run: backendTicks},
+	{rule: "O1", claim: "the driver counts ticks from 1970 on the backend's clock", run: backendTicks},
 	{rule: "O1", claim: "the driver starts a run again for a repeated request", run: repeatedBegin},
 	{rule: "O1", claim: "a stored tick that is two ahead is replaced", run: tickAhead},
 	{rule: "O2", claim: "a run that is longer than a tick skips ticks", also: []string{"O1"}, run: longRun},
@@ -106,6 +106,7 @@ func backendTicks(e *env) {
 		e.Want(r.Due && r.Left > 0 && r.Left <= aTick, "the run is %+v", r)
 		next := driver.Run{Tick: r.Tick + 1, Every: aTick}
 		now := next.TickStart().Add(-r.Left)
+		e.Want(time.Since(now).Abs() < time.Hour, "the clock of the ticks shows %v", now) // it may be another machine's
 		e.Want(i == 0 || now.Sub(last) > -time.Second, "one process was told %v, and then the other one %v", last, now)
 		last = now
 	}

@@ -41,6 +41,21 @@ var defects = []defect{
 			return g, err
 		}}
 	}},
+	{"L1", "loses its grants when it connects again", true, func() broken {
+		held := new(sync.Map)
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if err == nil {
+				held.Store(g.Token, g)
+			}
+			return g, err
+		}, rejoin: func(d driver.Driver) {
+			held.Range(func(_, g any) bool {
+				_ = d.Release(context.Background(), g.(driver.Grant))
+				return true
+			})
+		}}
+	}},
 	{"L2", "counts fences anew for each process", true, func() broken {
 		var mu sync.Mutex
 		next := uint64(time.Now().UnixMicro())
@@ -58,6 +73,16 @@ var defects = []defect{
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
 			g.Fence -= start
+			return g, err
+		}}
+	}},
+	{"L2", "counts fences below the last ones when it connects again", true, func() broken {
+		var back atomic.Uint64
+		return broken{rejoin: func(driver.Driver) {
+			back.Add(uint64(time.Hour.Microseconds()))
+		}, acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Fence -= back.Load()
 			return g, err
 		}}
 	}},

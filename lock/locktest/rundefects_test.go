@@ -13,6 +13,7 @@ import (
 // runDefects are mistakes of drivers under Lead, Once and Every.
 var runDefects = []defect{
 	{"O1", "counts ticks on the clock of the process", true, ownClocks()},
+	{"O1", "counts ticks from a time of its own", false, func() broken { return clockAhead(-12 * time.Hour) }},
 	{"O1", "stores the tick in the process only", true, func() broken {
 		started := new(numbers)
 		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
@@ -74,17 +75,19 @@ func borrowed(rule, is string) defect {
 	return d
 }
 
-// ownClocks returns processes whose clocks are hours apart.
+// ownClocks returns processes whose clocks are minutes apart.
 func ownClocks() func() broken {
 	var opened atomic.Int64
-	return func() broken {
-		ahead := time.Duration(opened.Add(1)) * time.Hour
-		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
-			r, err := d.BeginRun(ctx, g, every, spend)
-			r.Tick, r.Left = driver.TickAt(time.Now().Add(ahead), every)
-			return r, err
-		}}
-	}
+	return func() broken { return clockAhead(time.Duration(opened.Add(1)) * time.Minute) }
+}
+
+// clockAhead returns a driver that counts ticks on a clock that is ahead.
+func clockAhead(by time.Duration) broken {
+	return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+		r, err := d.BeginRun(ctx, g, every, spend)
+		r.Tick, r.Left = driver.TickAt(time.Now().Add(by), every)
+		return r, err
+	}}
 }
 
 // numbers holds the greatest number of each key.
