@@ -149,6 +149,12 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration) (ou
 func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wait func(context.Context) (driver.Grant, error)) (outcome, error) {
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
+	returned := false
+	defer func() {
+		if !returned { // a context or the driver has panicked
+			l.tidy(*r, errNotReturned)
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
@@ -158,6 +164,7 @@ func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wai
 	}
 	defer l.finish(n) // also when the driver panics
 	g, err := wait(ctx)
+	returned = true
 	deadlock = cmp.Or(deadlock, l.finish(n))
 	if err != nil {
 		l.tidy(*r, err)
@@ -166,6 +173,10 @@ func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wai
 	now := l.clock.now()
 	return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now, contended: g.Queued}, nil
 }
+
+// errNotReturned is the outcome of a request whose call has panicked, or has called
+// runtime.Goexit. Nobody returns it.
+var errNotReturned = errors.New("the call did not return")
 
 // request fills r, except for At. It does not return a request, and does not call
 // holder: each copy costs a fiftieth of a lease in memory.
@@ -244,7 +255,10 @@ func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err
 func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err error) error {
 	var busy *NotAcquiredError
 	switch {
-	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil:
+		if errors.Is(err, ctx.Err()) { // also the timeout of a connection
+			return err
+		}
 		return fmt.Errorf("%w: %w", err, contextError(ctx))
 	case isContextError(err) && ctx.Err() == nil && l.gate.shut():
 		return ErrClosed // Close ended the context of the driver call

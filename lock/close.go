@@ -71,7 +71,18 @@ func (l *Locker) empty(ctx context.Context) error {
 	case <-l.gate.empty:
 	case <-grace.C:
 	}
-	return fmt.Errorf("%w: %d leases cut off: %s", contextError(ctx), len(holds), names(holds))
+	if len(holds) > 0 {
+		return fmt.Errorf("%w: %d leases cut off: %s", contextError(ctx), len(holds), names(holds))
+	}
+	select {
+	case <-l.gate.empty:
+		return nil // the waiters and the releases have ended by themselves
+	default:
+	}
+	if lost := l.stragglers.all(); len(lost) > 0 {
+		return fmt.Errorf("%w: functions still run without their leases: %s", contextError(ctx), names(lost))
+	}
+	return fmt.Errorf("%w: calls still run", contextError(ctx))
 }
 
 // reportHeld reports the leases that Close waits for, also lost leases whose

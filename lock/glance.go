@@ -50,8 +50,8 @@ func (g *glance) over() bool {
 }
 
 // result returns the result of the Inspect, or an error if it takes longer than
-// bound.
-func (g *glance) result(bound time.Duration) (State, error) {
+// bound, or if ctx or the Locker ends first.
+func (g *glance) result(ctx context.Context, bound time.Duration) (State, error) {
 	g.once.Do(func() {
 		if !g.locker.group.Go(g.inspect) {
 			g.err = ErrClosed
@@ -65,6 +65,10 @@ func (g *glance) result(bound time.Duration) (State, error) {
 		return g.state, g.err
 	case <-timer.C:
 		return State{}, context.DeadlineExceeded
+	case <-ctx.Done():
+		return State{}, ctx.Err()
+	case <-g.locker.gate.closing.Done():
+		return State{}, ErrClosed
 	}
 }
 

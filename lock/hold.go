@@ -60,6 +60,15 @@ const pushLife = 2 * time.Second
 
 // newHold returns a hold of g and schedules its renewal and its end.
 func (l *Locker) newHold(g *driver.Grant, now instant) *hold {
+	h := l.newIdle(g, now)
+	if !l.schedule.set(h, h.nextStep()) { // nobody else has h yet
+		h.lose(&LostError{Cause: Shutdown})
+	}
+	return h
+}
+
+// newIdle returns a hold of g, which reschedule schedules.
+func (l *Locker) newIdle(g *driver.Grant, now instant) *hold {
 	deadline := l.clock.at(g.Deadline)
 	h := &hold{
 		locker:    l,
@@ -74,9 +83,6 @@ func (l *Locker) newHold(g *driver.Grant, now instant) *hold {
 	}
 	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
-	if !l.schedule.set(h, h.nextStep()) { // nobody else has h yet
-		h.lose(&LostError{Cause: Shutdown})
-	}
 	return h
 }
 
@@ -121,11 +127,12 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 }
 
 // adopt sets the TTL of the grant, which was requested for another waiter, to
-// the TTL of the waiter that receives it.
+// the TTL of the waiter that receives it. The hold is scheduled afterwards: the
+// answer to a renewal to the old TTL would put off the one to the new TTL.
 func (h *hold) adopt(ttl time.Duration) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.ttl == ttl {
-		h.mu.Unlock()
 		return
 	}
 	now := h.locker.clock.now()
@@ -133,8 +140,6 @@ func (h *hold) adopt(ttl time.Duration) {
 	h.rev++
 	h.renewAt = now
 	h.shorten(now)
-	h.mu.Unlock()
-	h.locker.reschedule(h)
 }
 
 // current returns the current lease, or nil if there is none or it was garbage

@@ -95,17 +95,25 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	l := qs.locker
 	ctx := &bounded{parent: parent, closing: l.gate.closing, until: time.Now().Add(askBound)}
 	defer ctx.end()
+	answered, cause := false, errNotReturned
+	defer func() {
+		if !answered { // w gives up, also because a context or the driver has panicked
+			qs.came(t, driver.Grant{}, cause, w)
+		}
+	}()
 	g, wait, err := qs.locker.asker.Ask(ctx, t.request)
+	if err != nil {
+		cause = err
+	}
 	switch {
 	case err != nil && parent.Err() != nil:
-		qs.came(t, g, err, w)
 		return false, contextError(parent)
 	case err != nil && l.gate.shut():
-		qs.came(t, g, err, w)
 		return false, ErrClosed
 	case err != nil && ctx.Err() != nil:
 		err = l.unavailable(err, askBound)
 	}
+	answered = true
 	if wait == nil {
 		qs.came(t, g, err, nil)
 		return err == nil, nil
@@ -157,13 +165,14 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
 		t.ctx.end()
-		h := l.newHold(&g, l.clock.now())
+		h := l.newIdle(&g, l.clock.now())
 		w, contended := qs.serve(t, h, g.Queued)
 		if w == nil {
 			_ = h.pass(0) // L22
 			return
 		}
 		h.adopt(w.call.ttl)
+		l.reschedule(h)
 		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
 		return
 	}

@@ -26,6 +26,20 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 			return o, o.err
 		}
 	}
+	returned := false
+	defer func() {
+		if !returned { // a context has panicked
+			qs.abandon(w)
+		}
+	}()
+	o, err := qs.await(ctx, c, w, start)
+	returned = true
+	return o, err
+}
+
+// await waits for the outcome of w, which is queued or served.
+func (qs *queues) await(ctx context.Context, c *call, w *waiter, start instant) (outcome, error) {
+	l := qs.locker
 	queued := l.clock.now() // L20: Wait bounds the time from here
 	defer func() { c.left = max(c.left-l.clock.now().sub(queued), 0) }()
 	n, err := l.begin(ctx, c, c.left, func(err error) { // A5
@@ -54,7 +68,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 		case <-l.gate.closing.Done():
 			return qs.giveUp(ctx, w, start, ErrClosed)
 		case <-passed:
-			if more := qs.unanswered(w, queued); more > 0 {
+			if more := qs.unanswered(ctx, w, queued); more > 0 {
 				timer.Reset(more)
 				continue
 			}
@@ -67,12 +81,12 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 // first answer to its ticket: a free key is granted for any value of Wait
 // (L20). It returns 0 once the ticket is known to be queued or cannot be
 // granted any more.
-func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
+func (qs *queues) unanswered(ctx context.Context, w *waiter, since instant) time.Duration {
 	at := qs.place(w)
 	if at == nil || at.ticket == nil || at.confirmed != 0 {
 		return 0
 	}
-	s, err := at.glance.result(glanceBound)
+	s, err := at.glance.result(ctx, glanceBound)
 	if err == nil && (len(s.Holders) >= max(s.Size, 1) || len(s.Waiters) > 0) {
 		return 0
 	}
@@ -80,18 +94,16 @@ func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
 }
 
 // giveUp leaves the queue. A grant that arrived at the same instant is handed
-// on (L22). The end of the context is an ErrNotAcquired only if the key is
+// on. The end of the context is an ErrNotAcquired only if the key is
 // known to be busy, and an ErrUnavailable only if the backend is silent (L21).
 func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason error) (outcome, error) {
 	var busy *NotAcquiredError
 	var err error
 	if ctx.Err() != nil {
-		busy, err = qs.busy(ctx, w, farewell)
+		busy, err = qs.busy(context.WithoutCancel(ctx), w, farewell, true)
 	}
 	if !qs.leave(w) {
-		if o := <-w.ready; o.err == nil {
-			_ = o.hold.pass(0) // a failed release is retried in the background
-		}
+		qs.receive(w)
 		return outcome{}, reason
 	}
 	switch {
@@ -104,10 +116,30 @@ func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason e
 	return outcome{}, reason
 }
 
+// abandon leaves the queue.
+func (qs *queues) abandon(w *waiter) {
+	if !qs.leave(w) {
+		qs.receive(w)
+	}
+}
+
+// receive hands on the grant of a waiter that does not use it (L22).
+func (qs *queues) receive(w *waiter) {
+	if o := <-w.ready; o.err == nil {
+		_ = o.hold.pass(0) // a failed release is retried in the background
+	}
+}
+
 // timeOut leaves the queue because the wait has passed, and returns the holders
 // in the error. A grant that arrived at the same instant is taken.
 func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
-	busy, err := qs.busy(ctx, w, glanceBound) // before it leaves: the ticket may end with it
+	busy, err := qs.busy(ctx, w, glanceBound, false) // before it leaves: the ticket may end with it
+	switch {
+	case ctx.Err() != nil:
+		return qs.giveUp(ctx, w, start, contextError(ctx))
+	case qs.locker.gate.shut():
+		return qs.giveUp(ctx, w, start, ErrClosed)
+	}
 	if !qs.leave(w) {
 		o := <-w.ready
 		o.at = qs.locker.clock.now()
@@ -126,9 +158,9 @@ const confirmed = 2 * time.Second
 
 // busy returns the holders ahead of w, or an ErrUnavailable if the backend has
 // not confirmed within the last 2 s that the key is busy. It inspects the key
-// at the backend, at most for bound. If the context has ended, it does so only
-// if there is no recent confirmation.
-func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*NotAcquiredError, error) {
+// at the backend, at most for bound and until ctx ends. If the wait was ended, it
+// does so only if there is no recent confirmation.
+func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration, ended bool) (*NotAcquiredError, error) {
 	l := qs.locker
 	at := qs.place(w)
 	if at == nil {
@@ -136,12 +168,12 @@ func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*No
 	}
 	silence := l.clock.now().sub(at.confirmed)
 	recent := at.confirmed != 0 && silence <= confirmed
-	if recent && ctx.Err() != nil {
+	if recent && ended {
 		return new(NotAcquiredError), nil
 	}
 	down := l.health.lost()
 	if down == nil {
-		s, err := at.glance.result(bound)
+		s, err := at.glance.result(ctx, bound)
 		if err == nil {
 			return &NotAcquiredError{Holders: qs.holders(s), Position: at.position(s)}, nil
 		}

@@ -7,10 +7,10 @@ import (
 )
 
 // Warn returns a channel that is closed d before Deadline, when no renewal has
-// moved the deadline by then, and at the latest when the lease is over. It
-// stays closed if a later renewal succeeds.
+// moved the deadline by then, and at the latest when the lease is over. A
+// negative d counts as 0. The channel stays closed if a later renewal succeeds.
 func (l *Lease) Warn(d time.Duration) <-chan struct{} {
-	w := &warning{hold: l.hold, fence: l.fence, ahead: d, due: make(chan struct{})}
+	w := &warning{hold: l.hold, fence: l.fence, ahead: max(d, 0), due: make(chan struct{})}
 	w.mu.Lock()
 	w.timer = time.AfterFunc(w.wait(), w.check)
 	w.mu.Unlock()

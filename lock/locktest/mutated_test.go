@@ -149,7 +149,7 @@ var mutations = mutants.Table{
 	{"L20/a wait ends when it has passed", "wait.go",
 		"time.NewTimer(c.left)", "time.NewTimer(2 * c.left)"},
 	{"L20/a wait shorter than the round trip gets a free key", "wait.go",
-		"if more := qs.unanswered(w, queued); more > 0 {", "if more := qs.unanswered(w, queued); more > time.Hour {"},
+		"if more := qs.unanswered(ctx, w, queued); more > 0 {", "if more := qs.unanswered(ctx, w, queued); more > time.Hour {"},
 	{"L21/a silent backend is not busy", "wait.go",
 		"\treturn nil, down\n", "\treturn new(NotAcquiredError), nil\n"},
 	{"L21/loss and return of the backend are reported once", "../internal/outage/outage.go",
