@@ -106,6 +106,22 @@ func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
 	}
 }
 
+func TestALockKeyThatIsTooLongFailsTheBoot(t *testing.T) {
+	t.Parallel()
+	fn := func(context.Context) error { return nil }
+	for length, refused := range map[int]bool{400: false, 600: true} {
+		name := strings.Repeat("x", length)
+		for _, option := range []mega.Option{mega.Lead(name, fn), mega.Every(name, time.Hour, fn)} {
+			p, _ := process()
+			_, err := boot.Plan(p, mega.App("main", option))
+			f, ok := errors.AsType[*failure.Failure](err)
+			if ok != refused || ok && (f.Code != "boot.wrong_shape" || !strings.Contains(fmt.Sprint(f.Facts), "elected_test.go:")) {
+				t.Errorf("a name of %d bytes: %v", length, err)
+			}
+		}
+	}
+}
+
 // Two functions of one name would share a lock: only one of them would run in a
 // tick, or lead.
 func TestElectedFunctionsOfAnAppHaveDifferentNames(t *testing.T) {

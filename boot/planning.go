@@ -74,6 +74,9 @@ func (p Process) load(program *plan.Program, in workers.Inputs) (*settings.Confi
 	read := s.Files
 	c, err := settings.Load(s)
 	read.Keep()
+	if err == nil {
+		err = program.CheckLockKeys(c)
+	}
 	if err != nil || in.Live == nil {
 		return c, read, err
 	}

@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/megaframework/mega/internal/settings"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// LockKey returns the lock key of a Lead or Every function of an app, for all
+// processes that run the program. Names are escaped: a key has no white space
+// (L14).
+func (h Hook) LockKey(c *settings.Config, app string) string {
+	parts := []string{"mega", strings.ToLower(string(h.Kind)), c.Lock.Namespace, url.PathEscape(c.Name), url.PathEscape(app), url.PathEscape(h.Name)}
+	return strings.Join(parts, ":")
+}
+
+// CheckLockKeys returns an error for a Lead or Every function whose lock key is out
+// of bounds, because of its name and those of the program and the app.
+func (p *Program) CheckLockKeys(c *settings.Config) error {
+	for _, part := range p.parts() {
+		for _, h := range part.Hooks {
+			if h.Kind != KindLead && h.Kind != KindEvery {
+				continue
+			}
+			if key := h.LockKey(c, part.Name); driver.KeyFault(key) != "" {
+				return h.Fn.wrong(fmt.Sprintf("the key of its lock has %d bytes", len(key)),
+					fmt.Sprintf("a shorter name: at most %d bytes for the key %.60s…", driver.MaxKey, key))
+			}
+		}
+	}
+	return nil
+}
