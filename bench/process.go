@@ -32,27 +32,44 @@ type answer struct {
 	Error  string `json:",omitempty"`
 }
 
-// measureRows measures the rows one after the other, each in a new process and a
-// new lab.
+// measureRows measures the rows one after the other.
 func measureRows(ctx context.Context, rows []row, o order, progress io.Writer) (*report.Results, error) {
 	res := report.NewResults(o.Quick)
 	for _, r := range rows {
 		fmt.Fprintf(progress, "%s: %s\n", r.name, r.about)
+		claims, err := measureRow(ctx, r, o)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", r.name, err)
+		}
+		for i := range claims {
+			claims[i].Row = r.name
+		}
+		res.Claims = append(res.Claims, claims...)
+	}
+	return res, nil
+}
+
+// measureRow measures r in copies of this program, each with a new lab. A quick run and a
+// profile are of one process.
+func measureRow(ctx context.Context, r row, o order) ([]measure.Claim, error) {
+	o.Row = r.name
+	n := r.copies
+	if o.Quick || o.Profile != "" {
+		n = 1
+	}
+	runs := make([][]measure.Claim, n)
+	for i := range runs {
 		var a answer
-		o.Row = r.name
 		err := lab.Call(ctx, rowRole, o, &a)
 		if err == nil && a.Error != "" {
 			err = errors.New(a.Error)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", r.name, err)
+			return nil, err
 		}
-		for i := range a.Claims {
-			a.Claims[i].Row = r.name
-		}
-		res.Claims = append(res.Claims, a.Claims...)
+		runs[i] = a.Claims
 	}
-	return res, nil
+	return measure.Combine(runs), nil
 }
 
 // serveRow is the side of the process that measures. It ends with its input.

@@ -93,7 +93,7 @@ func flowClaims(ctx context.Context, l *lab.Lab, subscriptions int) (claims []me
 		defer func() { err = errors.Join(err, f.close()) }()
 	}
 	times, allocs := measure.Samples{}, measure.Samples{}
-	for range l.Reps(9) {
+	for range l.Reps(5) {
 		if err := flowRep(l, flows, times, allocs); err != nil {
 			return nil, err
 		}

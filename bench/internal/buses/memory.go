@@ -72,7 +72,7 @@ func Memory(ctx context.Context, l *lab.Lab) (claims []measure.Claim, err error)
 		defer func() { err = errors.Join(err, c.close()) }()
 	}
 	times, allocs := measure.Samples{}, measure.Samples{}
-	for range l.Reps(9) {
+	for range l.Reps(5) {
 		if err := measure.QuietRep(l.Scale, batches, times, allocs); err != nil {
 			return nil, err
 		}

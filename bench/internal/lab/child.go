@@ -21,19 +21,15 @@ type child struct {
 }
 
 func start(role string) (*child, error) {
-	c, err := startProcess(role)
-	if err != nil {
-		return nil, fmt.Errorf("start a %s: %w", role, err)
-	}
-	return c, nil
-}
-
-func startProcess(role string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, role)
+	return startProcess(self, role)
+}
+
+func startProcess(program, role string) (*child, error) {
+	cmd := exec.Command(program, role)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -45,15 +41,21 @@ func startProcess(role string) (*child, error) {
 	}
 	p, err := redistest.StartProcess(cmd)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start a %s: %w", role, err)
 	}
 	return &child{p, stdin, stdout}, nil
 }
 
-// Call starts this program in a role, sends it order, and decodes its answer, both
-// of which are JSON. The process ends with the call, and with ctx.
+// Call starts a copy of this program in a role, sends it order, and decodes its
+// answer, both of which are JSON. The process ends with the call, and with ctx.
+// The system loads a copy into other pages of memory than the program itself.
 func Call(ctx context.Context, role string, order, answer any) (err error) {
-	c, err := start(role)
+	program, err := copySelf()
+	if err != nil {
+		return fmt.Errorf("copy this program: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(program)) }()
+	c, err := startProcess(program, role)
 	if err != nil {
 		return err
 	}
@@ -66,6 +68,28 @@ func Call(ctx context.Context, role string, order, answer any) (err error) {
 		return errors.Join(fmt.Errorf("read the answer: %w", err), ctx.Err())
 	}
 	return nil
+}
+
+// copySelf copies this program to a temporary file.
+func copySelf() (name string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	to, err := os.CreateTemp("", "bench")
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Chmod(0o700), to.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(to.Name()))
+	}
+	return to.Name(), nil
 }
 
 // Stop ends the process and waits for it.

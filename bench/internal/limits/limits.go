@@ -51,7 +51,7 @@ func Memory(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) {
 		keyedBuckets: measure.Each(func() error { keyed.allow("product:42"); return nil }),
 	}
 	times, allocs, worst := measure.Samples{}, measure.Samples{}, measure.Samples{}
-	for range l.Reps(9) {
+	for range l.Reps(5) {
 		if err := measure.QuietRep(l.Scale, batches, times, allocs); err != nil {
 			return nil, errors.Join(err, limits.Close(ctx))
 		}

@@ -43,7 +43,7 @@ func MemoryAlone(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) {
 		keyedSemaphore: measure.Each(newKeyed(func() *semaphore.Weighted { return semaphore.NewWeighted(1) }).cycle(enter(plain), leave)),
 	}
 	times, allocs := measure.Samples{}, measure.Samples{}
-	for range l.Reps(9) {
+	for range l.Reps(5) {
 		if err := measure.QuietRep(l.Scale, batches, times, allocs); err != nil {
 			return nil, errors.Join(err, locks.Close(ctx))
 		}

@@ -60,7 +60,7 @@ func MemoryPrimitives(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) 
 		batches[name] = measure.Each(cycle)
 	}
 	times, allocs := measure.Samples{}, measure.Samples{}
-	for range l.Reps(9) {
+	for range l.Reps(5) {
 		if err := measure.QuietRep(l.Scale, batches, times, allocs); err != nil {
 			return nil, errors.Join(err, locks.Close(ctx))
 		}

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -74,5 +75,23 @@ func TestWorseKnowsWhichWayIsUp(t *testing.T) {
 	}
 	if got := (Claim{Value: 5}).AtLeast(2).Worse(4); got >= 0 {
 		t.Errorf("a rate that grew: %v", got)
+	}
+}
+
+func TestRunsOfARowAreCombinedByTheirMedians(t *testing.T) {
+	run := func(mega, other, value float64) []Claim {
+		return []Claim{{Name: "cost", Mega: mega, Others: []Figure{{"peer", other}}, Value: value, Low: 9, High: 9, Bound: 1.2}}
+	}
+	runs := [][]Claim{run(10, 100, 1.3), run(30, 300, 1.1), run(20, 200, 1.2)}
+	got := Combine(runs)
+	want := Claim{Name: "cost", Mega: 20, Others: []Figure{{"peer", 200}}, Value: 1.2, Low: 1.1, High: 1.3, Bound: 1.2}
+	if len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if first := runs[0][0]; first.Others[0].Value != 100 {
+		t.Errorf("the first run was changed: %+v", first)
+	}
+	if alone := Combine(runs[:1]); alone[0].Low != 9 {
+		t.Errorf("a single run was changed: %+v", alone)
 	}
 }
