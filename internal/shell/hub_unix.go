@@ -79,7 +79,7 @@ func spawnHub(ctx context.Context, p Process, socket string) error {
 	if err = errors.Join(err, w.Close()); err != nil {
 		return err
 	}
-	_ = cmd.Process.Release() // it outlives this process
+	go func() { _ = cmd.Wait() }() // it outlives this process, or else is no zombie
 	failed := make(chan error, 1)
 	go func() { // ends when r is closed
 		if text, err := io.ReadAll(io.LimitReader(r, 4096)); err == nil && len(text) > 0 {
