@@ -19,6 +19,7 @@ import (
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -249,6 +250,25 @@ func TestExaminationDoesNotWaitForLong(t *testing.T) {
 	}
 	for _, name := range []string{"cache main", "nats"} {
 		if f := found(t, all, name); f.Verdict != doctor.Fail {
+			t.Errorf("got %+v", f)
+		}
+	}
+}
+
+// The driver accepts white space after a comma, too.
+func TestEachServerOfAListIsTried(t *testing.T) {
+	s := natstest.Start(t, natstest.Options{})
+	gone, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := process("MEGA_NATS_URL=nats://"+gone.Addr().String()+", "+s.URL(), "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=nats")
+	all := examined(t, p, mega.App("main"))
+	for _, name := range []string{"nats", "messages through NATS"} {
+		if f := found(t, all, name); f.Verdict == doctor.Fail {
 			t.Errorf("got %+v", f)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -130,7 +131,7 @@ func messaged(c *settings.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		var errs []error
 		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {
-			version, err := natsVersion(ctx, server)
+			version, err := natsVersion(ctx, strings.TrimSpace(server))
 			if err == nil {
 				return fine("NATS %s answers", version)
 			}
@@ -139,6 +140,9 @@ func messaged(c *settings.Config) func(context.Context) Finding {
 		return broken("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.Join(errs...))
 	}
 }
+
+// maxGreeting bounds the greeting of a server, which may be another one.
+const maxGreeting = 1 << 20
 
 func natsVersion(ctx context.Context, server string) (string, error) {
 	if !strings.Contains(server, "://") {
@@ -160,7 +164,7 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline) // fails on a closed connection, as does the read below
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadString('\n')
 	text, isInfo := strings.CutPrefix(line, "INFO ")
 	if err != nil || !isInfo {
 		return "", errors.Join(fmt.Errorf("%s does not speak NATS", conn.RemoteAddr()), err)
