@@ -216,14 +216,23 @@ func (x *limit) Inspect(ctx context.Context, key string, rates []driver.Rate) (s
 
 // List implements [driver.Driver].
 func (x *limit) List(ctx context.Context, prefix string) (states []driver.State, err error) {
-	err = x.call(ctx, protocol.LimitList, protocol.LimitOf{Key: x.prefix + prefix}, &states, false)
+	for of := (protocol.LimitOf{Key: x.prefix + prefix, Part: true}); ; of.After = states[len(states)-1].Key {
+		var part []driver.State
+		if err := x.call(ctx, protocol.LimitList, of, &part, false); err != nil {
+			return nil, err
+		}
+		if len(part) == 0 || part[0].Key <= of.After { // a hub of an earlier build always answers with the whole list
+			break
+		}
+		states = append(states, part...)
+	}
 	if x.prefix == "" {
-		return slices.DeleteFunc(states, func(s driver.State) bool { return strings.Contains(s.Key, endOfNamespace) }), err
+		return slices.DeleteFunc(states, func(s driver.State) bool { return strings.Contains(s.Key, endOfNamespace) }), nil
 	}
 	for i := range states {
 		states[i].Key = strings.TrimPrefix(states[i].Key, x.prefix)
 	}
-	return states, err
+	return states, nil
 }
 
 // Close implements [driver.Driver].

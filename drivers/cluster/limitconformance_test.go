@@ -5,7 +5,10 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -236,5 +239,25 @@ func TestACallOutOfBoundsDoesNotStopTheLimits(t *testing.T) {
 	}
 	if a, err := d.Take(ctx, driver.Request{Key: "k", Rates: rates, Cost: 3}); err != nil || !a.Granted {
 		t.Errorf("afterwards: %+v, %v", a, err)
+	}
+}
+
+// A list is longer than a frame.
+func TestALongListOfLimitsArrivesWhole(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	d := n.Limits("shop")
+	const keys = 4000
+	for i := range keys {
+		r := driver.Request{Key: fmt.Sprintf("partner:%s:%04d", strings.Repeat("x", 200), i), Rates: []driver.Rate{{N: 3, Per: time.Hour}}, Cost: 1}
+		if a, err := d.Take(t.Context(), r); err != nil || !a.Granted {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	all, err := d.List(t.Context(), "partner:")
+	if err != nil || len(all) != keys {
+		t.Fatalf("%d limits, %v", len(all), err)
+	}
+	if !slices.IsSortedFunc(all, func(a, b driver.State) int { return strings.Compare(a.Key, b.Key) }) {
+		t.Error("they are not sorted")
 	}
 }

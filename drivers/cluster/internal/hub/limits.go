@@ -70,7 +70,7 @@ func (h *hubLimits) serve(c *Client, name string, body []byte) (answer []byte, e
 			return h.table.Inspect(of.Key, of.Rates)
 		})
 	case protocol.LimitList:
-		out, err = answered(body, func(of *protocol.LimitOf) ([]driver.State, error) { return h.table.List(of.Key) })
+		out, err = answered(body, h.list)
 	default:
 		return nil, nil, false
 	}
@@ -108,6 +108,32 @@ func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
 		h.publish(&b, &protocol.News{Take: r, At: a.At})
 	}
 	return a, err
+}
+
+// maxPart bounds a part of a list, in bytes, unless one state is longer.
+const maxPart = protocol.MaxFrame / 2
+
+// list returns a list, or the part of it that a client asks for.
+func (h *hubLimits) list(of *protocol.LimitOf) ([]json.RawMessage, error) {
+	states, err := h.table.List(of.Key)
+	if err != nil {
+		return nil, err
+	}
+	all, size := []json.RawMessage{}, 0
+	for i := range states {
+		if states[i].Key <= of.After {
+			continue
+		}
+		text, err := json.Marshal(&states[i])
+		if err != nil {
+			return nil, err
+		}
+		if size += len(text); of.Part && size > maxPart && len(all) > 0 {
+			break
+		}
+		all = append(all, text)
+	}
+	return all, nil
 }
 
 // change makes a change that is decided already.

@@ -19,7 +19,7 @@ const (
 	LimitPause    = "limit:pause"    // LimitOf
 	LimitReset    = "limit:reset"    // LimitOf
 	LimitInspect  = "limit:inspect"  // LimitOf -> driver.State
-	LimitList     = "limit:list"     // LimitOf, whose Key is the prefix -> []driver.State
+	LimitList     = "limit:list"     // LimitOf, whose Key is the prefix -> []driver.State, sorted by key
 )
 
 // The frames about limits. Their body is JSON. At a socket, every client has a
@@ -34,6 +34,10 @@ type LimitOf struct {
 	Key   string        `json:"key"`
 	Rates []driver.Rate `json:"rates,omitempty"`
 	Pause driver.Pause  `json:"pause,omitzero"`
+	// Part asks for the part of a list that fits into a frame, from the first key
+	// after After on. A hub of an earlier build ignores both.
+	Part  bool   `json:"part,omitempty"`
+	After string `json:"after,omitempty"`
 }
 
 // News is one decision about limits. Exactly one of its operations is set. At is
