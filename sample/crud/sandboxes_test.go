@@ -170,8 +170,11 @@ func TestWrongRequestsOfSandboxes(t *testing.T) {
 			t.Errorf("%s %s: %d %s, %v; want %d %s", x.path, x.body, a.status, a.body, err, x.status, x.code)
 		}
 	}
-	if page := s.page(t, "/sandboxes?started=%3Cscript%3E"); strings.Contains(page, "<script>") {
-		t.Errorf("the page does not escape:\n%s", page)
+	if page := s.page(t, "/sandboxes?started=call+us"); strings.Contains(page, "call us") {
+		t.Errorf("the page shows the text of a link as its own:\n%s", page)
+	}
+	if page := s.page(t, "/sandboxes?started=7"); !strings.Contains(page, "7") || !strings.Contains(page, `role="status"`) {
+		t.Errorf("the page does not show the job:\n%s", page)
 	}
 }
 

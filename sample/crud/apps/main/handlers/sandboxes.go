@@ -146,13 +146,14 @@ func sandboxNumber(ctx *mega.Ctx) (int, error) {
 
 // done returns the notice for the redirect of an action.
 func done(ctx *mega.Ctx) string {
-	switch how := ctx.Query("done"); {
-	case how == "freed":
+	switch ctx.Query("done") {
+	case "freed":
 		return ctx.T("sandboxes.freed")
-	case how == "healed":
+	case "healed":
 		return ctx.T("sandboxes.healed")
-	case ctx.Query("started") != "":
-		return ctx.T("sandboxes.started", "job", ctx.Query("started"))
+	}
+	if job, err := strconv.ParseInt(ctx.Query("started"), 10, 64); err == nil { // another text is not ours
+		return ctx.T("sandboxes.started", "job", strconv.FormatInt(job, 10))
 	}
 	return ""
 }

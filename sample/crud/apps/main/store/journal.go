@@ -60,16 +60,24 @@ func JobOf(ctx context.Context) int64 {
 // Begin records a new job and returns its number, which is the number of its
 // first event.
 func (j *Journal) Begin(ctx context.Context) (job int64, err error) {
-	row := j.store.db.QueryRowContext(ctx, "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES (0, $1, $2, $3, $4, '[]') RETURNING id",
+	tx, err := j.store.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("begin a job: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // has no effect after a commit
+	row := tx.QueryRowContext(ctx, "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES (0, $1, $2, $3, $4, '[]') RETURNING id",
 		NoSandbox, os.Getpid(), time.Now().UnixMilli(), "begin")
 	if err := row.Scan(&job); err != nil {
 		return 0, fmt.Errorf("begin a job: %w", err)
 	}
-	if _, err := j.store.db.ExecContext(ctx, "UPDATE journal SET job = id WHERE id = $1", job); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE journal SET job = id WHERE id = $1", job); err != nil {
 		return 0, fmt.Errorf("begin job %d: %w", job, err)
 	}
-	if _, err := j.store.db.ExecContext(ctx, "DELETE FROM journal WHERE id <= $1", job-keptEvents); err != nil {
+	if _, err := tx.ExecContext(ctx, "DELETE FROM journal WHERE id <= $1", job-keptEvents); err != nil {
 		return 0, fmt.Errorf("shorten the journal: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, fmt.Errorf("begin job %d: %w", job, err)
 	}
 	return job, nil
 }

@@ -34,6 +34,7 @@ func TestStore(t *testing.T) {
 		{"numbers in names are sorted by value", numbersInNamesAreSortedByValue},
 		{"each change has a version of its own", eachChangeHasAVersion},
 		{"the journal shows the newest events", journalShowsTheNewestEvents},
+		{"the journal shows no event without its job", journalShowsNoEventWithoutItsJob},
 		{"a late write is refused", lateWriteIsRefused},
 		{"the trail is bounded", trailIsBounded},
 	} {
@@ -226,6 +227,39 @@ func eachChangeHasAVersion(t *testing.T, url string) {
 	}
 	if err := s.Delete(held, p.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("delete what is not there: %v", err)
+	}
+}
+
+func journalShowsNoEventWithoutItsJob(t *testing.T, url string) {
+	t.Helper()
+	j := NewJournal(opened(t, url), slog.New(slog.DiscardHandler))
+	var begun error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			if _, begun = j.Begin(t.Context()); begun != nil {
+				return
+			}
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		events, err := j.Newest(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if slices.ContainsFunc(events, func(e JobEvent) bool { return e.Job == 0 }) {
+			<-done
+			t.Fatalf("the newest event has no job: %+v", events[0])
+		}
+	}
+	if begun != nil {
+		t.Error(begun)
 	}
 }
 
