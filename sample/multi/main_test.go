@@ -235,6 +235,14 @@ func TestPagesShowAndDo(t *testing.T) {
 	admin.Get("/", page).Status(http.StatusOK).Contains("Refund").Contains("Nobody holds one").Contains("memory")
 	admin.Post("/refunds", url.Values{"order": {"1"}}, page).Status(http.StatusSeeOther)
 	admin.Get("/", page).Contains("refunded")
+	for name, page := range map[string]string{"web": kit.Get("/?ordered=call+us", page).Body(), "admin": admin.Get("/?done=call+us", page).Body()} {
+		if strings.Contains(page, "call us") {
+			t.Errorf("%s shows the text of a link as its own:\n%s", name, page)
+		}
+	}
+	admin.Post("/locks/release", url.Values{"key": {"product:lamp"}, "reason": {"test"}}, page).Status(http.StatusSeeOther).Header("Location", "/?done=free")
+	admin.Get("/?done=free", page).Contains("Nobody held the lock.")
+	admin.Post("/locks/release", url.Values{"key": {"product:lamp"}, "reason": {" "}}, page).Status(http.StatusUnprocessableEntity)
 	admin.Get("/style.css").Status(http.StatusOK)
 	admin.Get("/live.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
 	kit.Get("/", page).Contains(`<a href="http://localhost:8082/">Admin</a>`)

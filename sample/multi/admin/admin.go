@@ -4,9 +4,7 @@ package admin
 
 import (
 	"embed"
-	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock"
@@ -55,10 +53,19 @@ type homePage struct {
 
 const newest = 20 // orders on the page
 
+// notices are the results of actions, by the name in the address to which an action
+// redirects: the page does not show the text of any link as its own.
+var notices = map[string]string{
+	"refunded":  "The order was refunded.",
+	"restocked": "The stock was raised.",
+	"released":  "The lock was released.",
+	"free":      "Nobody held the lock.",
+}
+
 // Home shows orders, stock and locks.
 func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	info := ctx.Lock.Info()
-	page := homePage{Title: "Admin", Web: h.web, Driver: info.Name, Scope: scopeName(info.Scope), Done: ctx.Query("done")}
+	page := homePage{Title: "Admin", Web: h.web, Driver: info.Name, Scope: scopeName(info.Scope), Done: notices[ctx.Query("done")]}
 	if page.Products, err = h.store.Products(ctx); err != nil {
 		return err
 	}
@@ -102,7 +109,7 @@ func (h *Handlers) Refund(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return done(ctx, order, fmt.Sprintf("Order %d was refunded.", order.ID))
+	return done(ctx, order, "refunded")
 }
 
 // Restock adds to the stock of a product.
@@ -115,13 +122,14 @@ func (h *Handlers) Restock(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return done(ctx, p, fmt.Sprintf("The stock of %s is %d.", p.Name, p.Stock))
+	return done(ctx, p, "restocked")
 }
 
-// done answers with the changed value, or redirects to the page that shows it.
-func done(ctx *mega.Ctx, changed any, text string) error {
+// done answers with the changed value, or redirects to the page that shows it with
+// a notice.
+func done(ctx *mega.Ctx, changed any, notice string) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, changed)
 	}
-	return ctx.Redirect(http.StatusSeeOther, "/?"+url.Values{"done": {text}}.Encode())
+	return ctx.Redirect(http.StatusSeeOther, "/?done="+notice)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -84,6 +85,7 @@ type ReleaseInput struct {
 // Validate reports the missing fields.
 func (in *ReleaseInput) Validate() error {
 	wrong := mega.FieldErrors{}
+	in.Reason = strings.TrimSpace(in.Reason)
 	if in.Key == "" {
 		wrong["key"] = "is required"
 	}
@@ -107,5 +109,9 @@ func (h *Handlers) Release(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return done(ctx, map[string]int{"released": n}, fmt.Sprintf("%s: %d released.", in.Key, n))
+	notice := "released"
+	if n == 0 {
+		notice = "free"
+	}
+	return done(ctx, map[string]int{"released": n}, notice)
 }

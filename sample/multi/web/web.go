@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/sample/multi/shop"
@@ -42,7 +43,7 @@ type homePage struct {
 	Admin    string // its address, or ""
 	Products []shop.Product
 	Orders   []shop.Order
-	Ordered  string
+	Ordered  int64 // the id of the order that was just placed, or 0
 }
 
 const newest = 10 // orders on the page
@@ -60,8 +61,12 @@ func (h *Handlers) Home(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
+	ordered, err := strconv.ParseInt(ctx.Query("ordered"), 10, 64)
+	if err != nil { // the page does not show the text of any link as its own
+		ordered = 0
+	}
 	return ctx.HTML(http.StatusOK, "home", homePage{
-		Title: "Products", Admin: h.admin, Products: products, Orders: orders, Ordered: ctx.Query("ordered"),
+		Title: "Products", Admin: h.admin, Products: products, Orders: orders, Ordered: ordered,
 	})
 }
 
