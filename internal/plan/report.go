@@ -3,10 +3,13 @@ package plan
 import (
 	"encoding/json"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/internal/settings"
@@ -91,6 +94,17 @@ type Served struct {
 	Host    string   `json:"host,omitempty"` // the only host that it serves
 	Routes  int      `json:"routes"`
 	Locales []string `json:"locales,omitempty"`
+}
+
+// Link returns the URL that the app answers: one with its host. An app with a host
+// refuses requests that have the address of the listener in its place.
+func (s Served) Link() string {
+	u, err := url.Parse(s.URL)
+	if err != nil || s.Host == "" || strings.HasPrefix(s.Host, "*.") {
+		return s.URL
+	}
+	u.Host = strings.TrimSuffix(net.JoinHostPort(s.Host, u.Port()), ":")
+	return u.String()
 }
 
 // Phase is a part of the boot and its duration.
