@@ -22,8 +22,9 @@ type cluster struct {
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	wires  map[*goredis.Client]*wire.Wire
-	all    []*wire.Wire
 	closed bool
+
+	leaving sync.WaitGroup // the wires to masters that have left
 }
 
 func newCluster(client *goredis.ClusterClient) *cluster {
@@ -104,7 +105,7 @@ func (c *cluster) wire(master *goredis.Client) (*wire.Wire, error) {
 		} else {
 			w = wire.New(master, nil)
 		}
-		c.wires[master], c.all = w, append(c.all, w)
+		c.wires[master] = w
 	}
 	return w, nil
 }
@@ -116,6 +117,7 @@ func (c *cluster) forget(master *goredis.Client) {
 	if w := c.wires[master]; w != nil && !c.closed {
 		delete(c.wires, master)
 		w.Close()
+		c.leaving.Go(w.Wait)
 	}
 }
 
@@ -145,7 +147,8 @@ func (c *cluster) close() {
 }
 
 func (c *cluster) wait() {
-	for _, w := range c.all {
+	for _, w := range c.wires { // after close they stay the same
 		w.Wait()
 	}
+	c.leaving.Wait()
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -54,6 +55,8 @@ func (c Config) check() error {
 	switch {
 	case c.Engine != EngineQueue && c.Engine != EngineRedislock:
 		return fmt.Errorf("engine %q: want %q or %q", c.Engine, EngineQueue, EngineRedislock)
+	case c.Client != nil && reflect.ValueOf(c.Client).Kind() == reflect.Pointer && reflect.ValueOf(c.Client).IsNil():
+		return fmt.Errorf("no server: Config.Client is a nil %T", c.Client)
 	case c.URL == "" && c.Client == nil:
 		return fmt.Errorf("no server: set Config.URL, such as redis://localhost:6379, or Config.Client")
 	case c.URL != "" && c.Client != nil:

@@ -173,6 +173,9 @@ func (e *engine) force(ctx context.Context, key, slot, reason string, by driver.
 	}
 	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why), slot))
 	if err != nil {
+		if why, foreign := unreadable("lock", err); foreign && isWrongType(err) { // L16
+			return 0, fmt.Errorf("%w: force %q: %s", driver.ErrInvalid, key, why)
+		}
 		return 0, err
 	}
 	n, _ := o.reply.(int64)

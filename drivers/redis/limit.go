@@ -25,6 +25,7 @@ type limits struct {
 	info       driver.Info
 	side       chan struct{} // room for one List
 	closing    atomic.Bool
+	closed     chan struct{} // closed when nothing is left
 }
 
 var _ driver.Driver = (*limits)(nil)
@@ -60,6 +61,7 @@ func (o opening) openLimit(ctx context.Context) (*limits, error) {
 		scripts:    newLimitScripts(o.config.edit),
 		info:       driver.Info{Name: "redis", Scope: driver.Fleet, Format: limitFormat, Warnings: seen.warnings},
 		side:       make(chan struct{}, 1),
+		closed:     make(chan struct{}),
 	}
 	if err := l.rehearse(ctx); err != nil {
 		return nil, explain(err, o)
@@ -252,9 +254,17 @@ func (l *limits) Reset(ctx context.Context, key string) error {
 
 // Close implements [driver.Driver]. Calls that are under way end as they would
 // otherwise, or with the connections.
-func (l *limits) Close(context.Context) error {
+func (l *limits) Close(ctx context.Context) error {
 	if l.closing.CompareAndSwap(false, true) {
-		l.connection.close()
+		go func() {
+			defer close(l.closed)
+			l.connection.close()
+		}()
 	}
-	return nil
+	select {
+	case <-l.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close: %w", ctx.Err())
+	}
 }

@@ -106,13 +106,19 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 func unreadable(what string, err error) (why string, ok bool) {
 	if answer, isAnswer := errors.AsType[goredis.Error](err); isAnswer {
 		switch text := answer.Error(); {
-		case strings.Contains(text, "WRONGTYPE"):
+		case isWrongType(answer):
 			return "a key beside the " + what + " has another type", true
 		case strings.Contains(text, formatError):
 			return formatText(text), true
 		}
 	}
 	return "", false
+}
+
+// isWrongType reports whether a script has found a key of another type.
+func isWrongType(err error) bool {
+	answer, ok := errors.AsType[goredis.Error](err)
+	return ok && strings.Contains(answer.Error(), "WRONGTYPE")
 }
 
 // scanPage returns the keys at a cursor and the next cursor. Like the other

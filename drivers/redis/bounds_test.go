@@ -1,0 +1,74 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	limit "github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func TestANilClientIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []goredis.UniversalClient{(*goredis.Client)(nil), (*goredis.ClusterClient)(nil)} {
+		if _, err := redis.OpenLock(t.Context(), redis.Config{Client: c}); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "nil") {
+			t.Errorf("a lock: %v", err)
+		}
+		if _, err := redis.OpenLimit(t.Context(), redis.Config{Client: c}); !errors.Is(err, limit.ErrInvalid) || !strings.Contains(err.Error(), "nil") {
+			t.Errorf("a limit: %v", err)
+		}
+	}
+}
+
+// The data is not a lock, and the server serves (L16, L21).
+func TestForceOfAForeignTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	d, c := openShared(t), directly(t)
+	for _, suffix := range []string{"", ":state", ":order"} {
+		key := "foreign:" + token()
+		name := "mega:{" + key + "}" + suffix
+		must(t, c.SAdd(t.Context(), name, "x").Err())
+		_, err := d.ForceRelease(t.Context(), key, "test", driver.Holder{})
+		if !errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("a set at %s: %v, want ErrInvalid", name, err)
+		}
+		must(t, c.Del(t.Context(), name).Err())
+	}
+}
+
+func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	o, err := goredis.ParseURL(s.URL())
+	must(t, err)
+	c := goredis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	d, err := redis.OpenLimit(t.Context(), redis.Config{Client: c})
+	must(t, err)
+	must(t, s.Pause())
+	taken := make(chan struct{})
+	go func() {
+		defer close(taken)
+		_, _ = d.Take(t.Context(), limit.Request{Key: "k", Rates: []limit.Rate{{N: 1, Per: time.Second}}, Cost: 1})
+	}()
+	time.Sleep(100 * time.Millisecond) // until the call waits for its answer
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err = d.Close(ctx)
+	took := time.Since(began)
+	t.Logf("closed after %v: %v", took, err)
+	if took > 400*time.Millisecond {
+		t.Errorf("Close has taken %v under a context of 50 ms: %v", took, err)
+	}
+	<-taken
+	must(t, s.Continue())
+	must(t, d.Close(t.Context()))
+}
