@@ -3,12 +3,23 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/internal/testkit/output"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // A process that a worker has started before it took its line, and that outlives
@@ -31,5 +42,158 @@ func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the line has ended with %v, want its end of file", err)
+	}
+}
+
+// shellRunner runs workers that are shell scripts. Serve reads the line until
+// its end.
+func shellRunner(t *testing.T, script string, c runnerConfig) *runner {
+	t.Helper()
+	c.Workers, c.Path, c.Args = 1, "/bin/sh", []string{"sh", "-c", script}
+	c.Grace = cmp.Or(c.Grace, 20*time.Second)
+	if c.Serve == nil {
+		c.Serve = func(_ *Process, conn net.Conn) {
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}
+	s := newRunner(c)
+	s.backoff = func(int) time.Duration { return time.Millisecond }
+	return s
+}
+
+// The hub ends the line of a worker that was stopped within a frame. Nobody
+// watches such a worker any more.
+func TestWorkerWithoutALineIsKilledAfterItsGracePeriod(t *testing.T) {
+	s := shellRunner(t, "exec sleep 60", runnerConfig{
+		Grace: 50 * time.Millisecond,
+		Serve: func(p *Process, conn net.Conn) {
+			p.Ready(nil)
+			_ = conn.Close()
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	until(t, "another process", func() bool { return s.slots[0].replaced() > 0 })
+	cancel()
+	<-over
+}
+
+// A terminal sends SIGINT to all processes. One that has just been started does
+// not catch it yet, and the supervisor may catch it after the worker's death.
+func TestInterruptedStartIsNotCutOff(t *testing.T) {
+	caught := make(chan os.Signal, 3) // a supervisor catches them, so that its children do not inherit that they are ignored
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM)
+	defer signal.Stop(caught)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprint(sig, " ", late), func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var s *runner
+				s = shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(p *Process, conn net.Conn) {
+					if !late {
+						cancel()
+						<-s.Ending()
+					}
+					if err := redistest.Signal(p.PID(), sig); err != nil {
+						t.Error(err)
+					}
+					until(t, "the end of the process", p.hasEnded)
+					cancel()
+					<-s.Ending()
+					_ = conn.Close()
+				}})
+				if err := s.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// The log explains each death, also while the worker is being replaced.
+func TestDeathOfAWorkerDuringItsReplacementIsLogged(t *testing.T) {
+	var log output.Buffer
+	starts := make(chan *Process, 2)
+	s := shellRunner(t, "exec sleep 60", runnerConfig{
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Serve: func(p *Process, conn net.Conn) {
+			starts <- p
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	old := <-starts
+	old.Ready(nil)
+	restarted := make(chan error, 1)
+	go func() { restarted <- s.Restart(t.Context()) }()
+	next := <-starts
+	if err := redistest.Signal(old.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-old.over
+	next.Ready(nil)
+	if err := <-restarted; err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); strings.Count(text, `msg="worker exited"`) != 1 || !strings.Contains(text, `ended="signal: killed"`) {
+		t.Errorf("the log has no record of the death:\n%s", text)
+	}
+	cancel()
+	<-over
+}
+
+func TestRestartDoesNotClaimThatADeadProcessServes(t *testing.T) {
+	starts := make(chan *Process, 1+budget)
+	s := shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(p *Process, conn net.Conn) {
+		starts <- p
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	old := <-starts
+	old.Ready(nil)
+	restarted := make(chan error, 1)
+	go func() { restarted <- s.Restart(t.Context()) }()
+	for i := range budget {
+		next := <-starts
+		if i == 0 {
+			_ = redistest.Signal(old.PID(), syscall.SIGKILL)
+			<-old.over
+		}
+		_ = redistest.Signal(next.PID(), syscall.SIGKILL)
+	}
+	if err := <-restarted; err == nil || strings.Contains(err.Error(), "old process") {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	<-over
+}
+
+// A second signal may come while workers are being started.
+func TestAbortEndsAWorkerThatIsBeingStarted(t *testing.T) {
+	for i := range 50 {
+		var aborted, late atomic.Bool
+		s := shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(_ *Process, conn net.Conn) {
+			late.Store(late.Load() || aborted.Load())
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}})
+		over := make(chan error, 1)
+		go func() { over <- s.Run(t.Context()) }()
+		time.Sleep(time.Duration(i) * 20 * time.Microsecond)
+		s.Abort()
+		aborted.Store(true)
+		if <-over; late.Load() {
+			t.Fatal("a worker was started after the end of all")
+		}
 	}
 }

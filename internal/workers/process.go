@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ type Process struct {
 	since  time.Time
 	report []byte
 	grace  time.Duration // the time from the request to end until the kill
-	kill   *time.Timer   // runs after the request to end
+	kill   *time.Timer   // runs after the request to end, or the end of the line
 	asked  bool          // the worker was asked to end
 	late   bool          // the worker was killed because it did not end in time
 	dead   bool          // the process has ended
@@ -122,8 +123,14 @@ func (p *Process) settle(report []byte) (first, serves bool) {
 	return true, true
 }
 
-// start starts a worker process.
+// start starts a worker process. It returns neither a process nor an error if
+// all workers are ending.
 func (s *runner) start(id, generation int) (*Process, error) {
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	if s.Stopping() {
+		return nil, nil
+	}
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, fmt.Errorf("create the line to the worker: %w", err)
@@ -157,6 +164,7 @@ func (s *runner) start(id, generation int) (*Process, error) {
 	go func() {
 		defer close(line)
 		s.config.Serve(p, ours)
+		p.lineEnded()
 	}()
 	go p.wait(line, ours)
 	return p, nil
@@ -193,16 +201,23 @@ func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	if p.kill != nil {
 		p.kill.Stop()
 	}
-	cut, asked := p.cutLocked(err), p.asked
 	p.mu.Unlock()
-	if asked && cut != nil {
-		p.of.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
-	}
 	late := time.AfterFunc(lastWord, func() { hangUp(conn) })
 	<-line
 	late.Stop()
-	p.of.leave(p, cut)
+	p.of.leave(p, err)
 	close(p.over)
+}
+
+// lineEnded gives a worker without a line its grace period to end by itself. A
+// worker that is stopped does not notice the end of its line, and without a line
+// nothing detects that it hangs.
+func (p *Process) lineEnded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead && p.kill == nil {
+		p.kill = time.AfterFunc(p.grace, p.killLate)
+	}
 }
 
 // hangUp ends the line of a worker that has ended, in the same way as the
@@ -215,41 +230,54 @@ func hangUp(conn net.Conn) {
 	}
 }
 
-// cutLocked returns the error of a worker's end that Run reports, or nil. A
-// worker that was asked to end before it was ready may have died of the signal
-// itself, which is not an error.
-func (p *Process) cutLocked(err error) error {
+// cut returns the error of a worker's end that Run reports, or nil, and whether
+// the worker was asked to end. A worker that was asked to end before it was ready
+// may have died of the signal itself, which is not an error.
+func (p *Process) cut(err error, stopping bool) (cut error, asked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case p.late:
-		return fmt.Errorf("killed: no exit within %v", p.grace)
-	case (p.asked || p.of.Stopping()) && p.report == nil && terminated(p.cmd.ProcessState):
-		return nil
+		return fmt.Errorf("killed: no exit within %v", p.grace), p.asked
+	case (p.asked || stopping) && p.report == nil && terminated(p.cmd.ProcessState):
+		return nil, p.asked
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil
+		return nil, p.asked
 	}
-	return err
+	return err, p.asked
 }
 
+// terminated reports whether a process has died of a signal that ends all
+// workers: the supervisor's SIGTERM, or one to the whole process group, which a
+// worker that has just been started does not catch yet.
 func terminated(s *os.ProcessState) bool {
 	status, ok := s.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
+	return ok && status.Signaled() && slices.Contains([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, status.Signal())
 }
 
 // Stop asks the worker to end: it finishes the work that it has accepted. Stop
-// does not wait for the end.
-func (p *Process) Stop() {
+// does not wait for the end. It returns false if the worker had ended before it
+// was asked to.
+func (p *Process) Stop() (asked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asked || p.dead {
-		return
+		return p.asked
 	}
 	p.asked, p.state, p.since = true, Stopping, time.Now()
-	p.kill = time.AfterFunc(p.grace, p.killLate)
+	if p.kill == nil {
+		p.kill = time.AfterFunc(p.grace, p.killLate)
+	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has ended already
+	return true
 }
 
 func (p *Process) killLate() {
 	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return
+	}
 	p.late = true
 	grace := p.grace
 	p.mu.Unlock()
@@ -275,6 +303,13 @@ func (p *Process) abort() {
 		<-p.over
 		late.Stop()
 	}()
+}
+
+// hasEnded reports whether the process has ended.
+func (p *Process) hasEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
 }
 
 // ended returns a description of how the process ended and its exit status, or

@@ -93,7 +93,7 @@ func (w *slot) restart(ctx context.Context, generation int) error {
 	switch {
 	case err != nil && w.of.Stopping():
 		return fmt.Errorf("restart worker %d: all workers are ending: %w", w.id, err)
-	case err != nil && r.old == nil:
+	case err != nil && (r.old == nil || r.old.hasEnded()):
 		return fmt.Errorf("restart worker %d: %w", w.id, err)
 	case err != nil:
 		return fmt.Errorf("restart worker %d: %w; the old process continues to serve", w.id, err)

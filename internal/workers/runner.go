@@ -53,6 +53,7 @@ type runner struct {
 	stopping context.Context // ends when the shutdown of all workers starts
 	rolling  chan struct{}   // has room for one restart of workers
 	settled  atomic.Bool     // a worker has been ready
+	starting sync.RWMutex    // held for reading by each start of a process
 	backoff  func(failures int) time.Duration
 
 	mu         sync.Mutex // guards the fields below
@@ -111,7 +112,9 @@ func (s *runner) Ending() <-chan struct{} { return s.stopping.Done() }
 // they have ended.
 func (s *runner) Abort() {
 	s.stop()
+	s.starting.Lock() // waits for the processes that are being started
 	left := s.alive()
+	s.starting.Unlock()
 	for _, p := range left {
 		p.abort()
 	}
@@ -190,13 +193,19 @@ func (s *runner) enter(p *Process) {
 	s.processes[p] = struct{}{}
 }
 
-// leave records that a process has ended, and how it ended if Run reports that.
-func (s *runner) leave(p *Process, cut error) {
+// leave records that a process has ended with err, and how it ended if Run
+// reports that.
+func (s *runner) leave(p *Process, err error) {
 	s.turns.leave(p)
+	stopping := s.Stopping() // once, since the end of all may begin meanwhile
+	cut, asked := p.cut(err, stopping)
+	if asked && cut != nil {
+		s.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.processes, p)
-	if cut != nil && s.stopping.Err() != nil {
+	if cut != nil && stopping {
 		s.cut = append(s.cut, fmt.Errorf("worker %d (pid %d): %w", p.id, p.PID(), cut))
 	}
 }

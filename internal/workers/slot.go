@@ -197,12 +197,7 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 			<-p.over
 			return false
 		case <-p.over:
-			how, status := p.ended()
-			level := slog.LevelError
-			if status == 0 { // somebody has asked the process to end
-				level = slog.LevelInfo
-			}
-			w.of.config.Log.Log(ctx, level, "worker exited", "worker", w.id, "pid", p.PID(), "ended", how)
+			w.logExit(ctx, p)
 			return true
 		case r := <-w.replace:
 			r.old = p
@@ -212,11 +207,23 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 				continue
 			}
 			w.put(next)
-			p.Stop()
+			if !p.Stop() { // it has died meanwhile
+				w.logExit(ctx, p)
+			}
 			p = next
 			r.done <- nil
 		}
 	}
+}
+
+// logExit logs the end of a process that the supervisor has not asked to end.
+func (w *slot) logExit(ctx context.Context, p *Process) {
+	how, status := p.ended()
+	level := slog.LevelError
+	if status == 0 { // somebody has asked the process to end
+		level = slog.LevelInfo
+	}
+	w.of.config.Log.Log(ctx, level, "worker exited", "worker", w.id, "pid", p.PID(), "ended", how)
 }
 
 // startBeside starts a process beside the one that serves, and waits until it is
@@ -242,6 +249,9 @@ func (w *slot) attempt(ctx context.Context, generation int, started func(*Proces
 	p, err := w.of.start(w.id, generation)
 	if err != nil {
 		return nil, &SpentError{Worker: w.id, Deaths: 1, Last: err.Error(), Status: -1, Cause: err}
+	}
+	if p == nil {
+		return nil, nil
 	}
 	started(p)
 	if p.settles(ctx) {

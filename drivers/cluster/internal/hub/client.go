@@ -51,7 +51,6 @@ type Client struct {
 func newClient(h *Hub, conn net.Conn, name string) *Client {
 	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), welcomed: make(chan struct{}), done: make(chan struct{})}
 	c.calls.Open(c.line, h.handler(c), h.config.Log)
-	c.line.Limit(beforeHello)
 	return c
 }
 
@@ -118,9 +117,10 @@ func (c *Client) serve() {
 
 // The limits of a client, before its hello and after it. A process that is
 // stopped within a frame loses its connection, and reconnects when it
-// continues.
+// continues. A child that inherits its connection may start slowly, or wait for
+// a debugger, before it says hello.
 var (
-	beforeHello = protocol.Limits{Frame: 1 << 10, First: 5 * time.Second, Within: 5 * time.Second}
+	beforeHello = protocol.Limits{Frame: 1 << 10, Within: 5 * time.Second}
 	afterHello  = protocol.Limits{Within: 15 * time.Second}
 )
 

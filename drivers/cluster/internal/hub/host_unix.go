@@ -108,13 +108,17 @@ func (h *Host) open(l *rendezvous.Listener) {
 	h.running.Go(func() { h.accept(l) })
 }
 
+// atSocket are the limits of a process before its hello, for which it has
+// connected.
+var atSocket = protocol.Limits{Frame: beforeHello.Frame, First: 5 * time.Second, Within: beforeHello.Within}
+
 // accept makes each process that connects a client.
 func (h *Host) accept(l *rendezvous.Listener) {
 	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			h.hub.Join(conn, "process")
+			h.hub.join(conn, "process", atSocket)
 		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
 			return
 		default: // most likely no descriptor is free

@@ -87,9 +87,15 @@ func (h *Hub) handler(c *Client) func(context.Context, string, []byte) ([]byte, 
 }
 
 // Join makes the process at the other end of conn a client, called name in the
-// log and in errors. The hub owns conn from then on.
+// log and in errors. The hub owns conn from then on. The process may take any
+// time before it connects with Dial.
 func (h *Hub) Join(conn net.Conn, name string) *Client {
+	return h.join(conn, name, beforeHello)
+}
+
+func (h *Hub) join(conn net.Conn, name string, limits protocol.Limits) *Client {
 	c := newClient(h, conn, name)
+	c.line.Limit(limits)
 	h.start(c)
 	return c
 }

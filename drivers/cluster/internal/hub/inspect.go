@@ -59,8 +59,5 @@ func OnReported(h *Hub, f func(*Client)) { h.locks.reported = f }
 
 // JoinWithin does the same as Join, with other limits before hello.
 func JoinWithin(h *Hub, conn net.Conn, x protocol.Limits) *Client {
-	c := newClient(h, conn, "limited")
-	c.line.Limit(x)
-	h.start(c)
-	return c
+	return h.join(conn, "limited", x)
 }
