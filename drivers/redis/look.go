@@ -96,27 +96,40 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 	}
 }
 
-// mismatch returns an error if the server uses TLS and the client does not, or the
+// mismatch returns an error if a server uses TLS and the client does not, or the
 // reverse. The failure of the call does not show it: the server waits for more
 // bytes, or ends the connection, as it also does for other reasons. So mismatch
 // connects once in the other way, and sends nothing but a handshake or a PING.
 func (l *look) mismatch(ctx context.Context, failure error) error {
-	client, ok := l.client.(*goredis.Client)
-	if _, answered := errors.AsType[goredis.Error](failure); !ok || answered || refusal.Of(failure) != refusal.None {
+	if _, answered := errors.AsType[goredis.Error](failure); answered || refusal.Of(failure) != refusal.None {
 		return nil
 	}
-	o := client.Options()
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", o.Addr) // fails for a Sentinel set
+	switch client := l.client.(type) {
+	case *goredis.Client:
+		return mismatchAt(ctx, client.Options().Addr, client.Options().TLSConfig != nil, "")
+	case *goredis.ClusterClient:
+		for _, addr := range client.Options().Addrs {
+			if err := mismatchAt(ctx, addr, client.Options().TLSConfig != nil, "-cluster"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mismatchAt is mismatch for the server at addr. kind is a part of the scheme.
+func mismatchAt(ctx context.Context, addr string, secure bool, kind string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr) // fails for a Sentinel set
 	if err != nil {
 		return nil //nolint:nilerr // the failure of the call explains more
 	}
 	defer func() { _ = conn.Close() }()
-	if o.TLSConfig == nil {
+	if !secure {
 		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 		if err == nil || strings.Contains(err.Error(), "remote error: tls: ") {
-			return invalid(errors.New("the server uses TLS: use the scheme rediss://"))
+			return invalid(fmt.Errorf("the server uses TLS: use the scheme rediss%s://", kind))
 		}
 		return nil
 	}
@@ -127,7 +140,7 @@ func (l *look) mismatch(ctx context.Context, failure error) error {
 		return nil //nolint:nilerr // as above
 	}
 	if _, err := conn.Read(answer); err == nil && strings.Contains("+-", string(answer)) {
-		return invalid(errors.New("the server does not use TLS at this port: use the scheme redis://, or its port for TLS"))
+		return invalid(fmt.Errorf("the server does not use TLS at this port: use the scheme redis%s://, or its port for TLS", kind))
 	}
 	return nil
 }

@@ -151,6 +151,8 @@ func TestTLSErrorsNameTheirCause(t *testing.T) {
 		{"another name", "rediss://" + at(redistest.Certificate{Host: "elsewhere.example"}), []string{"127.0.0.1"}},
 		{"no TLS at the server", "rediss://" + plain.Addr(), []string{"use the scheme redis://"}},
 		{"no TLS at the client", "redis://" + good, []string{"use the scheme rediss://"}},
+		{"no TLS at the servers", "rediss-cluster://" + plain.Addr(), []string{"use the scheme redis-cluster://"}},
+		{"no TLS at the client of a Cluster", "redis-cluster://" + good, []string{"use the scheme rediss-cluster://"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
