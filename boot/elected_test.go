@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -119,6 +120,25 @@ func TestALockKeyThatIsTooLongFailsTheBoot(t *testing.T) {
 				t.Errorf("a name of %d bytes: %v", length, err)
 			}
 		}
+	}
+}
+
+// A sum with a duration near the limit of its type is negative: the function would
+// have no time at all.
+func TestDurationsNearTheirLimitFailTheBoot(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"boot.wait_for", "shutdown.timeout", "shutdown.delay", "cluster.hang_timeout"} {
+		p, _ := process()
+		p.Set = []string{key + "=2562047h"}
+		_, err := boot.Plan(p, mega.App("main"))
+		if f, ok := errors.AsType[*failure.Failure](err); !ok || !strings.HasPrefix(f.Code, "config.") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	p, _ := process()
+	_, err := boot.Plan(p, mega.App("main", mega.OnStart("x", func(context.Context) error { return nil }, mega.Budget(math.MaxInt64))))
+	if f, ok := errors.AsType[*failure.Failure](err); !ok || f.Code != "boot.wrong_shape" {
+		t.Errorf("a budget: %v", err)
 	}
 }
 

@@ -69,7 +69,7 @@ type Cache struct {
 // Cluster configures how the processes of one machine work together.
 type Cluster struct {
 	Workers     int           `key:"workers" default:"1" min:"1" max:"256" doc:"the number of processes that serve; a supervisor runs more than one"`
-	HangTimeout time.Duration `key:"hang_timeout" default:"30s" min:"0s" doc:"how long a worker may not answer its supervisor before it is killed and replaced; at least 1s, or 0 for no limit; default 0 in env dev"`
+	HangTimeout time.Duration `key:"hang_timeout" default:"30s" min:"0s" max:"8784h" doc:"how long a worker may not answer its supervisor before it is killed and replaced; at least 1s, or 0 for no limit; default 0 in env dev"`
 	Socket      string        `key:"socket" doc:"the socket that unrelated processes of this machine share: a path, or auto"`
 }
 
@@ -102,13 +102,13 @@ type Ops struct {
 
 // Boot configures the start of the process.
 type Boot struct {
-	WaitFor time.Duration `key:"wait_for" default:"10s" min:"0s" doc:"how long to wait for a server that does not answer"`
+	WaitFor time.Duration `key:"wait_for" default:"10s" min:"0s" max:"8784h" doc:"how long to wait for a server that does not answer"`
 }
 
 // Shutdown configures the end of the process.
 type Shutdown struct {
-	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" doc:"how long the shutdown may take, most of it for requests in flight"`
-	Delay   time.Duration `key:"delay" default:"0s" min:"0s" doc:"how long to keep serving after /readyz fails, at most half of shutdown.timeout; default 5s in Kubernetes"`
+	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" max:"8784h" doc:"how long the shutdown may take, most of it for requests in flight"`
+	Delay   time.Duration `key:"delay" default:"0s" min:"0s" max:"8784h" doc:"how long to keep serving after /readyz fails, at most half of shutdown.timeout; default 5s in Kubernetes"`
 }
 
 // Log configures the log of the process.

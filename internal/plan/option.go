@@ -219,8 +219,8 @@ func (h Hook) check() error {
 	switch {
 	case h.Name == "":
 		return h.Fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
-	case h.Budget <= 0:
-		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), "a budget above 0, or none for the default")
+	case h.Budget <= 0 || h.Budget > maxBudget:
+		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), fmt.Sprintf("a budget above 0 and at most %v, or none for the default", maxBudget))
 	case h.Kind == KindEvery && (h.Every < minEvery || h.Every > maxEvery || h.Every%time.Microsecond != 0):
 		return h.Fn.wrong(fmt.Sprintf("its interval is %v", h.Every), fmt.Sprintf("%v to %v, in whole microseconds", minEvery, maxEvery))
 	case h.Kind != KindEvery && h.AtLeastOnce:
@@ -234,6 +234,10 @@ const (
 	minEvery = 10 * time.Millisecond
 	maxEvery = 366 * 24 * time.Hour
 )
+
+// maxBudget is the maximum of a budget, as of the durations of the configuration.
+// A sum with a duration near the limit of the type would be negative.
+const maxBudget = 366 * 24 * time.Hour
 
 // RequireScope fails the boot if the scope of locks is smaller than s, and for
 // an app with subscriptions or responders, if the scope of messages is.
