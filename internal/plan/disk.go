@@ -55,7 +55,7 @@ func (f Files) onDisk() (disk, bool) {
 	if !ok || i < 0 || !filepath.IsAbs(f.site[:i]) {
 		return disk{}, false
 	}
-	d := disk{dir: filepath.Dir(f.site[:i])}
+	d := disk{dir: filepath.Dir(f.site[:i]), source: source}
 	d.FS = os.DirFS(d.dir)
 	entries, err := source.ReadDir(".")
 	if err != nil {
@@ -68,11 +68,13 @@ func (f Files) onDisk() (disk, bool) {
 }
 
 // disk is a folder of which only some entries are visible. Entries below them
-// are hidden as go:embed hides them: by a dot or an underscore.
+// are hidden as go:embed hides them, by a dot or an underscore, unless they are
+// embedded.
 type disk struct {
 	fs.FS
-	dir   string
-	names []string
+	dir    string
+	names  []string
+	source embed.FS
 }
 
 // has reports whether the folder has all files of source with their content.
@@ -106,7 +108,11 @@ func (d disk) ReadDir(name string) ([]fs.DirEntry, error) {
 		if name == "." {
 			return !slices.Contains(d.names, e.Name())
 		}
-		return strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), "_")
+		if !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), "_") {
+			return false
+		}
+		_, err := fs.Stat(d.source, path.Join(name, e.Name()))
+		return err != nil
 	}), err
 }
 

@@ -83,6 +83,8 @@ func (b Bound) AddRoutes(router megactx.Router) (err error) {
 		case nil:
 		case conflict:
 			err = conflicting(value)
+		case error:
+			err = refused(value)
 		default:
 			err = refused(fmt.Errorf("%v", value))
 		}

@@ -6,8 +6,10 @@ import (
 	"go/scanner"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +29,7 @@ func (p *Plan) CheckViews(a Part) error {
 		return a.failure("boot.views", "Its pages cannot be used.", err)
 	}
 	var wrong []error
-	for dir := range a.sourceFolders() {
+	for _, dir := range slices.Sorted(maps.Keys(a.sourceFolders())) {
 		for _, c := range renderCalls(dir) {
 			if err := own.Check(c.view); err != nil && !p.hasView(c.view) {
 				wrong = append(wrong, fmt.Errorf("%s: view %q: %w", c.site, c.view, err))
@@ -97,7 +99,8 @@ func renderCalls(root string) (calls []renderCall) {
 		}
 		return nil
 	})
-	for _, files := range packages {
+	for _, folder := range slices.Sorted(maps.Keys(packages)) {
+		files := packages[folder]
 		values := literals(files)
 		for _, f := range files {
 			calls = append(calls, f.renderCalls(values)...)
@@ -141,7 +144,7 @@ func lex(text []byte) (all []lexeme) {
 // matches reports whether the tokens at i are of these kinds.
 func (f sourceFile) matches(i int, kinds ...token.Token) bool {
 	for n, kind := range kinds {
-		if i+n >= len(f.tokens) || f.tokens[i+n].token != kind {
+		if i+n < 0 || i+n >= len(f.tokens) || f.tokens[i+n].token != kind {
 			return false
 		}
 	}
@@ -150,7 +153,7 @@ func (f sourceFile) matches(i int, kinds ...token.Token) bool {
 
 // literals returns the constants and variables of a package that are set to a
 // literal where they are declared, by name. A name that a function declares or sets
-// too is left out.
+// too, or whose address it takes, is left out.
 func literals(files []sourceFile) map[string]string {
 	values, ambiguous := map[string]string{}, map[string]bool{}
 	for _, f := range files {
@@ -165,8 +168,16 @@ func literals(files []sourceFile) map[string]string {
 				depth--
 			case assigned && depth == 0 && isLiteral:
 				values[t.text] = value
-			case assigned, f.matches(i, token.IDENT, token.DEFINE), f.matches(i, token.IDENT, token.IDENT) && f.tokens[i+1].text == "string":
-				ambiguous[t.text] = true
+			case assigned, f.matches(i, token.IDENT, token.DEFINE), f.matches(i, token.IDENT, token.ADD_ASSIGN),
+				f.matches(i, token.IDENT, token.IDENT) && f.tokens[i+1].text == "string":
+				for at := i; at >= 0; at -= 2 { // with those before it: a, b = f()
+					ambiguous[f.tokens[at].text] = true
+					if !f.matches(at-2, token.IDENT, token.COMMA) {
+						break
+					}
+				}
+			case f.matches(i, token.AND, token.IDENT):
+				ambiguous[f.tokens[i+1].text] = true
 			}
 		}
 	}

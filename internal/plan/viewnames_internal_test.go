@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func sources(t *testing.T, name string, files map[string]string) *Part {
 			t.Fatal(err)
 		}
 	}
-	return &Part{Name: name, Views: []Files{{FS: disk{os.DirFS(dir), dir, []string{"views"}}}}}
+	return &Part{Name: name, Views: []Files{{FS: disk{FS: os.DirFS(dir), dir: dir, names: []string{"views"}}}}}
 }
 
 // handler is a Go file whose handler renders a view after some declarations.
@@ -35,19 +36,24 @@ func handler(view, declarations string) string {
 func TestUnknownViewOfAHandlerIsFoundInTheSourceCode(t *testing.T) {
 	const found, missing = "views/products.html", `view "prodcts": there is no such view; did you mean "products"? The views: products`
 	for name, x := range map[string]struct{ file, code, want string }{
-		"a literal":                   {"handlers/show.go", handler(`"prodcts"`, ""), "handlers/show.go:4: " + missing},
-		"a literal in back quotes":    {"show.go", handler("`prodcts`", ""), "show.go:4: " + missing},
-		"a constant":                  {"show.go", handler("list", `const list = "prodcts"`), "show.go:4: " + missing},
-		"a constant of a group":       {"show.go", handler("list", "const (\n\tlist = \"prodcts\"\n)"), missing},
-		"a variable":                  {"show.go", handler("list", `var list = "prodcts"`), missing},
-		"a known view":                {"show.go", handler(`"products"`, ""), ""},
-		"a view of another app":       {"show.go", handler(`"orders"`, ""), ""},
-		"a name made at run time":     {"show.go", handler(`"prod" + suffix`, ""), ""},
-		"a name that a function sets": {"show.go", handler("list", "var list = \"prodcts\"\nfunc init() { list = \"products\" }"), ""},
-		"a parameter":                 {"show.go", handler("list", "const list = \"prodcts\"\nfunc show(list string) {}"), ""},
-		"a method of another type":    {"show.go", strings.Replace(handler(`"prodcts"`, ""), "*mega.Ctx", "*pdf.Writer", 1), ""},
-		"a test":                      {"show_test.go", handler(`"prodcts"`, ""), ""},
-		"a folder of test data":       {"testdata/show.go", handler(`"prodcts"`, ""), ""},
+		"a literal":                        {"handlers/show.go", handler(`"prodcts"`, ""), "handlers/show.go:4: " + missing},
+		"a literal in back quotes":         {"show.go", handler("`prodcts`", ""), "show.go:4: " + missing},
+		"a constant":                       {"show.go", handler("list", `const list = "prodcts"`), "show.go:4: " + missing},
+		"a constant of a group":            {"show.go", handler("list", "const (\n\tlist = \"prodcts\"\n)"), missing},
+		"a variable":                       {"show.go", handler("list", `var list = "prodcts"`), missing},
+		"a known view":                     {"show.go", handler(`"products"`, ""), ""},
+		"a view of another app":            {"show.go", handler(`"orders"`, ""), ""},
+		"a name made at run time":          {"show.go", handler(`"prod" + suffix`, ""), ""},
+		"a name that a function sets":      {"show.go", handler("list", "var list = \"prodcts\"\nfunc init() { list = \"products\" }"), ""},
+		"a name that is set with another":  {"show.go", handler("list", "var list = \"\"\nfunc init() { list, err = choose() }"), ""},
+		"a name that is declared with one": {"show.go", strings.Replace(handler("list", "const list = \"prodcts\""), "\treturn", "\tlist, err := choose()\n\treturn", 1), ""},
+		"a name that is appended to":       {"show.go", handler("list", "var list = \"prod\"\nfunc init() { list += \"ucts\" }"), ""},
+		"a name whose address is taken":    {"show.go", handler("list", "var list = \"\"\nfunc init() { flag.StringVar(&list, \"view\", \"products\", \"\") }"), ""},
+		"a parameter beside others":        {"show.go", handler("list", "const list = \"prodcts\"\nfunc show(list, title string) {}"), ""},
+		"a parameter":                      {"show.go", handler("list", "const list = \"prodcts\"\nfunc show(list string) {}"), ""},
+		"a method of another type":         {"show.go", strings.Replace(handler(`"prodcts"`, ""), "*mega.Ctx", "*pdf.Writer", 1), ""},
+		"a test":                           {"show_test.go", handler(`"prodcts"`, ""), ""},
+		"a folder of test data":            {"testdata/show.go", handler(`"prodcts"`, ""), ""},
 	} {
 		app := sources(t, "main", map[string]string{x.file: x.code, found: ""})
 		other := sources(t, "admin", map[string]string{"views/orders.html": ""})
@@ -59,6 +65,21 @@ func TestUnknownViewOfAHandlerIsFoundInTheSourceCode(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		case x.want != "" && (!errors.As(err, &f) || f.Code != "boot.views" || !strings.Contains(f.Cause.Error(), x.want)):
 			t.Errorf("%s: got %v, want %s", name, err, x.want)
+		}
+	}
+}
+
+func TestUnknownViewsAreNamedInOneOrder(t *testing.T) {
+	files := map[string]string{"views/products.html": ""}
+	for _, folder := range []string{"d", "a", "c", "b"} {
+		files[folder+"/show.go"] = handler(`"prodcts"`, "")
+	}
+	app := sources(t, "main", files)
+	p := &Plan{Program: &Program{Apps: []*Part{app}}}
+	for range 20 {
+		var f *failure.Failure
+		if err := p.CheckViews(p.Program.Served(app)); !errors.As(err, &f) || !slices.IsSorted(strings.Split(f.Cause.Error(), "\n")) {
+			t.Fatalf("got %v", err)
 		}
 	}
 }
