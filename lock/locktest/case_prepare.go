@@ -22,6 +22,7 @@ var prepareCases = []testCase{
 	{rule: "P2", claim: "Cleanup runs after a failed Init, whose error is the call's", run: cleanAfterFailedInit},
 	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
 	{rule: "P3", claim: "a holder that has not looked at its context does not clean a lost slot", fake: true, run: carelessLoserDoesNotClean},
+	{rule: "P3", claim: "a holder whose lease has run out does not clean its slot", run: lateHolderDoesNotClean},
 	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
 	{rule: "P4", claim: "a slot that cannot be cleaned first is withdrawn, and the call takes another one", run: uncleanIsSkipped},
 	{rule: "P7", claim: "a process gets the slot again that it had, at rest nine times in ten", run: stickySlots},
@@ -169,6 +170,19 @@ func carelessLoserDoesNotClean(e *env) {
 	})
 	e.Is(err, lock.ErrLost, "the call")
 	r.want(a, "init", "fn")
+}
+
+// lateHolderDoesNotClean has a holder lose its slot by time, without a report of
+// the driver.
+func lateHolderDoesNotClean(e *env) {
+	a, r := e.process(), e.room()
+	defer a.plan.Add(Step{Op: Renew, Err: errUnreachable})()
+	err := a.WithSlot(e.Ctx, &r.Pool, func(ctx context.Context, _ *lock.Slot) error {
+		e.Await(ctx.Done(), "the context of fn ends")
+		return nil
+	}, e.ttl(2))
+	e.Is(err, lock.ErrLost, "the call")
+	r.want(a, "init")
 }
 
 func dirtyIsCleanedFirst(e *env) {

@@ -24,6 +24,8 @@ var mutations = mutants.Table{
 		"\tcleaned = true\n", "\t_ = cleaned\n"},
 	{"P3/a holder that has lost its slot does not clean it", "slot.go",
 		"\tif !s.sure() {\n", "\tif s.sure(); false {\n"},
+	{"P3/a holder whose lease has run out does not clean its slot", "slot.go",
+		"\tif !s.sure() {\n", "\tif e, ok := s.Err().(*LostError); !s.sure() && (!ok || e.Cause == Forced) {\n"},
 	{"P3/a holder that has not looked at its context does not clean a lost slot", "slot.go",
 		"\tif s.hold.heed() {\n", "\tif false {\n"},
 	{"P4/a dirty slot is cleaned before it is prepared", "slot.go",

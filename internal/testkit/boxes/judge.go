@@ -34,7 +34,8 @@ func (f Figures) String() string {
 //     (P4). So two Inits of a slot are never in progress at once.
 //   - A box is empty when Init begins, and no resident lives in it.
 //   - A holder that has lost its slot neither cleans nor prepares it (P3): not
-//     after it knows of the loss, and not after its successor has begun.
+//     after it knows of the loss, however late, and not after its successor has
+//     begun.
 func Judge(dir string) (Figures, error) {
 	events, err := read(dir)
 	if err != nil {
@@ -78,6 +79,9 @@ func (j *judgement) add(e event) {
 		j.boxes[e.Slot] = b
 	}
 	if e.Late {
+		if (e.Step == cleaning || e.Step == preparing) && j.lost[lease{e.Slot, e.Fence}] {
+			j.wrong = append(j.wrong, fmt.Errorf("a late step of a holder that knew of its loss:\n  %v", e))
+		}
 		j.figures.Late++
 		b.disturbed = true
 		return

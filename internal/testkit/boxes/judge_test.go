@@ -39,6 +39,8 @@ func TestJudge(t *testing.T) {
 			does(cleaning, 1), does(cleaned, 1), does(preparing, 1), does(cleaning, 2), does(preparing, 2)), false},
 		{"a holder that stood still", at(
 			does(cleaning, 1), does(cleaned, 1), does(cleaning, 2), does(cleaned, 2), late(does(preparing, 1)), does(preparing, 2)), true},
+		{"a Cleanup of a holder that stood still and knows of its loss", at(
+			does(cleaning, 1), does(cleaned, 1), does(preparing, 1), does(lost, 1), late(does(cleaning, 1))), false},
 		{"a box in use", at(
 			does(cleaning, 1), does(cleaned, 1), does(preparing, 1), event{Step: prepared, Fence: 1, Err: "it is not empty"}), false},
 	} {
