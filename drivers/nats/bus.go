@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,6 +74,9 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	l, err := b.connect(ctx)
 	if err != nil {
 		b.end()
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+			err = c.unlessHTTP(ctx, err)
+		}
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	b.info = driver.Info{

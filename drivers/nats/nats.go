@@ -40,6 +40,7 @@
 //	topic.go    subscriptions at the server
 //	member.go   the subscriptions of the front, and how subscriptions end
 //	refusal.go  errors of the server
+//	foreign.go  servers that are not NATS
 //	message.go  subjects, inbox, answers, errors of services
 package nats
 
