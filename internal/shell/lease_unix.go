@@ -144,6 +144,10 @@ func (k *kept) remove() {
 	_ = k.listener.Close()
 }
 
+// touchInterval is the time between two updates of the times of the files, so
+// that a cleaner of temporary folders does not remove them.
+var touchInterval = time.Hour // a test shortens it
+
 // keep returns when the lease is released, when it is lost, when the process has
 // ended for which it is kept, or after its longest time.
 func (k *kept) keep(ctx context.Context) error {
@@ -151,6 +155,8 @@ func (k *kept) keep(ctx context.Context) error {
 	go k.accept(calls) // ends with the listener, or with the process
 	gone := k.gone()
 	var limit <-chan time.Time
+	touch := time.NewTicker(touchInterval)
+	defer touch.Stop()
 	for again := true; ; {
 		if again && k.order.Max > 0 {
 			limit = time.After(k.order.Max)
@@ -162,6 +168,10 @@ func (k *kept) keep(ctx context.Context) error {
 				return nil
 			}
 			again = r.Renew
+		case now := <-touch.C:
+			again = false
+			_ = os.Chtimes(k.path, now, now) // a file that is missing is so for good
+			_ = os.Chtimes(k.path+socketSuffix, now, now)
 		case <-gone:
 			return nil
 		case <-limit:
