@@ -114,7 +114,7 @@ func layers() map[string][]string {
 		"internal/ops":      {"internal/settings", "config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
 		"internal/outage":   {"internal/group"},
 		"internal/plain":    {},
-		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/request", "internal/router", "lock", "lock/driver"},
+		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/plain", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/refusal":  {},
 		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},

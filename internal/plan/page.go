@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // The report as text. Each section begins with its name. Its rows have columns,
@@ -212,6 +214,9 @@ const NotSet = "not set"
 func section(b *strings.Builder, p Paint, name string, rows []row) {
 	var widths []int
 	for _, r := range rows {
+		for i, cell := range r.cells {
+			r.cells[i] = plain.Line(cell) // users and servers have written some of it
+		}
 		for i, cell := range r.cells[:max(len(r.cells)-1, 0)] {
 			if i == len(widths) {
 				widths = append(widths, 0)
