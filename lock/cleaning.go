@@ -16,8 +16,8 @@ func (c *cleaning) Go(fn func(ctx context.Context)) bool { return c.group.Go(fn)
 func (c *cleaning) Failed(err error)                     { c.health.failed(err) }
 func (c *cleaning) Dropped()                             { c.counters.unreleased.Add(1) }
 
-func (c *cleaning) Retrying(key string, err error, left time.Duration) {
-	(*Locker)(c).observe(ReleaseFailed{Key: key, Err: err, Left: left})
+func (c *cleaning) Retrying(g *driver.Grant, err error, left time.Duration) {
+	(*Locker)(c).observe(ReleaseFailed{Key: g.Key, Fence: g.Fence, Err: err, Left: left})
 }
 
 // Release makes one attempt to release g. It returns nil if the backend no

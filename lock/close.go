@@ -44,7 +44,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		return fmt.Errorf("close locks: %w", left)
 	}
 	if err != nil {
-		return fmt.Errorf("close locks: %w", err)
+		return fmt.Errorf("close locks: driver %s: %w", l.info.Name, l.unavailable(err, driver.CallTimeout))
 	}
 	return nil
 }

@@ -58,12 +58,14 @@ type (
 		Err  error
 		Left time.Duration // until the lease is lost
 	}
-	// ReleaseFailed: a release, or the clean-up after an unknown outcome,
-	// failed. It is retried in the background until Left has passed.
+	// ReleaseFailed: a release failed. It is retried in the background until Left
+	// has passed. Without a Fence nobody held a lease: the outcome of a request is
+	// not known, and what it may have got is released.
 	ReleaseFailed struct {
-		Key  string
-		Err  error
-		Left time.Duration
+		Key   string
+		Fence uint64
+		Err   error
+		Left  time.Duration
 	}
 	// PoolResized: callers use different sizes for a pool; New applies now.
 	// Each pair of sizes of a key is reported once, and a key at most once a

@@ -138,6 +138,27 @@ func TestCloseCutsNothingOffWhereNothingIsHeld(t *testing.T) {
 	}
 }
 
+// deaf is a fleet that does not end.
+type deaf struct{ fleet }
+
+func (deaf) Close(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestCloseNamesADriverThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := lock.New(deaf{newFleet()}, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = l.Close(t.Context())
+		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "driver "+l.Info().Name) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestCloseNamesTheFunctionsWithoutTheirLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := lock.New(memory.NewLock(), lock.Config{})

@@ -33,7 +33,11 @@ func (l LockEvents) Observe(e lock.Event) {
 	case lock.RenewFailed:
 		l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
 	case lock.ReleaseFailed:
-		l.warn("lock not released, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
+		text := "lock not released, trying again"
+		if e.Fence == 0 {
+			text = "lock request not withdrawn, trying again"
+		}
+		l.warn(text, e.Key, slog.Duration("left", e.Left), failed(e.Err))
 	case lock.Unavailable:
 		l.Log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
 	case lock.Available:

@@ -82,7 +82,8 @@ func failedRelease(e *env) {
 	e.Is(err, errUnreachable, "release hides why")
 	e.Must(lease.Release(), "release again")
 	b.freeWithin(e.Units(20)+4*time.Second, e.key("k"))
-	e.Want(len(eventsOf[lock.ReleaseFailed](a)) > 0, "the observer received no event")
+	failed := eventsOf[lock.ReleaseFailed](a)
+	e.Want(len(failed) > 0 && failed[0].Fence == lease.Fence(), "the observer received %+v", failed)
 }
 
 func failedReleaseOfWith(e *env) {

@@ -23,9 +23,9 @@ type Owner interface {
 	Release(ctx context.Context, g driver.Grant) error
 	// Failed receives the error of an attempt of the background job.
 	Failed(err error)
-	// Retrying reports that the release of key has failed and is retried for the
-	// time left.
-	Retrying(key string, err error, left time.Duration)
+	// Retrying reports that the release of g has failed and is retried for the time
+	// left.
+	Retrying(g *driver.Grant, err error, left time.Duration)
 	// Dropped counts a grant that is left to its TTL.
 	Dropped()
 }
@@ -109,7 +109,7 @@ func (c *Cleaner) postpone(e *cleanUp, failed error, now time.Duration) bool {
 	if left <= 0 {
 		return false
 	}
-	c.owner.Retrying(e.grant.Key, failed, left)
+	c.owner.Retrying(&e.grant, failed, left)
 	e.due = now + min(group.Jitter(e.pause), left)
 	e.pause = min(2*e.pause, cleanUpPauseMax)
 	return true
