@@ -88,7 +88,7 @@ func (l *Line) Lost() <-chan struct{} {
 
 // Close closes the line, and the listeners that Listen has not returned.
 func (l *Line) Close(ctx context.Context) error {
-	l.inherited.Close()
+	defer l.inherited.Close() // afterwards: a line that just ends is that of a dead process, whose leases are released
 	return l.node.Close(ctx)
 }
 

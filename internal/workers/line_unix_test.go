@@ -18,8 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
 )
 
 // A process that a worker has started before it took its line, and that outlives
@@ -195,5 +197,55 @@ func TestAbortEndsAWorkerThatIsBeingStarted(t *testing.T) {
 		if <-over; late.Load() {
 			t.Fatal("a worker was started after the end of all")
 		}
+	}
+}
+
+// The fn of a lease may still run while its worker ends, cut off: until the
+// process has ended, the lease is left to its TTL (L17).
+func TestClosedLineReleasesNoLease(t *testing.T) {
+	hub := cluster.NewHub(cluster.HubConfig{})
+	var clients []*cluster.Client
+	join := func() *Line {
+		ours, theirs, err := pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = theirs.Close() }()
+		clients = append(clients, hub.Join(ours, "worker"))
+		conn, err := net.FileConn(theirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := cluster.Dial(t.Context(), cluster.Config{Conn: conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Line{inherited: &Inherited{Line: conn}, node: node}
+	}
+	locks := func(l *Line) *lock.Locker {
+		locker, err := lock.New(l.Node().Lock(), lock.Config{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return locker
+	}
+	ends, other := join(), join()
+	mine, others := locks(ends), locks(other)
+	if _, err := mine.Acquire(context.Background(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = mine.Close(ended) // the shutdown cuts off the holder
+	if err := ends.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-clients[0].Done()
+	if lease, err := others.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("got %v, want ErrNotAcquired", err)
+		_ = lease.Release()
+	}
+	if err := errors.Join(others.Close(t.Context()), other.Close(t.Context()), hub.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 }
