@@ -5,6 +5,7 @@ package boot_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -133,5 +134,21 @@ func TestPanelShowsNoSecret(t *testing.T) {
 	}
 	if text := stderr.String(); shows(text) || strings.Count(text, "redis://***@cache?x=***") < 2 {
 		t.Errorf("the panels are:\n%s", text)
+	}
+}
+
+// An error may quote what a server or a file said.
+func TestPanelHasNothingThatATerminalObeys(t *testing.T) {
+	p, stderr := process("MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_ADDR=127.0.0.1:0")
+	app := mega.App("main", mega.Routes(hello), mega.OnStart("log in", func(context.Context) error {
+		return errors.New("refused \x1b[2J\u009b2J\u202e")
+	}))
+	for _, p.JSON = range []bool{false, true} {
+		if status := boot.Main(t.Context(), p, app); status != failure.ExitInternal {
+			t.Errorf("exit status %d", status)
+		}
+	}
+	if text := stderr.String(); strings.ContainsAny(text, "\x1b\u009b\u202e") || strings.Count(text, `\u009b2J`) < 2 {
+		t.Errorf("the panels are:\n%q", text)
 	}
 }

@@ -158,7 +158,8 @@ func (f *Failure) maskedFacts(facts []Fact) (all []Fact) {
 	return all
 }
 
-// MarshalJSON returns the content of the panel.
+// MarshalJSON returns the content of the panel, with the characters escaped that
+// a terminal obeys.
 func (f *Failure) MarshalJSON() ([]byte, error) {
 	type problem struct {
 		Code   string `json:"code"`
@@ -175,7 +176,7 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 	if f.Cause != nil {
 		cause = f.masked(f.Cause.Error())
 	}
-	return json.Marshal(struct {
+	text, err := json.Marshal(struct {
 		Code     string    `json:"code"`
 		Exit     int       `json:"exit"`
 		Text     string    `json:"text"`
@@ -186,4 +187,5 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 		Stack    string    `json:"stack,omitempty"`
 		Trace    string    `json:"trace,omitempty"`
 	}{f.Code, f.Exit, f.Text, f.maskedFacts(f.Facts), problems, cause, f.Actions, f.masked(f.Stack), f.masked(f.Trace)})
+	return []byte(plain.JSON(string(text))), err
 }
