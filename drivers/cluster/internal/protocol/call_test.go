@@ -41,6 +41,7 @@ func TestACallFailsWhoseHandlerReturnsANilPointerAsItsError(t *testing.T) {
 	if _, ok := errors.AsType[*CallError](err); !ok {
 		t.Errorf("%v, want a CallError", err)
 	}
+	serves.Fail(ErrClosed)
 	serves.Wait()
 }
 
