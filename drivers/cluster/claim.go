@@ -23,6 +23,8 @@ type claim struct {
 	grant     driver.Grant
 	moved     bool          // the hub that granted the claim has ended
 	rests     bool          // released, and the key stays taken for its cooldown
+	leaves    bool          // its release was sent
+	doubtful  bool          // and the hub to which it was sent has ended: others may have had the slot since
 	err       error         // why the claim was refused
 	done      chan struct{} // closed when the claim is no longer queued; nil before it was queued
 	lost      chan error    // receives why the grant was taken away
@@ -190,7 +192,7 @@ func (x *Lock) report() []*protocol.Frame {
 	for _, c := range x.claims {
 		switch c.state {
 		case claimHeld:
-			c.moved = true
+			c.moved, c.doubtful = true, c.leaves
 			f := protocol.Begin(protocol.LockHeld)
 			protocol.AddLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)

@@ -224,7 +224,7 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
-	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return releaseFrame(number, &g) })
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return x.releaseFrame(number, c, &g) })
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}

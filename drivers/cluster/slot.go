@@ -13,12 +13,31 @@ var (
 	_ driver.PoolDriver = (*namespaced)(nil)
 )
 
-// releaseFrame returns the frame that releases g, with what becomes of its slot.
-func releaseFrame(number uint64, g *driver.Grant) *protocol.Frame {
-	if g.Handback == nil {
+// releaseFrame returns the frame that releases g, the grant of c, with what becomes
+// of its slot.
+func (x *Lock) releaseFrame(number uint64, c *claim, g *driver.Grant) *protocol.Frame {
+	h := g.Handback
+	if x.leaves(c) && h != nil && h.Status == driver.SlotFree {
+		// An earlier hub may have executed the release and granted the slot to a
+		// process that has died with it (P4).
+		h = &driver.Handback{Status: driver.SlotDirty}
+	}
+	if h == nil {
 		return protocol.Begin(protocol.LockRelease).Uint(number).String(g.Key).String(g.Token)
 	}
-	return protocol.AddHandback(protocol.Begin(protocol.LockHandback).Uint(number).String(g.Key).String(g.Token), g.Handback) // P5
+	return protocol.AddHandback(protocol.Begin(protocol.LockHandback).Uint(number).String(g.Key).String(g.Token), h) // P5
+}
+
+// leaves notes that the release of c, which may be nil, is sent, and reports
+// whether it was sent to an earlier hub.
+func (x *Lock) leaves(c *claim) (before bool) {
+	if c == nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.leaves = true
+	return c.doubtful
 }
 
 // ForceSlot implements [driver.PoolDriver].

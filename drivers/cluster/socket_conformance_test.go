@@ -5,7 +5,9 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,11 +45,31 @@ type post struct {
 	end      chan struct{} // closed with the hub
 	running  sync.WaitGroup
 	last     rendezvous.Record
+	joined   chan *quiet // receives each connection; nil if nobody looks
+}
+
+// quiet is a hub's side of a connection whose frames can be lost on their way to
+// the process.
+type quiet struct {
+	net.Conn
+	lost atomic.Bool
+}
+
+func (q *quiet) Write(b []byte) (int, error) {
+	if q.lost.Load() {
+		return len(b), nil
+	}
+	return q.Conn.Write(b)
 }
 
 func openPost(t *testing.T) *post {
 	t.Helper()
-	p, err := newPost(socketPath(t))
+	return openPostFor(t, nil)
+}
+
+func openPostFor(t *testing.T, joined chan *quiet) *post {
+	t.Helper()
+	p, err := newPost(socketPath(t), joined)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +81,8 @@ func openPost(t *testing.T) *post {
 	return p
 }
 
-func newPost(socket string) (*post, error) {
-	p := &post{socket: socket}
+func newPost(socket string, joined chan *quiet) (*post, error) {
+	p := &post{socket: socket, joined: joined}
 	place, err := rendezvous.Open(socket)
 	if err != nil {
 		return nil, err
@@ -101,6 +123,11 @@ func (p *post) accept() {
 		conn, err := p.listener.Accept()
 		if err != nil {
 			return
+		}
+		if p.joined != nil {
+			q := &quiet{Conn: conn}
+			p.joined <- q
+			conn = q
 		}
 		p.hub.Join(conn, "process")
 	}

@@ -161,7 +161,11 @@ func (h History) CleanErrors() []string {
 		slices.SortFunc(grants, func(a, b Op) int { return cmp.Compare(a.Fence, b.Fence) })
 		for i, op := range grants[1:] { // the first may follow one that was not recorded
 			if back := releases[grants[i].Token]; op.Found == Clean && !back.mayBeClean() {
-				found = append(found, fmt.Sprintf("key %q: a slot that was not handed back is clean:\n  %v\n  %v", op.Key, grants[i], op))
+				how := "no release"
+				if back.Kind == Release {
+					how = back.String()
+				}
+				found = append(found, fmt.Sprintf("key %q: a slot that was not handed back is clean:\n  %v\n  %s\n  %v", op.Key, grants[i], how, op))
 			}
 		}
 	}

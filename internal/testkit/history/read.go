@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -47,12 +48,18 @@ func (b *builder) file(path string) error {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var l line
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+		if err := json.Unmarshal(whole(lines.Bytes()), &l); err != nil {
 			return fmt.Errorf("%.80q: %w", lines.Text(), err)
 		}
 		b.add(l)
 	}
 	return lines.Err()
+}
+
+// whole returns a line without the beginning of another one, of a process that was
+// killed while it wrote: the kernel can end a write at a page of the file.
+func whole(text []byte) []byte {
+	return text[max(bytes.LastIndex(text, []byte(`{"event":`)), 0):]
 }
 
 func (b *builder) add(l line) {

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -136,8 +137,27 @@ func TestBeliefOfAKilledProcessEndsWithIt(t *testing.T) {
 	}
 }
 
+func TestALineThatWasCutOffDoesNotHideTheNextOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	torn := `{"event":"call","process":"p1","id":7,"at":5,"client":"p1.a` + `{"event":"call","process":"p2","id":1,"at":6,"client":"p2.a","kind":"acquire","key":"k"}` + "\n"
+	if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h, err := history.Read(path)
+	if err != nil || len(h.Ops) != 1 || h.Ops[0].Client != "p2.a" {
+		t.Errorf("got %v, %v, want the call of p2.a", h.Ops, err)
+	}
+}
+
 func TestUnreadableHistoryIsAnError(t *testing.T) {
 	if _, err := history.Read(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a missing file was read")
+	}
+	path := filepath.Join(t.TempDir(), "history")
+	if err := os.WriteFile(path, []byte(`{"event":"call"`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := history.Read(path); err == nil {
+		t.Error("half a line was read")
 	}
 }
