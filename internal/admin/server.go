@@ -81,18 +81,20 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 			log.Error("admin socket stopped", "error", err)
 		}
 	}()
-	go s.touch(ending, touchInterval)
+	go func() {
+		defer close(s.touched)
+		s.touch(ending, touchInterval)
+	}()
 	return s, nil
 }
 
 // touchInterval is the time between two updates of the times of the socket.
-var touchInterval = time.Hour // a test shortens it
+const touchInterval = time.Hour
 
 // touch updates the times of the socket, so that a cleaner of temporary folders
 // does not remove it. Such a cleaner does not see that a process listens: the
 // kernel lists the socket under its temporary name.
 func (s *Server) touch(ending context.Context, interval time.Duration) {
-	defer close(s.touched)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {

@@ -3,12 +3,14 @@
 package admin
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -33,8 +35,6 @@ func TestABodyIsOneValue(t *testing.T) {
 // A cleaner of temporary folders removes files that are old. The name of a socket
 // in the kernel's list is not the one that it has after its start.
 func TestASocketStaysYoung(t *testing.T) {
-	defer func(usual time.Duration) { touchInterval = usual }(touchInterval)
-	touchInterval = time.Millisecond
 	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -45,6 +45,11 @@ func TestASocketStaysYoung(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	work.Go(func() { s.touch(ctx, time.Millisecond) })
 	old := time.Now().Add(-20 * 24 * time.Hour)
 	if err := os.Chtimes(s.Path(), old, old); err != nil {
 		t.Fatal(err)

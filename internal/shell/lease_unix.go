@@ -109,6 +109,7 @@ type kept struct {
 	handle   Handle
 	path     string // of its file; the socket has a suffix
 	listener *net.UnixListener
+	touch    time.Duration // the time between two updates of the times of the files
 }
 
 const socketSuffix = ".sock"
@@ -122,7 +123,7 @@ func newKept(lease *lock.Lease, o lent) (*kept, error) {
 		}
 	}
 	name := handlePrefix + strings.ToLower(rand.Text()[:16])
-	k := &kept{lease: lease, order: o, path: filepath.Join(folder, name)}
+	k := &kept{lease: lease, order: o, path: filepath.Join(folder, name), touch: touchInterval}
 	k.handle = Handle{Handle: name, Key: lease.Key(), Fence: lease.Fence(), Slot: lease.Slot(), Token: lease.Token(), PID: os.Getpid()}
 	text, err := json.Marshal(k.handle)
 	if err != nil {
@@ -144,9 +145,9 @@ func (k *kept) remove() {
 	_ = k.listener.Close()
 }
 
-// touchInterval is the time between two updates of the times of the files, so
-// that a cleaner of temporary folders does not remove them.
-var touchInterval = time.Hour // a test shortens it
+// touchInterval keeps the files of a lease so young that a cleaner of temporary
+// folders does not remove them.
+const touchInterval = time.Hour
 
 // keep returns when the lease is released, when it is lost, when the process has
 // ended for which it is kept, or after its longest time.
@@ -155,7 +156,7 @@ func (k *kept) keep(ctx context.Context) error {
 	go k.accept(calls) // ends with the listener, or with the process
 	gone := k.gone()
 	var limit <-chan time.Time
-	touch := time.NewTicker(touchInterval)
+	touch := time.NewTicker(k.touch)
 	defer touch.Stop()
 	for again := true; ; {
 		if again && k.order.Max > 0 {

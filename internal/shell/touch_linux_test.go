@@ -15,8 +15,6 @@ import (
 func TestTheFilesOfALeaseStayYoung(t *testing.T) {
 	p := newPlace(t)
 	t.Setenv("XDG_RUNTIME_DIR", p.dir)
-	defer func(usual time.Duration) { touchInterval = usual }(touchInterval)
-	touchInterval = time.Millisecond
 	l, err := lock.New(memory.NewLock(), lock.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +30,7 @@ func TestTheFilesOfALeaseStayYoung(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.remove()
+	k.touch = time.Millisecond
 	files := []string{k.path, k.path + socketSuffix}
 	old := time.Now().Add(-20 * 24 * time.Hour)
 	for _, path := range files {
