@@ -22,12 +22,12 @@ type row struct {
 	copies  int // of this program that measure it, one after the other
 }
 
-// ofShortRow is the number of copies of this program that measure a row of
-// nanoseconds, or of requests that take one or two seconds together. Such a row
-// depends on the memory pages that the system has loaded the program into: of
-// eight copies of one program some made a pool 1.16 and some 1.22 times a plain
-// lock, each of them always the same.
-const ofShortRow = 5
+// severalCopies is how many copies of this program measure a short row: one of
+// nanoseconds, or of calls that take a few seconds together. Such a row depends on
+// the memory pages that the system has loaded the program into. Of eight copies of
+// one program some made a pool 1.16 and some 1.22 times a plain lock, each of them
+// always the same.
+const severalCopies = 5
 
 // The subjects, in the order of the report.
 const (
@@ -57,15 +57,15 @@ func pageOutline() report.Outline {
 
 func allRows() []row {
 	return []row{
-		{"memory-alone", inMemory, "Acquire and Release of a free key, beside a keyed mutex and a semaphore", locks.MemoryAlone, ofShortRow},
-		{"memory-primitives", inMemory, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", locks.MemoryPrimitives, ofShortRow},
-		{"memory-limit", ofLimits, "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", limits.Memory, ofShortRow},
-		{"bus-memory", ofBus, "an event for one subscription, beside a channel and watermill's gochannel", buses.Memory, ofShortRow},
+		{"memory-alone", inMemory, "Acquire and Release of a free key, beside a keyed mutex and a semaphore", locks.MemoryAlone, severalCopies},
+		{"memory-primitives", inMemory, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", locks.MemoryPrimitives, severalCopies},
+		{"memory-limit", ofLimits, "Allow of one unit, and the worst window of 20 per 50 ms, beside golang.org/x/time/rate", limits.Memory, severalCopies},
+		{"bus-memory", ofBus, "an event for one subscription, beside a channel and watermill's gochannel", buses.Memory, severalCopies},
 		{"bus-subscriptions", ofGrowth, "an event for one of 100 000 subscriptions, beside a bus with one", buses.Subscriptions, 1},
-		{"bus-flow", ofBus, "events for one and for eight subscriptions that handle them meanwhile, beside a channel and gochannel", buses.Flow, ofShortRow},
+		{"bus-flow", ofBus, "events for one and for eight subscriptions that handle them meanwhile, beside a channel and gochannel", buses.Flow, severalCopies},
 		{"redis-alone", onRedis, "acquire and whole cycle of a free key, one after the other", locks.RedisAlone, 1},
 		{"redis-limit", ofLimits, "Allow of one unit under one and two rates, and the worst window of 20 per 50 ms, beside a minimal GCRA script and redis_rate", limits.Redis, 1},
-		{"redis-primitives", onRedis, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", locks.RedisPrimitives, 1},
+		{"redis-primitives", onRedis, "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", locks.RedisPrimitives, severalCopies},
 		{"redis-32-keys", onRedis, "32 goroutines, each with its own key", locks.RedisManyKeys, 1},
 		{"redis-handover", onRedis, "from Release here to Acquire there, in another process", locks.RedisHandover, 1},
 		{"redis-distant", onRedis, "a cycle and a hand-over over a network with a round trip of 1 ms", locks.RedisDistant, 1},
@@ -79,11 +79,11 @@ func allRows() []row {
 		{"redis-growth", ofGrowth, "10, 100 and 1 000 clients in 4 processes, on one key and on a key each", growth.Redis, 1},
 		{"cluster-growth", ofGrowth, "10, 100 and 1 000 clients in 4 processes, on one key and on a key each", growth.Cluster, 1},
 		{"guard-sql", inMemory, "a transaction on SQLite under guard.SQL, beside the same one without it", locks.GuardSQL, 1},
-		{"nats-publish", onNATS, "events of 128 bytes, without and with a header, beside nats.go", buses.NATSPublish, ofShortRow},
+		{"nats-publish", onNATS, "events of 128 bytes, without and with a header, beside nats.go", buses.NATSPublish, severalCopies},
 		{"cluster-alone", inCluster, "Acquire and Release of a free key, beside two echoes and flock", locks.ClusterAlone, 1},
 		{"cluster-kill9", inCluster, "from the death of a holder to the next one's lock, beside flock", locks.ClusterKill9, 1},
 		{"cluster-publish", ofBus, "events of 128 bytes from one process to another, beside nats.go", buses.ClusterPublish, 1},
-		{"nats-request", onNATS, "a request and its answer, one after the other, beside nats.go", buses.NATSRequest, ofShortRow},
+		{"nats-request", onNATS, "a request and its answer, one after the other, beside nats.go", buses.NATSRequest, severalCopies},
 		{"shell-exec", ofShell, "`mega-lock exec KEY -- echo` over the socket of a keeper and on Redis, beside flock(1) and sem of GNU parallel", programs.ShellExec, 1},
 		{"hello-world", ofPrograms, "start and size of a program that says hello, beside net/http", programs.HelloWorld, 1},
 	}
