@@ -26,10 +26,10 @@ const closeSilence = 10 * time.Second
 // StillHeld, with the call site, for each lease that Close waits for.
 //
 // If leases were left, the error wraps ctx's error and names the keys.
-// Otherwise it is the error with which the driver closed, for example because
-// its backend did not answer within a second, or nil. Close may be called again,
-// and from several goroutines at once: each call returns when the Locker is
-// closed.
+// Otherwise it is the error with which the driver closed, for example
+// ErrUnavailable because its backend did not answer within a second, or nil.
+// Close may be called again, and from several goroutines at once: each call
+// returns when the Locker is closed.
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)

@@ -57,7 +57,7 @@ func (o orders) carryOut() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	closed := l.Close(ctx)
-	if errors.Is(closed, context.DeadlineExceeded) { // the server stands still: its driver has a second
+	if errors.Is(closed, context.DeadlineExceeded) || errors.Is(closed, lock.ErrUnavailable) { // the server stands still: its driver has a second
 		closed = nil
 	}
 	return errors.Join(err, closed)
