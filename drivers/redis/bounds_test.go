@@ -45,20 +45,23 @@ func TestForceOfAForeignTypeIsRefused(t *testing.T) {
 
 func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, redistest.Options{})
-	o, err := goredis.ParseURL(s.URL())
+	p, err := redistest.NewProxy(redistest.Start(t, redistest.Options{}), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	o, err := goredis.ParseURL(p.URL())
 	must(t, err)
 	c := goredis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	d, err := redis.OpenLimit(t.Context(), redis.Config{Client: c})
 	must(t, err)
-	must(t, s.Pause())
+	p.ResetCounts()
+	p.Hold(redistest.Replies)
 	taken := make(chan struct{})
 	go func() {
 		defer close(taken)
 		_, _ = d.Take(t.Context(), limit.Request{Key: "k", Rates: []limit.Rate{{N: 1, Per: time.Second}}, Cost: 1})
 	}()
-	time.Sleep(100 * time.Millisecond) // until the call waits for its answer
+	eventually(t, "the call to wait for its answer", func() bool { return len(p.Counts()) > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -69,6 +72,6 @@ func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
 		t.Errorf("Close has taken %v under a context of 50 ms: %v", took, err)
 	}
 	<-taken
-	must(t, s.Continue())
+	p.Heal()
 	must(t, d.Close(t.Context()))
 }

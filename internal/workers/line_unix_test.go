@@ -114,26 +114,35 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 	}
 }
 
+// restarting starts a runner of one worker, whose process old is ready and is being
+// replaced. starts receives each further process, and restarted the outcome. The
+// runner ends with the test.
+func restarting(t *testing.T, log *slog.Logger) (old *Process, starts <-chan *Process, restarted <-chan error) {
+	t.Helper()
+	started := make(chan *Process, 1+budget)
+	s := shellRunner(t, "exec sleep 60", runnerConfig{Log: log, Serve: func(p *Process, conn net.Conn) {
+		started <- p
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-over
+	})
+	old = <-started
+	old.Ready(nil)
+	outcome := make(chan error, 1)
+	go func() { outcome <- s.Restart(ctx) }()
+	return old, started, outcome
+}
+
 // The log explains each death, also while the worker is being replaced.
 func TestDeathOfAWorkerDuringItsReplacementIsLogged(t *testing.T) {
 	var log output.Buffer
-	starts := make(chan *Process, 2)
-	s := shellRunner(t, "exec sleep 60", runnerConfig{
-		Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Serve: func(p *Process, conn net.Conn) {
-			starts <- p
-			_, _ = io.Copy(io.Discard, conn)
-			_ = conn.Close()
-		},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	over := make(chan error, 1)
-	go func() { over <- s.Run(ctx) }()
-	old := <-starts
-	old.Ready(nil)
-	restarted := make(chan error, 1)
-	go func() { restarted <- s.Restart(t.Context()) }()
+	old, starts, restarted := restarting(t, slog.New(slog.NewTextHandler(&log, nil)))
 	next := <-starts
 	if err := redistest.Signal(old.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -146,25 +155,10 @@ func TestDeathOfAWorkerDuringItsReplacementIsLogged(t *testing.T) {
 	if text := log.String(); strings.Count(text, `msg="worker exited"`) != 1 || !strings.Contains(text, `ended="signal: killed"`) {
 		t.Errorf("the log has no record of the death:\n%s", text)
 	}
-	cancel()
-	<-over
 }
 
 func TestRestartDoesNotClaimThatADeadProcessServes(t *testing.T) {
-	starts := make(chan *Process, 1+budget)
-	s := shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(p *Process, conn net.Conn) {
-		starts <- p
-		_, _ = io.Copy(io.Discard, conn)
-		_ = conn.Close()
-	}})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	over := make(chan error, 1)
-	go func() { over <- s.Run(ctx) }()
-	old := <-starts
-	old.Ready(nil)
-	restarted := make(chan error, 1)
-	go func() { restarted <- s.Restart(t.Context()) }()
+	old, starts, restarted := restarting(t, nil)
 	for i := range budget {
 		next := <-starts
 		if i == 0 {
@@ -176,8 +170,6 @@ func TestRestartDoesNotClaimThatADeadProcessServes(t *testing.T) {
 	if err := <-restarted; err == nil || strings.Contains(err.Error(), "old process") {
 		t.Errorf("got %v", err)
 	}
-	cancel()
-	<-over
 }
 
 // A second signal may come while workers are being started.
