@@ -15,8 +15,8 @@ import (
 	"github.com/megaframework/mega/bench/internal/report"
 )
 
-// rowRole makes this program measure one row, in a process of its own: what the
-// rows before it leave behind, such as a large heap, does not slow it down.
+// rowRole makes this program measure one row. Each row has a new process, so that
+// it does not inherit the heap of the rows before it.
 const rowRole = "row"
 
 // order names the row to measure.

@@ -18,7 +18,7 @@ func (h Hook) LockKey(c *settings.Config, app string) string {
 }
 
 // CheckLockKeys returns an error for a Lead or Every function whose lock key is out
-// of bounds, because of its name and those of the program and the app.
+// of bounds: it has the names of the program, the app and the function.
 func (p *Program) CheckLockKeys(c *settings.Config) error {
 	for _, part := range p.parts() {
 		for _, h := range part.Hooks {

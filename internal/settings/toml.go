@@ -105,8 +105,8 @@ func noteItems(n *unstable.Node, path string, at lines, found map[string]int, de
 	}
 }
 
-// firstRaw returns the place of a value: of a list, which has none, that of its
-// first item.
+// firstRaw returns the place of a value. A list has no place; its first item has
+// one.
 func firstRaw(n *unstable.Node) unstable.Range {
 	for n != nil && n.Kind == unstable.Array {
 		n = n.Child()

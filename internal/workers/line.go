@@ -88,7 +88,9 @@ func (l *Line) Lost() <-chan struct{} {
 
 // Close closes the line, and the listeners that Listen has not returned.
 func (l *Line) Close(ctx context.Context) error {
-	defer l.inherited.Close() // afterwards: a line that just ends is that of a dead process, whose leases are released
+	// After the goodbye: the hub takes a process whose line ends without one for
+	// dead, and releases its leases (L17).
+	defer l.inherited.Close()
 	return l.node.Close(ctx)
 }
 

@@ -1,8 +1,8 @@
 package measure
 
 // Combine returns the claims of a row that several runs have measured: each figure
-// is the median of the runs, and the quartiles are those of the runs' values. A
-// curve is of the first run.
+// is the median over the runs, and Low and High are the quartiles of their values.
+// The curves are copied from the first run.
 func Combine(runs [][]Claim) []Claim {
 	if len(runs) == 1 {
 		return runs[0]

@@ -118,7 +118,7 @@ func (c *Client) serve() {
 // The limits of a client, before its hello and after it. A process that is
 // stopped within a frame loses its connection, and reconnects when it
 // continues. A child that inherits its connection may start slowly, or wait for
-// a debugger, before it says hello.
+// a debugger, before it sends its hello.
 var (
 	beforeHello = protocol.Limits{Frame: 1 << 10, Within: 5 * time.Second}
 	afterHello  = protocol.Limits{Within: 15 * time.Second}

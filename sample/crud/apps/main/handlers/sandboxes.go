@@ -25,7 +25,7 @@ func NewSandboxes(b *services.Sandboxes, journal *store.Journal) *Sandboxes {
 
 // SandboxesPage is the data of the page, and of its JSON.
 type SandboxesPage struct {
-	Done  string `json:"-"` // what the page's last action did
+	Done  string `json:"-"` // the outcome of the last action on the page
 	Kills bool   `json:"-"` // a job may kill its worker
 
 	Driver    string           `json:"driver"`
