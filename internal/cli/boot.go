@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // bootVerb explains a boot without performing it.
@@ -65,14 +66,14 @@ func (l *line) doctorVerb() *cobra.Command {
 }
 
 func printFindings(w io.Writer, findings []doctor.Finding) {
-	t := table{}
+	t := plain.Table{}
 	for _, f := range findings {
-		t.add(string(f.Verdict), f.Name, f.Text)
+		t.Add(string(f.Verdict), f.Name, f.Text)
 		if f.Action != "" {
-			t.add("", "", "-> "+f.Action)
+			t.Add("", "", "-> "+f.Action)
 		}
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // onlyFlag adds --only to verbs that examine the apps that would run.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // described is an element of the document of bus topics --json.
@@ -54,7 +55,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 
 // printTopics writes the processes, and the topics of all of them as one table.
 func printTopics(w io.Writer, all []described) {
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	pids := map[int]bool{}
 	for _, d := range all {
 		if d.Error == "" && !pids[d.PID] { // an error is reported on standard error
@@ -68,7 +69,7 @@ func printTopics(w io.Writer, all []described) {
 		if len(pids) > 1 {
 			cells = append([]string{pid}, cells...)
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
 	row("PID", "WORKER", "PATTERN", "FOR", "SUBSCRIPTIONS", "GROUPS", "HANDLED", "FAILED", "DROPPED", "MISSED", "WAITING")
 	for _, d := range all {
@@ -81,8 +82,8 @@ func printTopics(w io.Writer, all []described) {
 		}
 	}
 	switch {
-	case len(t.rows) > 1:
-		t.print(w)
+	case len(t.Rows) > 1:
+		t.Print(w)
 	case len(pids) > 0:
 		fmt.Fprintln(w, "  no subscriptions or responders")
 	}

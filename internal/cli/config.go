@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 )
@@ -115,15 +116,15 @@ func noKey(c *cobra.Command, have *settings.Config, key string) error {
 }
 
 func (c configuration) print(w io.Writer, origin bool) {
-	t := table{}
+	t := plain.Table{}
 	for _, v := range c.Values {
 		row := []string{v.Key, oneLine(v.Text)}
 		if origin {
 			row = append(row, v.Origin.String()+hidden(v.Shadows))
 		}
-		t.add(row...)
+		t.Add(row...)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // oneLine returns a value in the form of a table cell.
@@ -180,11 +181,11 @@ func (l *line) checkVerb() *cobra.Command {
 
 func (c checked) print(w io.Writer) {
 	fmt.Fprintf(w, "The configuration is valid: env %s, %s set.\n", c.Env, count(c.Set, "key"))
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	for _, f := range c.Files {
-		t.add(f.Path, count(f.Keys, "key"))
+		t.Add(f.Path, count(f.Keys, "key"))
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 func (l *line) schemaVerb() *cobra.Command {
@@ -257,14 +258,14 @@ func printReloaded(w io.Writer, all []reloaded) {
 			continue
 		}
 		fmt.Fprintf(w, "%s: %s changed\n", r.short(), count(len(r.Changes), "key"))
-		t := table{indent: "  "}
+		t := plain.Table{Indent: "  "}
 		for _, c := range r.Changes {
 			force := "in force"
 			if !c.Live {
 				force = "after a restart"
 			}
-			t.add(c.Key, fmt.Sprintf("%s -> %s", oneLine(c.Old), oneLine(c.New)), force, c.Origin)
+			t.Add(c.Key, fmt.Sprintf("%s -> %s", oneLine(c.Old), oneLine(c.New)), force, c.Origin)
 		}
-		t.print(w)
+		t.Print(w)
 	}
 }

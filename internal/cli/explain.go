@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
@@ -58,14 +59,14 @@ func codeNames() (names []string) {
 }
 
 func printCodes(w io.Writer) {
-	t := table{}
-	t.add("CODE", "EXIT", "MEANS")
+	t := plain.Table{}
+	t.Add("CODE", "EXIT", "MEANS")
 	for _, c := range failure.Codes() {
 		exit := "-"
 		if c.Exit != 0 {
 			exit = fmt.Sprint(c.Exit)
 		}
-		t.add(c.Name, exit, c.Title)
+		t.Add(c.Name, exit, c.Title)
 	}
-	t.print(w)
+	t.Print(w)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/settings"
@@ -57,12 +58,12 @@ func (l *line) explainSection(c *cobra.Command, have *settings.Config, section s
 		return noKey(c, have, section)
 	}
 	return l.shell.Print(all, func(w io.Writer) {
-		t := table{}
-		t.add("KEY", "VALUE", "ORIGIN", "WHAT")
+		t := plain.Table{}
+		t.Add("KEY", "VALUE", "ORIGIN", "WHAT")
 		for _, e := range all {
-			t.add(e.Key, listedValue(e), e.Origin.String(), e.Doc)
+			t.Add(e.Key, listedValue(e), e.Origin.String(), e.Doc)
 		}
-		t.print(w)
+		t.Print(w)
 	})
 }
 
@@ -98,13 +99,13 @@ func choiceOf(c *settings.Config, key string) *choice {
 
 func (e explained) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s\n", e.Key, cmp.Or(e.Doc, "a key of the program"))
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	add := func(name, text string) {
 		if text != "" {
-			t.add(name, text)
+			t.Add(name, text)
 		}
 	}
-	t.add("value", e.valueLine())
+	t.Add("value", e.valueLine())
 	add("default", e.Default)
 	add("inherits", e.Inherits)
 	add("takes", e.Takes)
@@ -112,7 +113,7 @@ func (e explained) print(w io.Writer) {
 	add("from", e.Min)
 	add("to", e.Max)
 	add("like", e.Like)
-	t.add("variable", e.Variable)
+	t.Add("variable", e.Variable)
 	for _, is := range []struct {
 		so   bool
 		text string
@@ -122,10 +123,10 @@ func (e explained) print(w io.Writer) {
 		{e.Secret, "secret: never shown, and refused on a command line"},
 	} {
 		if is.so {
-			t.add("note", is.text)
+			t.Add("note", is.text)
 		}
 	}
-	t.print(w)
+	t.Print(w)
 	if e.Decision != nil {
 		printDecision(w, e.Decision)
 	}
@@ -140,11 +141,11 @@ func (e explained) valueLine() string {
 
 func printDecision(w io.Writer, d *choice) {
 	fmt.Fprintf(w, "\nselected for the %s: %s (%s)\n", d.Component, d.Chosen, d.Why)
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	for _, c := range d.Candidates {
-		t.add(c.Name, string(c.Outcome), c.Reason, needs(c))
+		t.Add(c.Name, string(c.Outcome), c.Reason, needs(c))
 	}
-	t.print(w)
+	t.Print(w)
 	for _, warning := range d.Warnings {
 		fmt.Fprintf(w, "  ! %s\n", warning)
 	}

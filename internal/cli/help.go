@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // help writes the description and the usage of a verb.
@@ -53,13 +55,13 @@ func printVerbs(b *strings.Builder, c *cobra.Command) {
 		return
 	}
 	b.WriteString("\nverbs:\n")
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
-			t.add(sub.Name(), sub.Short)
+			t.Add(sub.Name(), sub.Short)
 		}
 	}
-	t.print(b)
+	t.Print(b)
 }
 
 func printFlags(b *strings.Builder, title string, f *pflag.FlagSet) {

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/limit"
 )
 
@@ -238,55 +239,14 @@ func printListedLimits(w io.Writer, all []listedLimits) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, l.about)
-		switch {
-		case l.Error != "":
+		if l.Error != "" {
 			continue // reported on standard error
-		case l.Total == 0:
-			fmt.Fprintln(w, "  no limit is in use")
-			continue
 		}
-		t := table{indent: "  "}
-		t.add("KEY", "RATE", "USED", "LEFT", "NEXT FREE", "WAITING", "PAUSED")
-		for _, s := range l.Limits {
-			addRates(&t, s)
-		}
-		t.print(w)
+		shell.PrintLimits(w, l.Limits)
 		if l.Truncated {
 			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Limits), l.Total)
 		}
 	}
-}
-
-// addRates adds a row for each rate of a limit. A limit without rates has one
-// row, too.
-func addRates(t *table, s limit.State) {
-	if s.Skipped != "" {
-		t.add(s.Key, "unreadable: "+s.Skipped, "-", "-", "-", "-", "-")
-		return
-	}
-	paused := "-"
-	if s.Paused != nil {
-		paused = short(s.Paused.Left) + ": " + s.Paused.Reason
-	}
-	if len(s.Rates) == 0 {
-		t.add(s.Key, "-", "-", "-", "-", fmt.Sprint(len(s.Waiters)), paused)
-	}
-	for i, r := range s.Rates {
-		key, waits, pause := s.Key, fmt.Sprint(len(s.Waiters)), paused
-		if i > 0 {
-			key, waits, pause = "", "", ""
-		}
-		t.add(key, rateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), freeText(r.NextFree), waits, pause)
-	}
-}
-
-func rateText(r limit.Rate) string { return fmt.Sprintf("%d per %v", r.N, r.Per) }
-
-func freeText(d time.Duration) string {
-	if d <= 0 {
-		return "now"
-	}
-	return "in " + short(d)
 }
 
 // printShownLimits writes the rates and waiters of a limit, for each source.
@@ -308,27 +268,27 @@ func printLimitState(w io.Writer, s limit.State) {
 		return
 	}
 	if p := s.Paused; p != nil {
-		fmt.Fprintln(w, "  "+plain.Line(fmt.Sprintf("paused for %s by %s: %s", short(p.Left), holderName(p.By), p.Reason)))
+		fmt.Fprintln(w, "  "+plain.Line(fmt.Sprintf("paused for %s by %s: %s", plain.Short(p.Left), holderName(p.By), p.Reason)))
 	}
 	if len(s.Rates)+len(s.Waiters) == 0 {
 		fmt.Fprintln(w, "  no unit is in use and nobody waits")
 		return
 	}
-	t := table{indent: "  "}
-	t.add("RATE", "USED", "LEFT", "NEXT FREE")
+	t := plain.Table{Indent: "  "}
+	t.Add("RATE", "USED", "LEFT", "NEXT FREE")
 	for _, r := range s.Rates {
-		t.add(rateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), freeText(r.NextFree))
+		t.Add(shell.RateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), shell.FreeText(r.NextFree))
 	}
 	if len(s.Rates) > 0 {
-		t.print(w)
+		t.Print(w)
 	}
 	if len(s.Waiters) == 0 {
 		return
 	}
-	t = table{indent: "  "}
-	t.add("", "WHO", "AGE", "COST", "REQUEST")
+	t = plain.Table{Indent: "  "}
+	t.Add("", "WHO", "AGE", "COST", "REQUEST")
 	for i, x := range s.Waiters {
-		t.add(fmt.Sprintf("waits %d", i+1), holderName(x.Holder), age(x.Holder), fmt.Sprint(x.Cost), x.Request)
+		t.Add(fmt.Sprintf("waits %d", i+1), holderName(x.Holder), age(x.Holder), fmt.Sprint(x.Cost), x.Request)
 	}
-	t.print(w)
+	t.Print(w)
 }

@@ -38,48 +38,48 @@ func printListed(w io.Writer, all []listed) {
 // printLocks writes the holders of each lock. A pool without holders and waiters
 // is left to printPools.
 func printLocks(w io.Writer, locks []admin.Entry) {
-	t := table{indent: "  "}
-	t.add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+	t := plain.Table{Indent: "  "}
+	t.Add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
 	for _, e := range locks {
 		if e.Pool == nil || len(e.Holders)+e.Waiting > 0 {
 			addHolders(&t, e.State, e.Waiting)
 		}
 	}
-	if len(t.rows) > 1 {
-		t.print(w)
+	if len(t.Rows) > 1 {
+		t.Print(w)
 	}
 }
 
 // printPools writes the number of slots of each pool by status.
 func printPools(w io.Writer, locks []admin.Entry) {
-	t := table{indent: "  "}
-	t.add("POOL", "SIZE", "HELD", "FREE", "DIRTY", "RESTING", "WITHDRAWN")
+	t := plain.Table{Indent: "  "}
+	t.Add("POOL", "SIZE", "HELD", "FREE", "DIRTY", "RESTING", "WITHDRAWN")
 	for _, e := range locks {
 		if p := e.Pool; p != nil {
-			t.add(e.Key, fmt.Sprint(p.Size), fmt.Sprint(p.Held), fmt.Sprint(p.Free), fmt.Sprint(p.Dirty), fmt.Sprint(p.Resting), fmt.Sprint(p.Withdrawn))
+			t.Add(e.Key, fmt.Sprint(p.Size), fmt.Sprint(p.Held), fmt.Sprint(p.Free), fmt.Sprint(p.Dirty), fmt.Sprint(p.Resting), fmt.Sprint(p.Withdrawn))
 		}
 	}
-	if len(t.rows) > 1 {
-		t.print(w)
+	if len(t.Rows) > 1 {
+		t.Print(w)
 	}
 }
 
 // addHolders adds a row for each holder. A key with waiters only also has one
 // row.
-func addHolders(t *table, s lock.State, waiting int) {
+func addHolders(t *plain.Table, s lock.State, waiting int) {
 	if s.Skipped != "" {
-		t.add(s.Key, "-", "unreadable: "+s.Skipped, "-", "-", "-", "")
+		t.Add(s.Key, "-", "unreadable: "+s.Skipped, "-", "-", "-", "")
 		return
 	}
 	if len(s.Holders) == 0 {
-		t.add(s.Key, "-", "-", "-", "-", fmt.Sprint(waiting), "")
+		t.Add(s.Key, "-", "-", "-", "-", fmt.Sprint(waiting), "")
 	}
 	for i, h := range s.Holders {
 		key, waits := s.Key, fmt.Sprint(waiting)
 		if i > 0 {
 			key, waits = "", ""
 		}
-		t.add(key, slot(s, h), holderName(h.Holder), age(h.Holder), short(h.Left), waits, h.Label)
+		t.Add(key, slot(s, h), holderName(h.Holder), age(h.Holder), plain.Short(h.Left), waits, h.Label)
 	}
 }
 
@@ -107,7 +107,7 @@ func age(h lock.Holder) string {
 	if h.Since.IsZero() {
 		return "-"
 	}
-	return short(max(0, time.Since(h.Since)))
+	return plain.Short(max(0, time.Since(h.Since)))
 }
 
 // printShown writes the holders and waiters of a lock, for each source.
@@ -136,19 +136,19 @@ func printState(w io.Writer, s lock.State, waiting int) {
 		printSlots(w, s)
 		return
 	}
-	t := table{indent: "  "}
-	t.add("", "WHO", "AGE", "LEFT", "FENCE", "REQUEST", "LABEL")
+	t := plain.Table{Indent: "  "}
+	t.Add("", "WHO", "AGE", "LEFT", "FENCE", "REQUEST", "LABEL")
 	for _, h := range s.Holders {
 		name := "holds"
 		if s.Size > 1 {
 			name = "holds " + slot(s, h)
 		}
-		t.add(name, holderName(h.Holder), age(h.Holder), short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
+		t.Add(name, holderName(h.Holder), age(h.Holder), plain.Short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
 	}
 	for i, h := range s.Waiters {
-		t.add(fmt.Sprintf("waits %d", i+1), holderName(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
+		t.Add(fmt.Sprintf("waits %d", i+1), holderName(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
 	}
-	t.print(w)
+	t.Print(w)
 	if more := waiting - len(s.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiters\n", more)
 	}
@@ -168,7 +168,7 @@ func printSlots(w io.Writer, s lock.State) {
 		}
 		line := fmt.Sprintf("slot %d is %s: %s", slot.Number, slot.Status, slot.Reason)
 		if !slot.Until.IsZero() {
-			line += ", for " + short(max(0, time.Until(slot.Until)))
+			line += ", for " + plain.Short(max(0, time.Until(slot.Until)))
 		}
 		fmt.Fprintln(w, "  "+plain.Line(line))
 	}
@@ -187,7 +187,7 @@ func printHealed(w io.Writer, key string, slot int, all []healed) {
 func runText(r *lock.Run) string {
 	outcome := "in progress, or its process has crashed"
 	if r.Outcome != "" {
-		outcome = fmt.Sprintf("%s after %s", r.Outcome, short(r.End.Sub(r.Start)))
+		outcome = fmt.Sprintf("%s after %s", r.Outcome, plain.Short(r.End.Sub(r.Start)))
 	}
 	return fmt.Sprintf("%s, by %s, every %v, %s", r.Start.UTC().Format(time.RFC3339), holderName(r.By), r.Every, outcome)
 }

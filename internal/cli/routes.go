@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -61,12 +62,12 @@ func (l *line) routes(ctx context.Context) (routes []plan.Route, from string, er
 }
 
 func printRoutes(w io.Writer, routes []plan.Route, from string) {
-	t := table{}
-	t.add("APP", "METHOD", "PATTERN", "HANDLER")
+	t := plain.Table{}
+	t.Add("APP", "METHOD", "PATTERN", "HANDLER")
 	for _, r := range routes {
-		t.add(r.App, r.Method, r.Host+r.Pattern, r.Handler)
+		t.Add(r.App, r.Method, r.Host+r.Pattern, r.Handler)
 	}
-	t.print(w)
+	t.Print(w)
 	if from != "" {
 		fmt.Fprintf(w, "\nreported by %s\n", from)
 	}

@@ -76,13 +76,13 @@ func (s *Shell) fail(err error) int {
 func panel(w io.Writer, program string, f *failure.Failure) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s  (%s)\n", program, f.Text, f.Code)
-	t := table{indent: "  "}
+	t := plain.Table{Indent: "  "}
 	for _, fact := range f.Lines() {
 		for i, line := range strings.Split(fact.Value, "\n") {
-			t.add([]string{fact.Name, ""}[min(i, 1)], line)
+			t.Add([]string{fact.Name, ""}[min(i, 1)], line)
 		}
 	}
-	t.print(&b)
+	t.Print(&b)
 	for _, action := range f.Actions {
 		fmt.Fprintf(&b, "  • %s\n", action)
 	}

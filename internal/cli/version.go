@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 const framework = "github.com/megaframework/mega"
@@ -89,11 +91,11 @@ func (v version) print(w io.Writer) {
 		}
 		line += ")"
 	}
-	t := table{}
-	t.add(v.Program, line)
+	t := plain.Table{}
+	t.Add(v.Program, line)
 	if v.Module != framework {
-		t.add("mega", v.Mega)
+		t.Add("mega", v.Mega)
 	}
-	t.add("go", v.Go+" "+v.Platform)
-	t.print(w)
+	t.Add("go", v.Go+" "+v.Platform)
+	t.Print(w)
 }

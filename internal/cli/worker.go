@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -158,20 +159,20 @@ func printWorkers(w io.Writer, all []supervisedWorkers) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(numbers(c.Workers)), "worker"))
-		t := table{indent: "  "}
-		t.add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
+		t := plain.Table{Indent: "  "}
+		t.Add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
 		for _, x := range c.Workers {
 			pid, state := fmt.Sprint(x.PID), x.State
 			switch {
 			case x.Ended != "":
 				pid, state = "-", fmt.Sprintf("%s (%s)", x.State, x.Ended)
 			case x.PID == 0:
-				t.add(fmt.Sprint(x.ID), "-", x.State, "-", "-", "-")
+				t.Add(fmt.Sprint(x.ID), "-", x.State, "-", "-", "-")
 				continue
 			}
-			t.add(fmt.Sprint(x.ID), pid, state, short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
+			t.Add(fmt.Sprint(x.ID), pid, state, plain.Short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
 		}
-		t.print(w)
+		t.Print(w)
 	}
 }
 

@@ -85,19 +85,66 @@ func printLimits(p Process, all LimitListing) error {
 	if p.JSON {
 		return printJSON(p, []LimitListing{all})
 	}
-	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
-	for _, s := range all.Limits {
-		for _, r := range s.Rates {
-			_, _ = fmt.Fprintf(w, "%q\t%s\t%d used\t%d left\tnext in %v\n", s.Key, rateText(r.Rate), r.Used, r.Remaining, r.NextFree.Round(time.Millisecond))
+	var b strings.Builder
+	fmt.Fprintln(&b, plain.Line(all.heading()))
+	PrintLimits(&b, all.Limits)
+	_, err := io.WriteString(p.Stdout, b.String())
+	return err
+}
+
+// heading describes the backend.
+func (l LimitListing) heading() string {
+	at := l.URL
+	if at == "" {
+		at = "process at " + l.Socket
+	}
+	if l.Driver == "" {
+		return at
+	}
+	return fmt.Sprintf("%s: %s, scope %s", at, l.Driver, l.Scope)
+}
+
+// PrintLimits writes limits as a table, with a row for each rate. A limit without
+// rates has one row, too.
+func PrintLimits(w io.Writer, all []limitdriver.State) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "  no limit is in use")
+		return
+	}
+	t := plain.Table{Indent: "  "}
+	t.Add("KEY", "RATE", "USED", "LEFT", "NEXT FREE", "WAITING", "PAUSED")
+	for _, s := range all {
+		if s.Skipped != "" {
+			t.Add(s.Key, "unreadable: "+s.Skipped, "-", "-", "-", "-", "-")
+			continue
 		}
-		for _, x := range s.Waiters {
-			_, _ = fmt.Fprintf(w, "%q\twaits\t%q\n", s.Key, x.Holder.String()) // others have written the texts
-		}
+		paused := "-"
 		if s.Paused != nil {
-			_, _ = fmt.Fprintf(w, "%q\tpaused\t%v: %q\n", s.Key, s.Paused.Left.Round(time.Second), s.Paused.Reason)
+			paused = plain.Short(s.Paused.Left) + ": " + s.Paused.Reason
+		}
+		if len(s.Rates) == 0 {
+			t.Add(s.Key, "-", "-", "-", "-", fmt.Sprint(len(s.Waiters)), paused)
+		}
+		for i, r := range s.Rates {
+			key, waits, pause := s.Key, fmt.Sprint(len(s.Waiters)), paused
+			if i > 0 {
+				key, waits, pause = "", "", ""
+			}
+			t.Add(key, RateText(r.Rate), fmt.Sprint(r.Used), fmt.Sprint(r.Remaining), FreeText(r.NextFree), waits, pause)
 		}
 	}
-	return w.Flush()
+	t.Print(w)
+}
+
+// RateText returns a rate as tables show it.
+func RateText(r limitdriver.Rate) string { return fmt.Sprintf("%d per %v", r.N, r.Per) }
+
+// FreeText returns the time until the next unit is free as tables show it.
+func FreeText(d time.Duration) string {
+	if d <= 0 {
+		return "now"
+	}
+	return "in " + plain.Short(d)
 }
 
 func printJSON(p Process, v any) error {

@@ -79,7 +79,7 @@ func TestExitStatusUnderALimitIsTheCommands(t *testing.T) {
 
 func TestLimitsInUseAreListed(t *testing.T) {
 	p := newPlace(t)
-	if out, status := p.start("limit ls").rest(); status != 0 || out != "" {
+	if out, status := p.start("limit ls").rest(); status != 0 || !strings.Contains(out, "  no limit is in use\n") {
 		t.Errorf("without a keeper: exit status %d: %s", status, out)
 	}
 	p.limits()
@@ -88,7 +88,7 @@ func TestLimitsInUseAreListed(t *testing.T) {
 			t.Fatalf("exit status %d: %s", status, out)
 		}
 	}
-	if out, status := p.start("limit ls partner").rest(); status != 0 || !strings.Contains(out, `"partner:acme"  5/24h0m0s  2 used  3 left  next in 0s`) || strings.Contains(out, "other") {
+	if out, status := p.start("limit ls partner").rest(); status != 0 || !strings.Contains(out, "  KEY           RATE           USED  LEFT  NEXT FREE  WAITING  PAUSED\n  partner:acme  5 per 24h0m0s  2     3     now        0        -\n") || strings.Contains(out, "other") {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	var all []LimitListing

@@ -1,4 +1,4 @@
-package cli
+package plain
 
 import (
 	"fmt"
@@ -7,30 +7,28 @@ import (
 	"time"
 
 	"golang.org/x/text/width"
-
-	"github.com/megaframework/mega/internal/plain"
 )
 
-// table is rows of cells whose columns are aligned by their displayed width: a
+// Table is rows of cells whose columns are aligned by their displayed width: a
 // Hangul letter is two columns wide.
-type table struct {
-	indent string
-	rows   [][]string
+type Table struct {
+	Indent string // in front of each row
+	Rows   [][]string
 }
 
-// add adds a row. It escapes unprintable characters, so that text of another
+// Add adds a row. It escapes unprintable characters, so that text of another
 // process cannot control the terminal.
-func (t *table) add(cells ...string) {
+func (t *Table) Add(cells ...string) {
 	for i, cell := range cells {
-		cells[i] = plain.Line(cell)
+		cells[i] = Line(cell)
 	}
-	t.rows = append(t.rows, cells)
+	t.Rows = append(t.Rows, cells)
 }
 
-// print writes the rows, without spaces at the end of a line.
-func (t *table) print(w io.Writer) {
+// Print writes the rows, without spaces at the end of a line.
+func (t *Table) Print(w io.Writer) {
 	var widths []int
-	for _, row := range t.rows {
+	for _, row := range t.Rows {
 		for i, cell := range row {
 			if i == len(widths) {
 				widths = append(widths, 0)
@@ -38,9 +36,9 @@ func (t *table) print(w io.Writer) {
 			widths[i] = max(widths[i], columns(cell))
 		}
 	}
-	for _, row := range t.rows {
+	for _, row := range t.Rows {
 		var line strings.Builder
-		line.WriteString(t.indent)
+		line.WriteString(t.Indent)
 		for i, cell := range row {
 			line.WriteString(cell + strings.Repeat(" ", widths[i]-columns(cell)+2))
 		}
@@ -61,12 +59,12 @@ func columns(s string) (n int) {
 	return n
 }
 
-// short returns a duration in at most two units.
-func short(d time.Duration) string {
+// Short returns a duration in at most two units.
+func Short(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d < 0:
-		return "-" + short(-d)
+		return "-" + Short(-d)
 	case d < time.Millisecond:
 		return fmt.Sprintf("%dµs", d.Microseconds())
 	case d < time.Second:

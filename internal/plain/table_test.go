@@ -1,18 +1,20 @@
-package cli
+package plain_test
 
 import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
-	var table table
-	table.add("KEY", "HOLDER", "HELD")
-	table.add("상품:1", "web", "1.2s")
-	table.add("product:lamp", "", "")
+	var table plain.Table
+	table.Add("KEY", "HOLDER", "HELD")
+	table.Add("상품:1", "web", "1.2s")
+	table.Add("product:lamp", "", "")
 	var b strings.Builder
-	table.print(&b)
+	table.Print(&b)
 	const want = "" +
 		"KEY           HOLDER  HELD\n" +
 		"상품:1        web     1.2s\n" +
@@ -23,11 +25,11 @@ func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
 }
 
 func TestForeignTextCannotControlTheTerminal(t *testing.T) {
-	var table table
-	table.add("KEY", "LABEL")
-	table.add("k\u202e", "a\x1b[31m\nb\tc\xff \"d\" \\")
+	var table plain.Table
+	table.Add("KEY", "LABEL")
+	table.Add("k\u202e", "a\x1b[31m\nb\tc\xff \"d\" \\")
 	var b strings.Builder
-	table.print(&b)
+	table.Print(&b)
 	const want = "KEY      LABEL\n" + `k\u202e  a\u001b[31m\nb\tc\xff "d" \` + "\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", &b, want)
@@ -40,7 +42,7 @@ func TestDurationsAreShort(t *testing.T) {
 		1290 * time.Millisecond: "1.2s", 9999 * time.Millisecond: "9.9s", 10 * time.Second: "10s", 59900 * time.Millisecond: "59s",
 		61 * time.Second: "1m01s", 2*time.Hour + 5*time.Minute: "2h05m", 49 * time.Hour: "2d01h", -1500 * time.Millisecond: "-1.5s",
 	} {
-		if got := short(d); got != want {
+		if got := plain.Short(d); got != want {
 			t.Errorf("%d: got %s, want %s", d, got, want)
 		}
 	}
