@@ -1,11 +1,13 @@
 package notation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +25,38 @@ func Scheme(u string) string {
 	return scheme
 }
 
+// IsURL reports whether s has a scheme and something after it.
+func IsURL(s string) bool { return anyURL.MatchString(s) }
+
+// NotURL returns the error for a text that is not a URL. Its example is known, or
+// else a URL with the scheme of s, if schemes has it or is empty, or with the first
+// of the schemes.
+func NotURL(s, known string, schemes []string) error {
+	scheme := Scheme(s)
+	switch {
+	case !strings.Contains(s, "://") || schemes != nil && !slices.Contains(schemes, scheme):
+		scheme = slices.Concat(schemes, []string{"https"})[0]
+	case Scheme(known) != scheme:
+		known = ""
+	}
+	example := cmp.Or(known, examples[scheme], scheme+"://host")
+	return fmt.Errorf("%q is not a URL such as %s", mask.URL(s), example)
+}
+
+var examples = map[string]string{
+	"redis":         "redis://localhost:6379/0",
+	"rediss":        "rediss://server.example:6379/0",
+	"redis-cluster": "redis-cluster://host1:6379,host2:6379", "rediss-cluster": "rediss-cluster://host1:6379,host2:6379",
+	"redis-sentinel": "redis-sentinel://host1,host2,host3/master", "rediss-sentinel": "rediss-sentinel://host1,host2,host3/master",
+	"nats": "nats://localhost:4222", "tls": "tls://server.example:4222",
+	"sqlite": "sqlite://shop.db", "postgres": "postgres://user:password@host/name", "https": "https://host/path",
+}
+
 // CheckURL returns an error if s is not a URL. It also checks the hosts of a
 // redis and of a NATS URL; the users of other schemes check theirs.
 func CheckURL(s string) error {
-	if !anyURL.MatchString(s) {
-		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0 or nats://localhost:4222", mask.URL(s))
+	if !IsURL(s) {
+		return NotURL(s, "", nil)
 	}
 	switch Scheme(s) {
 	case "redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster":

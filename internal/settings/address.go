@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -50,7 +51,14 @@ type listening struct {
 	mount      string // the host and the prefix of its requests
 }
 
-func (c *Config) listening() (all []listening) {
+// listening returns the listeners whose address is certain. An app with an illegal
+// address, host or prefix has none, and may decide the default addresses of others.
+func (c *Config) listening(illegal map[string]bool) (all []listening) {
+	unknown := func(app string) bool {
+		key := "apps." + app + "."
+		return illegal[key+"addr"] || illegal[key+"host"] || illegal[key+"prefix"]
+	}
+	anyUnknown := slices.ContainsFunc(c.schema.apps, unknown)
 	add := func(key string, addr config.Addr, mount string) {
 		host, port, err := net.SplitHostPort(string(addr))
 		if err == nil {
@@ -58,8 +66,9 @@ func (c *Config) listening() (all []listening) {
 		}
 	}
 	for _, app := range c.schema.apps {
-		if a := c.Apps[app]; c.runs(app) {
-			add("apps."+app+".addr", a.Addr, a.Host+a.Prefix)
+		key := "apps." + app + ".addr"
+		if a := c.Apps[app]; c.runs(app) && !unknown(app) && !(anyUnknown && c.Origin(key).IsDefault()) {
+			add(key, a.Addr, a.Host+a.Prefix)
 		}
 	}
 	if !c.Origin("ops.addr").IsDefault() { // a default address yields to the app's
@@ -71,8 +80,8 @@ func (c *Config) listening() (all []listening) {
 // addressTwice finds addresses that two listeners need and cannot share. Apps
 // share an address, written alike, if their hosts or prefixes distinguish their
 // requests.
-func (c *Config) addressTwice() (p Problems) {
-	all := c.listening()
+func (c *Config) addressTwice(illegal map[string]bool) (p Problems) {
+	all := c.listening(illegal)
 	for i, b := range all {
 		for _, a := range all[:i] {
 			if a.meets(b) {

@@ -61,6 +61,26 @@ func TestTwoCannotListenOnOneAddress(t *testing.T) {
 	}
 }
 
+// An app whose address, host or prefix is illegal has none of its own yet: a
+// conflict of its default address would be a second report of one mistake.
+func TestIllegalAddressHasNoConflict(t *testing.T) {
+	for _, file := range []string{
+		"apps: {web: {addr: nowhere}, admin: {addr: ':8080'}}\n",
+		"apps: {web: {addr: ':9', prefix: admin}, admin: {addr: ':9'}}\n",
+		"apps: {web: {prefix: admin}, admin: {addr: ':8080'}}\n",
+		"apps: {web: {addr: ':8080'}, admin: {prefix: 'a b'}}\nops: {addr: '127.0.0.1:8081'}\n",
+		"apps: {web: {addr: '127.0.0.1:9090'}}\nops: {addr: here}\n",
+	} {
+		if p := problems(t, source(folder(t, map[string]string{"mega.config.yaml": file}))); len(p) != 1 || p[0].Code != "config.invalid" {
+			t.Errorf("%s: got %v, want one problem", file, p)
+		}
+	}
+	p := problems(t, source(folder(t, map[string]string{"mega.config.yaml": "apps: {web: {addr: ':9'}, admin: {addr: ':9'}}\nops: {addr: here}\n"})))
+	if len(p) != 2 {
+		t.Errorf("got %v, want the conflict of the others, too", p)
+	}
+}
+
 func TestConflictOfDefaultAddressesNamesTheKey(t *testing.T) {
 	p := problems(t, settings.Source{Apps: []string{"main", "a", "b"}, Environ: []string{"MEGA_APPS_A_PREFIX=/x", "MEGA_APPS_B_PREFIX=/x"}})
 	if len(p) != 1 || !strings.HasPrefix(p.Error(), "apps.a.addr: 127.0.0.1:8080") {

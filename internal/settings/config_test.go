@@ -17,6 +17,8 @@ import (
 
 type database struct {
 	URL      config.URL    `key:"url" default:"sqlite://shop.db"`
+	Replica  config.URL    `key:"replica" schemes:"postgres|mysql"`
+	Backup   config.URL    `key:"backup"`
 	Password config.Secret `key:"password"`
 	Retry    time.Duration `key:"retry" default:"1s" max:"1m"`
 	Pool     int           `key:"pool" default:"4" min:"1" max:"64"`
@@ -134,8 +136,14 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_APPS_MAIN_ADDR=localhost", "config.invalid", `"localhost" is not an address such as 127.0.0.1:8080`},
 		{"MEGA_APPS_MAIN_ADDR=:+8080", "config.invalid", `the port "+8080" is not a number`},
 		{"MEGA_APPS_MAIN_ADDR=:99999", "config.invalid", "not a number from 0 to 65535"},
-		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", "is not a URL"},
-		{"MEGA_NATS_URL=localhost:4222", "config.invalid", "is not a URL such as redis://localhost:6379/0 or nats://localhost:4222"},
+		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", `"localhost:6379" is not a URL such as redis://localhost:6379/0`},
+		{"MEGA_CACHE_MAIN_URL=redis-cluster://", "config.invalid", `"redis-cluster://" is not a URL such as redis-cluster://host1:6379,host2:6379`},
+		{"MEGA_DATABASE_URL=shop.db", "config.invalid", `"shop.db" is not a URL such as sqlite://shop.db`},
+		{"MEGA_DATABASE_URL=sqlite://", "config.invalid", `"sqlite://" is not a URL such as sqlite://shop.db`},
+		{"MEGA_DATABASE_REPLICA=db", "config.invalid", `"db" is not a URL such as postgres://user:password@host/name`},
+		{"MEGA_DATABASE_REPLICA=mysql://", "config.invalid", `"mysql://" is not a URL such as mysql://host`},
+		{"MEGA_DATABASE_BACKUP=s3", "config.invalid", `"s3" is not a URL such as https://host/path`},
+		{"MEGA_NATS_URL=localhost:4222", "config.invalid", "is not a URL such as nats://localhost:4222"},
 		{"MEGA_CACHE_MAIN_URL=http://localhost", "config.invalid", `scheme "http"`},
 		{"MEGA_CACHE_MAIN_URL=redis://", "config.invalid", "is not a URL"},
 		{"MEGA_CACHE_MAIN_URL=redis://:6379", "config.invalid", "is not a host"},

@@ -9,12 +9,13 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// contradictions returns the mistakes that a type or a tag cannot express.
-func (c *Config) contradictions() (p Problems) {
-	for _, find := range []func() Problems{c.noEnv, c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
+// contradictions returns the mistakes that a type or a tag cannot express. The
+// values of illegal keys are unknown.
+func (c *Config) contradictions(illegal map[string]bool) (p Problems) {
+	for _, find := range []func() Problems{c.noEnv, c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
 	}
-	return p
+	return append(p, c.addressTwice(illegal)...)
 }
 
 // noEnv finds an env that was set to nothing.

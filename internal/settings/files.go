@@ -70,20 +70,25 @@ func (f *Files) UnmarshalJSON(data []byte) error {
 }
 
 // look returns the state of path. had reports whether the state is recorded; if
-// not, a recording calls disk, and a kept copy returns the state unchanged.
-func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
+// not, a recording calls disk and applies its result, and a kept copy returns the
+// state unchanged. Of two calls at once, the result of the first one counts.
+func (f *Files) look(path string, had func(*seen) bool, disk func() func(*seen)) seen {
 	if f == nil {
 		var s seen
-		disk(&s)
+		disk()(&s)
 		return s
 	}
+	if s, done := f.recorded(path, had); done {
+		return s
+	}
+	record := disk()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.kept.Paths[path]
 	if f.fixed || had(&s) {
 		return s
 	}
-	disk(&s)
+	record(&s)
 	if f.kept.Paths == nil {
 		f.kept.Paths = map[string]seen{}
 	}
@@ -91,15 +96,25 @@ func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
 	return s
 }
 
+// recorded returns the recorded state of path, and reports whether it is final.
+func (f *Files) recorded(path string, had func(*seen) bool) (seen, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.kept.Paths[path]
+	return s, f.fixed || had(&s)
+}
+
 // exists reports whether a file of that name exists, also as a dangling link:
 // its user wants it to be read. The error is about a folder that cannot be
 // searched, in which the file may exist.
 func (f *Files) exists(path string) (bool, error) {
-	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func(s *seen) {
+	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func() func(*seen) {
 		_, err := os.Lstat(path)
-		s.Exists = new(err == nil)
-		if err != nil && !absent(err) {
-			s.Hidden = cause(err).Error()
+		return func(s *seen) {
+			s.Exists = new(err == nil)
+			if err != nil && !absent(err) {
+				s.Hidden = cause(err).Error()
+			}
 		}
 	})
 	if s.Hidden != "" {
@@ -115,25 +130,29 @@ func absent(err error) bool {
 
 // isFolder reports whether path is a folder.
 func (f *Files) isFolder(path string) (bool, error) {
-	s := f.look(path, func(s *seen) bool { return s.Stat != nil }, func(s *seen) {
+	s := f.look(path, func(s *seen) bool { return s.Stat != nil }, func() func(*seen) {
 		info, err := os.Stat(path)
-		s.Stat = outcome(err)
-		s.Stat.Folder = err == nil && info.IsDir()
+		return func(s *seen) {
+			s.Stat = outcome(err)
+			s.Stat.Folder = err == nil && info.IsDir()
+		}
 	})
 	return s.Stat != nil && s.Stat.Folder, s.Stat.err()
 }
 
 // list returns the names in a folder, or none if path is not a folder.
 func (f *Files) list(path string) ([]string, error) {
-	s := f.look(path, func(s *seen) bool { return s.List != nil }, func(s *seen) {
+	s := f.look(path, func(s *seen) bool { return s.List != nil }, func() func(*seen) {
 		entries, err := os.ReadDir(path)
 		if _, absent := os.Lstat(path); absent != nil || errors.Is(err, syscall.ENOTDIR) {
 			err = nil
 		}
-		for _, e := range entries {
-			s.Names = append(s.Names, e.Name())
+		return func(s *seen) {
+			for _, e := range entries {
+				s.Names = append(s.Names, e.Name())
+			}
+			s.List = outcome(err)
 		}
-		s.List = outcome(err)
 	})
 	if s.List == nil {
 		return nil, nil
@@ -143,9 +162,9 @@ func (f *Files) list(path string) ([]string, error) {
 
 // contents returns the text of a file.
 func (f *Files) contents(path string) ([]byte, error) {
-	s := f.look(path, func(s *seen) bool { return s.Read != nil }, func(s *seen) {
+	s := f.look(path, func(s *seen) bool { return s.Read != nil }, func() func(*seen) {
 		data, err := contents(path)
-		s.Data, s.Read = data, outcome(err)
+		return func(s *seen) { s.Data, s.Read = data, outcome(err) }
 	})
 	return s.Data, s.Read.err()
 }

@@ -528,6 +528,9 @@ func TestUnreadableFilesAreRefused(t *testing.T) {
 		"cannot be read":          func(path string) error { return os.Symlink(filepath.Base(path), path) },
 	} {
 		for _, name := range []string{"mega.config.yaml", ".env"} {
+			if name == ".env" && says == "is a folder, not a file" {
+				continue // TestFolderNamedDotEnvIsIgnored
+			}
 			dir := t.TempDir()
 			if err := make(filepath.Join(dir, name)); err != nil {
 				if runtime.GOOS == "windows" { // where links take a privilege
@@ -540,6 +543,25 @@ func TestUnreadableFilesAreRefused(t *testing.T) {
 				t.Errorf("%s: got %v, want %q", name, p, says)
 			}
 		}
+	}
+}
+
+// Virtual environments of Python often have this name.
+func TestFolderNamedDotEnvIsIgnored(t *testing.T) {
+	s := source(folder(t, map[string]string{".env/bin/activate": ""}), "MEGA_ENV=dev")
+	if _, err := settings.Load(s); err != nil {
+		t.Error(err)
+	}
+	s, _, _ = kept(t, s)
+	if c, err := settings.Load(s); err != nil || len(c.Files()) != 0 {
+		t.Errorf("the kept files: %v", err)
+	}
+}
+
+func TestFolderNamedAsAFileHasAHint(t *testing.T) {
+	dir := folder(t, map[string]string{"mega.config.yaml/x": ""})
+	if p := problems(t, source(dir)); len(p) != 1 || !strings.Contains(p.Error(), "is a folder, not a file (remove it; a container runtime makes such a folder when the file to mount is missing)") {
+		t.Errorf("got %v", p)
 	}
 }
 

@@ -19,7 +19,7 @@ func FuzzPasswordsInURLs(f *testing.F) {
 		f.Add(password)
 	}
 	f.Fuzz(func(t *testing.T, password string) {
-		if len(password) < 6 || strings.Contains("redis://user:***@host:6379/0 is not a URL such as redis://localhost:6379/0 or nats://localhost:4222", password) {
+		if len(password) < 6 || strings.Contains("redis://user:***@host:6379/0 is not a URL such as redis://localhost:6379/0", password) {
 			return // it would be found by chance
 		}
 		for _, text := range []string{"redis://user:" + password + "@host:6379/0", "nats://" + password + "@host:4222", "nats://host,nats://user:" + password + "@other", "user:" + password + "@host"} {

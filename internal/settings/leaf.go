@@ -101,6 +101,9 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 		to.SetZero()
 		return nil
 	}
+	if _, ok := u.(*config.URL); ok && !notation.IsURL(v.Text) {
+		return notation.NotURL(v.Text, f.Default, f.Schemes)
+	}
 	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
 		return f.masked(err)
 	}

@@ -48,8 +48,9 @@ func Load(s Source) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, more := sc.assemble(s.Only, values, defaults.texts())
-	if problems = append(problems, c.causes(problems, more)...); len(problems) > 0 {
+	illegal := problems.keys()
+	c, more := sc.assemble(s.Only, values, defaults.texts(), illegal)
+	if problems = append(problems, c.causes(illegal, more)...); len(problems) > 0 {
 		problems.sort()
 		return nil, problems
 	}
@@ -84,14 +85,10 @@ func (s Source) named(vars environment) (string, Origin) {
 	return vars["MEGA_CONFIG"], Origin{Layer: LayerEnv, Name: "MEGA_CONFIG"}
 }
 
-// causes returns the problems of later that are not a consequence of a problem
-// in first: a key with an illegal value is not also missing, nor is a key of an app
-// that inherits it, nor its cache.
-func (c *Config) causes(first, later Problems) Problems {
-	illegal := map[string]bool{}
-	for _, p := range first {
-		illegal[p.Key] = p.Key != ""
-	}
+// causes returns the problems of later that are not a consequence of an illegal
+// value: its key is not also missing, nor is a key of an app that inherits it, nor
+// its cache.
+func (c *Config) causes(illegal map[string]bool, later Problems) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		f, _ := c.schema.find(l.Key)
 		return illegal[l.Key] || illegal[f.Inherits] || l.Code == "config.unknown_cache" && illegal["cache."+c.values[l.Key].Text+".url"]
@@ -102,8 +99,8 @@ func (c *Config) causes(first, later Problems) Problems {
 // process's apps are not required here.
 func (c *Config) runs(app string) bool { return len(c.only) == 0 || slices.Contains(c.only, app) }
 
-// assemble builds a Config from merged values.
-func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string) (*Config, Problems) {
+// assemble builds a Config from merged values, which lack those of illegal keys.
+func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string, illegal map[string]bool) (*Config, Problems) {
 	c := &Config{schema: sc, only: only, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()
 	d := decoder{config: c}
@@ -120,5 +117,5 @@ func (sc *schema) assemble(only []string, values map[string]Value, defaults map[
 		d.decode(v, below, sec.Name)
 		c.sections[sectionID{sec.App, sec.Name}] = v
 	}
-	return c, append(d.problems, c.contradictions()...)
+	return c, append(d.problems, c.contradictions(illegal)...)
 }

@@ -67,6 +67,15 @@ func (p Problems) Error() string {
 // Code returns the code of the first problem.
 func (p Problems) Code() string { return p[0].Code }
 
+// keys returns the keys with a problem.
+func (p Problems) keys() map[string]bool {
+	all := map[string]bool{}
+	for _, problem := range p {
+		all[problem.Key] = problem.Key != ""
+	}
+	return all
+}
+
 func (p Problems) sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(a.Origin.compare(b.Origin), strings.Compare(a.Key, b.Key))

@@ -49,7 +49,9 @@ func (r *reader) read(named string, o Origin) {
 		}
 	}
 	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && r.exists(path) {
-		r.dotEnv(path)
+		if folder, _ := r.disk.isFolder(path); !folder { // a virtual environment of Python
+			r.dotEnv(path)
+		}
 	}
 }
 
@@ -57,7 +59,11 @@ func (r *reader) read(named string, o Origin) {
 func (r *reader) tree(path string, under []string) {
 	data, err := r.disk.contents(path)
 	if err != nil {
-		r.problem(Problem{Code: "config.file", Origin: r.origin(path), Text: err.Error()})
+		p := Problem{Code: "config.file", Origin: r.origin(path), Text: err.Error()}
+		if folder, _ := r.disk.isFolder(path); folder {
+			p.Hint = "remove it; a container runtime makes such a folder when the file to mount is missing"
+		}
+		r.problem(p)
 		return
 	}
 	root, faults := formats[filepath.Ext(path)](data)

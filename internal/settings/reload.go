@@ -17,7 +17,7 @@ func Reload(old *Config, s Source) (*Config, []config.Change, error) {
 		return old, nil, err
 	}
 	values, changes := old.changed(fresh)
-	next, problems := fresh.schema.assemble(s.Only, values, fresh.defaults)
+	next, problems := fresh.schema.assemble(s.Only, values, fresh.defaults, nil)
 	if len(problems) > 0 { // a live key contradicts a key that is not live
 		problems.sort()
 		return old, nil, problems
