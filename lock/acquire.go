@@ -64,14 +64,15 @@ func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 	return nil
 }
 
-// maxLateGrants is how many grants in a row may arrive too late to be used.
+// maxLateGrants is how many grants of a call may arrive too late to be used.
 const maxLateGrants = 3
 
 // obtain gets a grant, directly or through the queue, and returns a lease on
 // it. It repeats the request if the grant is lost between its arrival and its
 // use.
 func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, error) {
-	for tries, now := 1, start; ; tries, now = tries+1, l.clock.now() {
+	late := 0
+	for now := start; ; now = l.clock.now() {
 		if l.ended(ctx, now) != nil {
 			return nil, contextError(ctx)
 		}
@@ -93,8 +94,8 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 			return nil, ErrClosed
 		}
 		o.hold.lose(o.hold.expiry()) // L22: give back a grant past its deadline
-		if tries == maxLateGrants {
-			return nil, fmt.Errorf("%w: %d grants arrived past their deadlines", ErrUnavailable, tries)
+		if late++; late == maxLateGrants {
+			return nil, fmt.Errorf("%w: %d grants arrived past their deadlines", ErrUnavailable, late)
 		}
 	}
 }
@@ -174,8 +175,8 @@ func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wai
 	return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now, contended: g.Queued}, nil
 }
 
-// errNotReturned is the outcome of a request whose call has panicked, or has called
-// runtime.Goexit. Nobody returns it.
+// errNotReturned is the outcome of a request or a run whose call has panicked, or
+// has called runtime.Goexit. Nobody returns it.
 var errNotReturned = errors.New("the call did not return")
 
 // request fills r, except for At. It does not return a request, and does not call

@@ -100,8 +100,9 @@ type (
 		Fence uint64
 		Slot  int
 	}
-	// Ran: the function of a Once or an Every has ended. Err is its error, or an
-	// ErrLost.
+	// Ran: the function of a Once or an Every has ended, and its key is released.
+	// Err is its error, joined with an ErrLost if the lease was lost. It is not nil
+	// after a panic or runtime.Goexit either.
 	Ran struct {
 		Key  string
 		Tick int64

@@ -80,7 +80,15 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	if err != nil {
 		return Run{}, err
 	}
-	defer func() { err = joinLoss(c.key, err, lease.leave()) }() // L11
+	var ran *Ran // once fn has been called
+	defer func() {
+		loss := lease.leave() // L11
+		err = joinLoss(c.key, err, loss)
+		if ran != nil && l.observed() {
+			ran.Err = joinLoss(c.key, ran.Err, loss)
+			l.observe(*ran)
+		}
+	}()
 	g := lease.hold.renewable()
 	g.Fence = lease.fence
 	run, err = l.beginRun(ctx, c, lease, g, every)
@@ -91,15 +99,15 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	// live, so that no later run is overwritten.
 	run.Outcome = driver.Failed
 	start := l.clock.now()
+	ran = &Ran{Key: c.key, Tick: run.Tick, Err: errNotReturned}
 	defer func() {
+		ran.Took = l.clock.now().sub(start)
 		l.endRun(g, run)
-		if l.observed() {
-			l.observe(Ran{Key: c.key, Tick: run.Tick, Took: l.clock.now().sub(start), Err: err})
-		}
 	}()
 	if err = fn(lease.Context()); err == nil {
 		run.Outcome = driver.Done
 	}
+	ran.Err = err
 	return run, err
 }
 

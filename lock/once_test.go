@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -365,4 +366,39 @@ func TestCooldownOfAReleaseThatIsRetriedCountsFromTheGrant(t *testing.T) {
 			t.Errorf("the key was free %v after the grant", after)
 		}
 	})
+}
+
+// Ran has the outcome of the run: metrics and logs have no other source.
+func TestRanReportsAPanicAndALostLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		fn   func(ctx context.Context, l *lock.Locker) error
+		want error // nil for any
+	}{
+		"panic":  {fn: func(context.Context, *lock.Locker) error { panic("fn") }},
+		"goexit": {fn: func(context.Context, *lock.Locker) error { runtime.Goexit(); return nil }},
+		"loss": {want: lock.ErrLost, fn: func(ctx context.Context, l *lock.Locker) error {
+			if _, err := l.ForceRelease(context.WithoutCancel(ctx), "job", "test"); err != nil {
+				t.Error(err)
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var events recorder
+				l := raw(t, memory.NewLock(), lock.Config{Observer: &events})
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_, _ = l.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error { return c.fn(ctx, l) })
+				}()
+				<-done
+				ran := eventsOf[lock.Ran](&events)
+				if len(ran) != 1 || ran[0].Err == nil || c.want != nil && !errors.Is(ran[0].Err, c.want) {
+					t.Errorf("got %+v, want one run that has failed", ran)
+				}
+			})
+		})
+	}
 }

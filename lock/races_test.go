@@ -610,3 +610,28 @@ func TestAGrantForcedOnItsWayIsBusyForATry(t *testing.T) {
 		t.Errorf("TryAcquire: %v", err)
 	}
 }
+
+// However the grants are mixed with forced ones, a call ends after three that
+// arrive past their deadlines.
+func TestLateGrantsEndACallAfterForcedOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		calls := 0
+		l := raw(t, &hooked{Driver: memory.NewLock(), scope: driver.Process,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				switch calls++; {
+				case calls <= 3:
+					return driver.Grant{}, &driver.LostError{Key: r.Key, Cause: driver.Forced}
+				case calls > 20:
+					cancel()
+				}
+				g, err := d.Acquire(ctx, r)
+				g.Deadline = time.Now().Add(-time.Second)
+				return g, err
+			}}, lock.Config{})
+		if _, err := l.Acquire(ctx, "k"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v after %d requests", err, calls)
+		}
+	})
+}
