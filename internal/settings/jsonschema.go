@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -87,7 +89,7 @@ func (f field) describeKind() object {
 	case boolFamily:
 		return object{"type": "boolean"}
 	case intFamily:
-		return f.describeNumber("integer")
+		return f.describeInt()
 	case floatFamily:
 		return f.describeNumber("number")
 	case listFamily:
@@ -99,6 +101,22 @@ func (f field) describeKind() object {
 		return object{"anyOf": []object{f.describeText(), {"const": 0}}}
 	}
 	return f.describeText()
+}
+
+// describeInt describes whole numbers in the range of their type.
+func (f field) describeInt() object {
+	d := f.describeNumber("integer")
+	low, high := "0", strconv.FormatUint(math.MaxUint64>>(64-f.Type.Bits()), 10)
+	if reflect.Zero(f.Type).CanInt() {
+		low, high = strconv.FormatInt(math.MinInt64>>(64-f.Type.Bits()), 10), strconv.FormatInt(math.MaxInt64>>(64-f.Type.Bits()), 10)
+	}
+	if f.Min == "" {
+		d["minimum"] = json.Number(low)
+	}
+	if f.Max == "" {
+		d["maximum"] = json.Number(high)
+	}
+	return d
 }
 
 func (f field) describeNumber(kind string) object {
@@ -117,19 +135,10 @@ const durationForm = `^([+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|
 
 func (f field) describeText() object {
 	d := object{"type": "string"}
+	if pattern := f.describePattern(); pattern != "" {
+		d["pattern"] = ecma(pattern)
+	}
 	switch {
-	case isDuration(f.Type):
-		d["pattern"] = durationForm
-	case f.Type == reflect.TypeFor[config.Size]():
-		d["pattern"] = "^0$|" + notation.SizePattern
-	case f.Type == reflect.TypeFor[config.Addr]():
-		d["pattern"] = f.orNothing(`^.*:[0-9]{1,5}$`)
-	case f.Type == reflect.TypeFor[config.URL]():
-		d["pattern"] = f.orNothing(f.describeSchemes())
-	case f.pattern != nil && f.mayBeEmpty():
-		d["pattern"] = f.orNothing(f.pattern.String())
-	case f.pattern != nil:
-		d["pattern"] = f.pattern.String()
 	case f.Enum != nil && f.mayBeEmpty() && familyOf(f.Type) == textFamily:
 		d["enum"] = append([]string{""}, f.Enum...)
 	case f.Enum != nil:
@@ -138,6 +147,26 @@ func (f field) describeText() object {
 		d["writeOnly"] = true
 	}
 	return d
+}
+
+// describePattern returns the form of a text as a regular expression of Go, or
+// "" for any text.
+func (f field) describePattern() string {
+	switch {
+	case isDuration(f.Type):
+		return durationForm
+	case f.Type == reflect.TypeFor[config.Size]():
+		return "^0$|" + notation.SizePattern
+	case f.Type == reflect.TypeFor[config.Addr]():
+		return f.orNothing(`^.*:[0-9]{1,5}$`)
+	case f.Type == reflect.TypeFor[config.URL]():
+		return f.orNothing(f.describeSchemes())
+	case f.pattern != nil && f.mayBeEmpty():
+		return f.orNothing(f.pattern.String())
+	case f.pattern != nil:
+		return f.pattern.String()
+	}
+	return ""
 }
 
 // orNothing returns a pattern that also matches empty text if the key may be

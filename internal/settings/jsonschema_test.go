@@ -76,6 +76,8 @@ func TestSchemaAndLoadAcceptTheSameFiles(t *testing.T) {
 		yamlFile + " everything": "name: x\nlock: {driver: auto, ttl: 1m30s, wait: 0, require: ''}\nnats: {url: 'nats://a,b', token: t, tls: {ca: /ca}}\nbus: {nats: {event_prefix: ''}}\n" +
 			"apps: {admin: {host: '*.example.org', prefix: /a/b, body_limit: 1.5MiB, trusted_origins: ['https://x.org:8443']}}\ndatabase: {url: '', pool: 64}\nlimits: {rate: 1e3, big: -5, hosts: []}\n",
 		yamlFile + " an app's own section": "apps: {web: {database: {password: p, retry: 1ms}}}\n",
+		yamlFile + " whole numbers":        "limits: {big: 1.0, small: 2e2}\n",
+		jsonFile:                           `{"limits": {"big": 9223372036854775807.0, "small": 2.0e1}, "cluster": {"workers": 40e-1}}`,
 		yamlFile + " nothing":              "# nothing\n",
 		yamlFile + " less":                 "---\n# nothing\n",
 	}
@@ -108,7 +110,7 @@ func TestSchemaAndLoadAcceptTheSameFiles(t *testing.T) {
 // unseen are mistakes that no schema can see: bounds of what is text to it,
 // and how a number was written before the parser made one of it.
 var unseen = []string{
-	"out of the range", "is less than 1B", "whole number of bytes", "below 8EiB", `"012" begins with 0`, `"0x1F" is not`, "is not a whole number", "is a date", `"2024-01-01" is a date`,
+	"is less than 1B", "whole number of bytes", "below 8EiB", `"012" begins with 0`, `"0x1F" is not`, "is a date", `"2024-01-01" is a date`,
 	`write "2024-01-01"`, `write "07:30:00"`,
 }
 
@@ -205,6 +207,48 @@ func TestSchemaOfASectionIsThatOfItsTags(t *testing.T) {
 		_, err := settings.Load(s)
 		if matches := regexp.MustCompile(described.URL.Pattern).MatchString(url); matches != legal || (err == nil) != legal {
 			t.Errorf("%s: the schema says %t, Load says %v", url, matches, err)
+		}
+	}
+}
+
+func TestPatternsOfTheSchemaAreOfECMA262(t *testing.T) {
+	type odd struct {
+		Case  string   `key:"case" pattern:"(?i)^k[a-c]$"`
+		Named string   `key:"named" pattern:"^(?P<first>x+?)(y|z){2,3}\\z"`
+		Class string   `key:"class" pattern:"^[[:alpha:]_-]*[^\\x00-\\x1f\\]]\\Q.+\\E$"`
+		Dot   string   `key:"dot" pattern:"\\A.+(?s:.)$"`
+		Lines string   `key:"lines" pattern:"(?m)^a$"`
+		Items []string `key:"items" pattern:"^(?U)a{2,}|b?c*$"`
+	}
+	s := settings.Source{Sections: []settings.Section{{Name: "odd", Type: reflect.TypeFor[odd]()}}}
+	text, err := settings.JSONSchema(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Properties struct {
+			Odd struct {
+				Properties struct {
+					Case, Named, Class, Dot, Lines struct{ Pattern string }
+					Items                          struct{ Items struct{ Pattern string } }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	got := file.Properties.Odd.Properties
+	for _, x := range [][2]string{
+		{got.Case.Pattern, `^$|^[kKK][A-Ca-c]$`},
+		{got.Named.Pattern, `^$|^(?:x+)(?:[yz]){2,3}$`},
+		{got.Class.Pattern, `^$|^[\-A-Z_a-z]*[^\x00-\x1f\]]\.\+$`},
+		{got.Dot.Pattern, `^$|^[^\n]+[\s\S]$`},
+		{got.Lines.Pattern, `^$|(?:^|(?<=\n))a(?:$|(?=\n))`},
+		{got.Items.Items.Pattern, `^a{2,}|b?c*$`},
+	} {
+		if x[0] != x[1] {
+			t.Errorf("got %s, want %s", x[0], x[1])
 		}
 	}
 }

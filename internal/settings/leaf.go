@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -198,7 +199,7 @@ func setBool(to reflect.Value, text string) error {
 var (
 	octalRule = regexp.MustCompile(`^-?0[0-9]+$`)
 	wholeRule = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	floatRule = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+	floatRule = regexp.MustCompile(`^(-?)(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 )
 
 // notNumber returns the error for a text that is not a number.
@@ -209,12 +210,33 @@ func notNumber(text, want string) error {
 	return fmt.Errorf("%s is not %s", mask.Quote(text), want)
 }
 
+// whole returns the digits of a whole number, which may have the form 1.0 or 1e3:
+// to JSON and its schemas these are whole, too. It returns other text unchanged.
+func whole(text string) string {
+	m := floatRule.FindStringSubmatch(text)
+	if m == nil || wholeRule.MatchString(text) {
+		return text
+	}
+	exponent, err := strconv.Atoi(cmp.Or(strings.TrimLeft(m[4], "eE"), "0"))
+	digits := m[2] + strings.TrimPrefix(m[3], ".")
+	point := len(m[2]) + exponent
+	if err != nil || point < 1 || point > len(digits)+maxDigits || strings.Trim(digits[min(point, len(digits)):], "0") != "" {
+		return text
+	}
+	digits += strings.Repeat("0", max(0, point-len(digits)))
+	return m[1] + cmp.Or(strings.TrimLeft(digits[:point], "0"), "0")
+}
+
+// maxDigits bounds the zeros of an exponent: an int64 has fewer digits.
+const maxDigits = 20
+
 func (f field) setInt(to reflect.Value, text string) error {
-	if !wholeRule.MatchString(text) {
+	digits := whole(text)
+	if !wholeRule.MatchString(digits) {
 		return notNumber(text, "a whole number")
 	}
-	n, err := strconv.ParseInt(text, 10, to.Type().Bits())
-	u, uerr := strconv.ParseUint(text, 10, to.Type().Bits())
+	n, err := strconv.ParseInt(digits, 10, to.Type().Bits())
+	u, uerr := strconv.ParseUint(digits, 10, to.Type().Bits())
 	switch {
 	case to.CanInt() && err == nil:
 		to.SetInt(n)
