@@ -70,30 +70,6 @@ func TestAnOutageCostsABoundedNumberOfGoroutines(t *testing.T) {
 	})
 }
 
-func TestReleasesBeyondTheBoundAreLeftToTheirTTLAndCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		var releases atomic.Int64
-		l := process(t, silence(&away, &releases), lock.Config{TTL: time.Minute})
-		away.Store(true)
-		const bound, more = 65_536, 1000
-		for i := range bound + more {
-			if _, err := l.Acquire(t.Context(), fmt.Sprint("k", i)); !errors.Is(err, lock.ErrUnavailable) {
-				t.Fatal(err)
-			}
-		}
-		if got := l.Stats().Unreleased; got < more-32 || got > more {
-			t.Errorf("%d releases are counted as left to their TTL, want about %d", got, more)
-		}
-		time.Sleep(2 * time.Minute) // past every TTL
-		sent := releases.Load()
-		time.Sleep(time.Minute)
-		if got := releases.Load() - sent; got != 0 {
-			t.Errorf("%d releases were sent after every TTL", got)
-		}
-	})
-}
-
 func TestTheFirstReleaseOfAnExpiredLeaseStillSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool

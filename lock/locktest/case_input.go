@@ -14,6 +14,7 @@ import (
 var inputCases = []testCase{
 	{rule: "L14", claim: "an invalid key is refused before the driver is called", run: illegalKeys},
 	{rule: "L14", claim: "an option out of bounds is refused before the driver is called", run: illegalOptions},
+	{rule: "L14", claim: "a nil function is refused before the driver is called", run: nilFunctions},
 	{rule: "L14", claim: "the bounds themselves are valid", run: legalBounds},
 	{rule: "L14", claim: "unusual keys work and stay separate", run: oddKeys},
 	{rule: "L14", claim: "the errors have their codes", run: errorCodes},
@@ -67,11 +68,30 @@ func illegalOptions(e *env) {
 			e.hasCode(err, "lock.invalid_option")
 		}
 	}
-	e.Is(p.With(e.Ctx, e.key("k"), nil), lock.ErrInvalid, "with a nil function")
 	_, err := p.TryAcquire(e.Ctx, e.key("k"), lock.Wait(time.Second))
 	e.Is(err, lock.ErrInvalid, "try with a wait")
 	_, err = p.ForceRelease(e.Ctx, e.key("k"), "")
 	e.Is(err, lock.ErrInvalid, "force without a reason")
+	e.Want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
+}
+
+func nilFunctions(e *env) {
+	p := e.process()
+	for call, f := range map[string]func() error{
+		"with":      func() error { return p.With(e.Ctx, e.key("k"), nil) },
+		"with all":  func() error { return p.WithAll(e.Ctx, e.keys("a", "b"), nil) },
+		"with slot": func() error { return p.WithSlot(e.Ctx, &lock.Pool{Key: e.key("pool"), Size: 1}, nil) },
+		"lead":      func() error { return p.Lead(e.Ctx, e.key("k"), nil) },
+		"once":      func() error { _, err := p.Once(e.Ctx, e.key("k"), time.Hour, nil); return err },
+		"every":     func() error { return p.Every(e.Ctx, e.key("k"), time.Hour, nil) },
+	} {
+		err := func() error {
+			defer func() { e.Want(recover() == nil, "%s called the nil function", call) }()
+			return f()
+		}()
+		e.Is(err, lock.ErrInvalid, "%s with a nil function", call)
+		e.hasCode(err, "lock.invalid_option")
+	}
 	e.Want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
 }
 

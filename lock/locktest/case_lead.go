@@ -18,6 +18,7 @@ var leadCases = []testCase{
 	{rule: "E2", claim: "the pauses grow to a minute, and a term of a minute starts them anew", fake: true, run: pausesGrow},
 	{rule: "E2", claim: "the wait of a follower is no term", fake: true, run: waitIsNoTerm},
 	{rule: "E3", claim: "the end of the leader's context hands over at once", run: leaderLeaves},
+	{rule: "E3", claim: "the campaign of a leader whose context has ended ends with the context's error", run: leaderIsCancelled},
 	{rule: "E4", claim: "followers do not poll", also: []string{"L9"}, run: followersAreIdle},
 }
 
@@ -186,6 +187,38 @@ func leaderLeaves(e *env) {
 	leave()
 	e.Await(over, "the first campaign has ended")
 	e.Await(next, "the second process has led")
+}
+
+// leaderIsCancelled ends the contexts of leaders whose functions fail, lose their
+// lease or succeed after that.
+func leaderIsCancelled(e *env) {
+	p, mine, gone := e.process(), errors.New("half done"), errors.New("the program ends")
+	for name, end := range map[string]func() error{
+		"fails":    func() error { return mine },
+		"succeeds": func() error { return nil },
+		"loses its lease": func() error {
+			_, err := p.ForceRelease(e.Ctx, e.key("k"), "it hangs")
+			return err
+		},
+	} {
+		ctx, leave := context.WithCancelCause(e.Ctx)
+		terms := 0
+		err := p.Lead(ctx, e.key("k"), func(ctx context.Context) error {
+			terms++
+			leave(gone)
+			e.Await(ctx.Done(), "the context of fn ends")
+			return end()
+		}, lock.TTL(time.Hour))
+		e.Want(terms == 1, "a leader that %s had %d terms", name, terms)
+		if name == "succeeds" {
+			e.Must(err, "the campaign of a leader that %s", name) // E2
+		} else {
+			e.Is(err, context.Canceled, "the campaign of a leader that %s", name)
+			e.Is(err, gone, "the campaign of a leader that %s", name)
+		}
+		p.free(e.key("k"))
+		e.Want(len(eventsOf[lock.Retrying](p)) == 0, "a leader that %s is retried", name)
+	}
 }
 
 func followersAreIdle(e *env) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
@@ -17,6 +19,7 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "a shrunk pool drains", run: shrunkPool},
 	{rule: "L15", claim: "a lock and a pool with one key exclude each other", run: lockAndPool},
 	{rule: "L15", claim: "a different size is reported once with both values", run: resizeIsReported},
+	{rule: "L15", claim: "different sizes are reported at most once a minute", fake: true, run: reportsAreRare},
 	{rule: "L15", claim: "a call without a slot reports a different size, too", run: refusedResizeIsReported},
 	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
 	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverReportsSize},
@@ -84,6 +87,22 @@ func resizeIsReported(e *env) {
 	resized := eventsOf[lock.PoolResized](b)
 	e.Want(len(resized) == 1, "reported %d times, want once: %+v", len(resized), resized)
 	e.Want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "reported %+v", resized[0])
+	e.releases(keep)
+}
+
+// reportsAreRare changes the size of a pool every second, each time to a new one.
+func reportsAreRare(e *env) {
+	p := e.process()
+	keep := p.acquire(e.key("pool"), lock.Slots(2), lock.TTL(time.Hour))
+	for i := range 150 {
+		e.releases(p.acquire(e.key("pool"), lock.Slots(3+i)))
+		e.Sleep(time.Second)
+	}
+	var sizes []int
+	for _, r := range eventsOf[lock.PoolResized](p) {
+		sizes = append(sizes, r.New)
+	}
+	e.Want(slices.Equal(sizes, []int{3, 63, 123}), "the new sizes %v were reported, want one a minute", sizes)
 	e.releases(keep)
 }
 

@@ -18,14 +18,17 @@ import (
 // front.
 var prepareCases = []testCase{
 	{rule: "P1", claim: "a slot is held until its Cleanup has returned, also after the end of the caller's context", run: heldUntilClean},
+	{rule: "P1", claim: "Close waits until Cleanup has returned, within its own context", run: closeWaitsForCleanup},
 	{rule: "P2", claim: "Init, fn and Cleanup run in this order, whatever the end of fn", run: cleanAfterAnyEnd},
 	{rule: "P2", claim: "Cleanup runs after a failed Init, whose error is the call's", run: cleanAfterFailedInit},
+	{rule: "P3", claim: "Cleanup has the caller's values, and neither its end nor its deadline", run: cleanupContext},
 	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
 	{rule: "P3", claim: "a holder that has not looked at its context does not clean a lost slot", fake: true, run: carelessLoserDoesNotClean},
 	{rule: "P3", claim: "a holder whose lease has run out does not clean its slot", run: lateHolderDoesNotClean},
 	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
 	{rule: "P4", claim: "a slot that cannot be cleaned first is withdrawn, and the call takes another one", run: uncleanIsSkipped},
 	{rule: "P7", claim: "a process gets the slot again that it had, at rest nine times in ten", run: stickySlots},
+	{rule: "P7", claim: "after a failed Init a process gets another slot", run: failedInitAvoids},
 	{rule: "P8", claim: "a Cleanup that fails withdraws its slot until Heal", run: failedCleanup},
 	{rule: "P8", claim: "a Cleanup that panics or takes too long withdraws its slot", run: endlessCleanup},
 	{rule: "P8", claim: "a Cleanup that is cut by the loss of its lease withdraws nothing", run: cutCleanup},
@@ -121,6 +124,64 @@ func heldUntilClean(e *env) {
 	e.Await(over, "the call ends")
 }
 
+// closeWaitsForCleanup closes the Locker of a holder whose context has ended, once
+// with a context that outlasts Cleanup and once with one that ends before.
+func closeWaitsForCleanup(e *env) {
+	r := e.room()
+	for _, patient := range []bool{true, false} {
+		a := e.process()
+		ctx, cancel := context.WithCancel(e.Ctx)
+		closing, leave := context.WithCancel(e.Ctx)
+		cleaning, clean := make(chan struct{}), make(chan struct{})
+		var cut error
+		r.Cleanup = func(ctx context.Context, _ *lock.Slot) error {
+			close(cleaning)
+			select {
+			case <-clean:
+			case <-ctx.Done():
+				cut = context.Cause(ctx)
+			}
+			return nil
+		}
+		worked := e.Async(func() {
+			err := a.WithSlot(ctx, &r.Pool, func(ctx context.Context, _ *lock.Slot) error {
+				cancel()
+				e.Await(ctx.Done(), "the context of fn ends")
+				return nil
+			}, e.ttl(100))
+			e.Want(err == nil || !patient && errors.Is(err, lock.ErrLost), "the call: %v", err)
+		})
+		e.Await(cleaning, "Cleanup runs")
+		var closed error
+		over := e.Async(func() { closed = a.Close(closing) })
+		e.Never(e.Units(0.5), "Close has returned during Cleanup", func() bool {
+			select {
+			case <-over:
+				return true
+			default:
+				return false
+			}
+		})
+		if patient {
+			close(clean)
+		} else {
+			leave()
+		}
+		e.Await(worked, "the call ends")
+		e.Await(over, "Close ends")
+		if patient {
+			e.Must(closed, "close")
+			e.Want(cut == nil, "Cleanup was cut: %v", cut)
+			r.is(e.process(), 0, lock.SlotFree, "")
+		} else {
+			e.Is(closed, context.Canceled, "close")
+			var lost *lock.LostError
+			e.Want(errors.As(cut, &lost) && lost.Cause == lock.Shutdown, "Cleanup was cut: %v", cut)
+		}
+		leave()
+	}
+}
+
 func cleanAfterAnyEnd(e *env) {
 	p, r, mine := e.process(), e.room(), errors.New("out of paper")
 	e.Must(r.with(p, noWork), "the call")
@@ -146,6 +207,41 @@ func cleanAfterFailedInit(e *env) {
 	r.Init = func(context.Context, *lock.Slot) error { r.add("init"); return mine }
 	e.Is(r.with(p, noWork), mine, "the call")
 	r.want(p, "init", "cleanup")
+}
+
+// cleanupContext looks at the context of the Cleanup before Init and of the one
+// after a caller whose context has ended.
+func cleanupContext(e *env) {
+	p := e.process()
+	type name struct{}
+	ctx, cancel := context.WithTimeout(context.WithValue(e.Ctx, name{}, "value"), e.Units(1000))
+	defer cancel()
+	cleaned := 0
+	pool := lock.Pool{Key: e.key("pool"), Size: 1, CleanupTimeout: e.Units(100)} // P10: the slot is dirty
+	pool.Cleanup = func(ctx context.Context, s *lock.Slot) error {
+		cleaned++
+		if ctx.Value(name{}) != "value" {
+			e.Report("Cleanup %d has no value of the caller", cleaned)
+		}
+		if err := ctx.Err(); err != nil {
+			e.Report("the context of Cleanup %d has ended: %w", cleaned, err)
+		}
+		at, ok := ctx.Deadline()
+		if left := time.Until(at); !ok || left > pool.CleanupTimeout || left < pool.CleanupTimeout/2 {
+			e.Report("Cleanup %d has %v left, want %v", cleaned, left, pool.CleanupTimeout)
+		}
+		if lease, ok := lock.LeaseFrom(ctx); !ok || lease.Fence() != s.Fence() {
+			e.Report("the context of Cleanup %d has not the lease of its slot", cleaned)
+		}
+		return nil
+	}
+	err := p.WithSlot(ctx, &pool, func(ctx context.Context, _ *lock.Slot) error {
+		cancel()
+		e.Await(ctx.Done(), "the context of fn ends")
+		return nil
+	}, e.ttl(100))
+	e.Must(err, "the call")
+	e.Want(cleaned == 2, "Cleanup ran %d times, want before Init and after fn", cleaned)
 }
 
 func loserDoesNotClean(e *env) {
@@ -248,6 +344,40 @@ func stickySlots(e *env) {
 	}
 	const all = size * (rounds - 1)
 	e.Want(10*again >= 9*all, "%d of %d times a process got the slot that it had", again, all)
+}
+
+// failedInitAvoids has Init fail for one slot of a clean pool, once. The slot is the
+// one that the process had last.
+func failedInitAvoids(e *env) {
+	p, mine := e.process(), errors.New("no paper")
+	pool := lock.Pool{Key: e.key("pool"), Size: 3}
+	slots := func(n int) (got []int) {
+		for range n {
+			e.Must(p.WithSlot(e.Ctx, &pool, func(_ context.Context, s *lock.Slot) error {
+				got = append(got, s.Number())
+				return nil
+			}), "the call")
+		}
+		return got
+	}
+	var all []*lock.Slot
+	for range pool.Size {
+		s, err := p.AcquireSlot(e.Ctx, &pool)
+		e.Must(err, "a slot")
+		all = append(all, s)
+	}
+	for _, s := range all {
+		e.Must(s.Release(), "release")
+	}
+	last := slots(2)[1]
+	pool.Init = func(_ context.Context, s *lock.Slot) error {
+		e.Want(s.Number() == last, "slot %d was granted, want %d again", s.Number(), last)
+		return mine
+	}
+	e.Is(p.WithSlot(e.Ctx, &pool, noWork), mine, "the call")
+	pool.Init = nil
+	next := slots(2)
+	e.Want(next[0] != last && next[1] == next[0], "after a failed Init of slot %d the slots %d were granted", last, next)
 }
 
 func failedCleanup(e *env) {

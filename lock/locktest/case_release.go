@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/megaframework/mega/internal/suite"
@@ -17,6 +18,7 @@ var releaseCases = []testCase{
 	{rule: "L5", claim: "a failed release is retried until it succeeds", run: failedRelease},
 	{rule: "L5", claim: "a failed release is not With's error", run: failedReleaseOfWith},
 	{rule: "L5", claim: "a lease that cannot be released is left to its TTL", run: releaseGivesUp},
+	{rule: "L5", claim: "at most 65 536 failed releases wait, and further ones are counted", remote: true, fake: true, run: manyFailedReleases},
 	{rule: "L5", claim: "the first release of a lost lease returns ErrLost, the second is a no-op", run: secondReleaseIsNothing},
 	{rule: "L5", claim: "a hundred concurrent releases are one", run: manyReleases},
 	{rule: "L5", claim: "a hundred concurrent releases free one slot", also: []string{"L15"}, run: manyReleasesOfASlot},
@@ -109,6 +111,26 @@ func releaseGivesUp(e *env) {
 	e.Pass(1)
 	calls := a.plan.Calls(Release)
 	e.Never(e.Units(3)+2*time.Second, "it is still being released", func() bool { return a.plan.Calls(Release) > calls })
+}
+
+// manyFailedReleases has a backend that answers no release. The background job
+// tries a few of those that wait, which makes room for as many.
+func manyFailedReleases(e *env) {
+	a, b := e.process(), e.process()
+	const most, more, tried = 65_536, 100, 64
+	heal := a.plan.Add(Step{Op: Release, Err: errUnreachable})
+	for i := range most + more {
+		lease, err := a.Acquire(e.Ctx, e.key(strconv.Itoa(i)), lock.TTL(time.Hour))
+		e.Must(err, "acquire")
+		e.Is(lease.Release(), lock.ErrUnavailable, "release")
+	}
+	left := a.Stats().Unreleased
+	e.Want(more-tried <= left && left <= more, "%d leases are counted as left to their TTL, want about %d", left, more)
+	heal()
+	e.Sleep(time.Minute)
+	held, err := b.List(e.Ctx, e.key(""))
+	e.Must(err, "list")
+	e.Want(uint64(len(held)) == left, "%d keys are still held, and %d were counted", len(held), left)
 }
 
 func secondReleaseIsNothing(e *env) {

@@ -23,6 +23,7 @@ var severalCases = []testCase{
 	{rule: "A3", claim: "calls with the same keys in different orders all succeed", run: anyOrderOfKeys},
 	{rule: "A4", claim: "the context ends with the loss of any lease, and its cause names the key", run: endsWithAnyLease},
 	{rule: "A4", claim: "a panic of fn releases all keys", run: panicReleasesAll},
+	{rule: "A4", claim: "Goexit in fn releases all keys", run: goexitReleasesAll},
 	{rule: "A4", claim: "values and the end of the context carry over, and forgotten leases are taken back", run: setLivesOnContext},
 }
 
@@ -60,7 +61,6 @@ func invalidLists(e *env) {
 	}
 	_, err := p.AcquireAll(e.Ctx, e.keys("a", "b"), lock.Slots(2))
 	e.Is(err, lock.ErrInvalid, "Slots")
-	e.Is(p.WithAll(e.Ctx, e.keys("a", "b"), nil), lock.ErrInvalid, "a nil function")
 	e.Want(p.plan.Calls(Acquire) == 0, "the driver was called")
 	set, err := p.AcquireAll(e.Ctx, append(long[1:], long[1]))
 	e.Must(err, "%d keys and a duplicate", lock.MaxKeys)
@@ -174,6 +174,19 @@ func panicReleasesAll(e *env) {
 		}()
 		_ = a.WithAll(e.Ctx, e.keys("a", "b"), func(context.Context) error { panic("the work's panic") }, e.ttl(100))
 	}()
+	b.free(e.key("a"))
+	b.free(e.key("b"))
+	e.Want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
+}
+
+func goexitReleasesAll(e *env) {
+	a, b := e.process(), e.process()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = a.WithAll(e.Ctx, e.keys("a", "b"), func(context.Context) error { runtime.Goexit(); return nil }, e.ttl(100))
+	}()
+	e.Await(gone, "the goroutine ends")
 	b.free(e.key("a"))
 	b.free(e.key("b"))
 	e.Want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)

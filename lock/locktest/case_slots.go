@@ -28,6 +28,7 @@ var slotCases = []testCase{
 	{rule: "P9", claim: "a fixed size is refused with both values", run: fixedSize},
 	{rule: "P9", claim: "a number that comes back after a shrink is dirty", run: numberComesBack},
 	{rule: "P10", claim: "a slot of which nothing is known is dirty", run: unknownSlots},
+	{rule: "P10", claim: "the slots of a pool that was idle for 60 s are dirty", fake: true, run: unknownAfterIdleness},
 	{rule: "P10", claim: "slots are unknown after their data was lost", run: unknownAfterLoss, needs: []fault{"Flush"}},
 	{rule: "P11", claim: "a waiter is served when a slot has rested", run: servedAfterRest},
 	{rule: "P11", claim: "a waiter is served when a slot expires", run: servedWhenOneExpires},
@@ -277,6 +278,25 @@ func unknownSlots(e *env) {
 		p.finds(g, slot, driver.LeftUnknown)
 		e.Want(g.Found.Left.By == driver.Holder{} && g.Found.Note == "" && g.Found.Strikes == 0, "the record is %+v", g.Found)
 	}
+}
+
+// unknownAfterIdleness leaves a clean pool idle for nearly 60 s, and then for
+// longer.
+func unknownAfterIdleness(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		if slot > 0 { // the slots below it are held
+			p = &pool{e, p.Driver, e.key("idle"), 2}
+		}
+		p.cleaned()
+		e.Sleep(59 * time.Second)
+		g := p.take(preferring(slot))
+		p.finds(g, slot, "")
+		p.give(g, clean)
+		e.Sleep(time.Minute)
+		for i := range p.size {
+			p.finds(p.take(preferring(i)), i, driver.LeftUnknown)
+		}
+	})
 }
 
 func unknownAfterLoss(e *env) {

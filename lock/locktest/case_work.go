@@ -21,6 +21,7 @@ var renewalCases = []testCase{
 	{rule: "L12", claim: "a failed renewal is retried", run: renewalIsRetried},
 	{rule: "L12", claim: "a hanging renewal is retried", run: hungRenewalIsRetried},
 	{rule: "L12", claim: "renewals are retried until the deadline, and the cause shows it", run: triedUntilDeadline},
+	{rule: "L12", claim: "a refused renewal is retried until the local deadline", run: refusedRenewal},
 	{rule: "L12", claim: "many leases are renewed in few calls", run: renewedInBatches},
 	{rule: "L12", claim: "a failing renewal of one lease does not affect another", run: renewalsApart},
 	{rule: "L12", claim: "an extension moves the deadline and later renewals", run: extension},
@@ -120,6 +121,28 @@ func triedUntilDeadline(e *env) {
 	e.Soon("the loss is reported", func() bool { return len(eventsOf[lock.Lost](p)) > 0 })
 	e.Want(len(eventsOf[lock.Lost](p)) == 1, "the loss was reported %d times", len(eventsOf[lock.Lost](p)))
 	e.Want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
+}
+
+// refusedRenewal has the backend refuse the renewals of two leases, of one for a
+// while and of the other for good.
+func refusedRenewal(e *env) {
+	p := e.process()
+	refused := fmt.Errorf("%w: the user has no permission", lock.ErrUnavailable)
+	kept, lost := p.acquire(e.key("kept"), e.ttl(4)), p.acquire(e.key("lost"), e.ttl(4))
+	again := p.plan.Add(Step{Op: Renew, Key: e.key("kept"), Err: refused})
+	p.plan.Add(Step{Op: Renew, Key: e.key("lost"), Err: refused})
+	deadline := lost.Deadline()
+	e.Pass(2)
+	again()
+	e.live(kept)
+	cause := e.ended(lost, e.Units(3)+e.slack())
+	early := time.Until(deadline)
+	e.Want(early <= e.Unit/4, "it was given up %v before its deadline", early)
+	e.Is(cause, lock.ErrLost, "the cause")
+	e.Is(cause, refused, "the cause")
+	e.live(kept)
+	e.Is(lost.Release(), lock.ErrLost, "release")
+	e.releases(kept)
 }
 
 func renewedInBatches(e *env) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -83,6 +84,27 @@ var slotDefects = []defect{
 	}},
 	{"P9", "grants a number that comes back as clean", false, func() broken { return takesForClean(driver.LeftShrunk) }},
 	{"P10", "takes an unknown slot for clean", false, func() broken { return takesForClean(driver.LeftUnknown) }},
+	{"P10", "never forgets an idle pool", false, func() broken {
+		kept := new(sync.Map) // the slots that were handed back clean
+		type slot struct {
+			key    string
+			number int
+		}
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if g.Found != nil {
+				if _, was := kept.LoadAndDelete(slot{g.Key, g.Slot}); was && g.Found.Left != nil && g.Found.Left.Why == driver.LeftUnknown {
+					g.Found = &driver.Found{}
+				}
+			}
+			return g, err
+		}, release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			if g.Handback != nil && g.Handback.Status == driver.SlotFree {
+				kept.Store(slot{g.Key, g.Slot}, true)
+			}
+			return d.Release(ctx, g)
+		}}
+	}},
 	{"P11", "serves waiters with the heartbeat only", false, lostPush(1)},
 }
 

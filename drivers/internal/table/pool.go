@@ -233,16 +233,16 @@ func (e *entry) refuseAll(now instant) {
 }
 
 // remembers reports whether the unused entry e must stay for its records: for
-// driver.PoolMemory, until its rests are over, and while a slot is withdrawn.
+// driver.PoolMemory from the end of its rests, and while a slot is withdrawn.
 func (e *entry) remembers(now instant) bool {
 	p := e.pool
 	if p.forgetAt == 0 {
-		at, withdrawn := p.lasts(now.add(driver.PoolMemory))
+		rested, withdrawn := p.lasts(now)
 		if withdrawn {
 			return true // P8
 		}
-		p.forgetAt = at
-		e.shard.sweepBy(at)
+		p.forgetAt = rested.add(driver.PoolMemory)
+		e.shard.sweepBy(p.forgetAt)
 	}
 	return now < p.forgetAt
 }
