@@ -334,10 +334,26 @@ func (s *Sub) finish(d *delivery, err error) {
 		s.respond(d, err)
 	}
 	d.over()
-	if err != nil && (!request || !errors.Is(err, ErrEnd)) {
-		s.fail(d, err)
+	if err != nil {
+		err, end := examined(err)
+		if !request || !end {
+			s.fail(d, err)
+		}
 	}
 	s.handled.Add(1)
+}
+
+// examined reports whether err is ErrEnd, and returns err, or a *PanicError if a
+// method of err panics, as one of a nil pointer does: an observer may call these
+// methods, too.
+func examined(err error) (same error, end bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			same, end = &PanicError{Value: v, Stack: debug.Stack()}, false // S15
+		}
+	}()
+	_, _ = errors.AsType[*PanicError](err)
+	return err, errors.Is(err, ErrEnd)
 }
 
 func (s *Sub) fail(d *delivery, err error) {

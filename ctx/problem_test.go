@@ -50,6 +50,19 @@ func TestViewOfErrorsHasTheFieldsOfAProblem(t *testing.T) {
 	}
 }
 
+// A nil pointer in an error is a frequent mistake of Go programs, and its
+// methods panic.
+func TestHandlerThatReturnsANilPointerIsAnsweredAndLogged(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(*megactx.Ctx) error { var none *json.SyntaxError; return none })
+	if w := s.ask("GET", "/", "", wantJSON); w.Code != http.StatusInternalServerError {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if line := s.last(t); line["level"] != "ERROR" || line["code"] != "internal" {
+		t.Errorf("the log has %v", line)
+	}
+}
+
 // net/http then closes the connection.
 func TestHandlerThatCallsGoexitIsLogged(t *testing.T) {
 	s := newStage()

@@ -3,6 +3,7 @@ package megactx_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"runtime"
 	"strings"
 	"testing"
@@ -62,6 +63,7 @@ func TestTasksThatFailAreLogged(t *testing.T) {
 		"an error": {func(*megactx.Ctx) error { return errors.New("no paper") }, `"error":"no paper"`},
 		"a panic":  {func(*megactx.Ctx) error { panic("ouch") }, `"error":"panic: ouch"`},
 		"a stack":  {func(*megactx.Ctx) error { panic("ouch") }, `tasks_test.go`},
+		"nil text": {func(*megactx.Ctx) error { var none *fs.PathError; return none }, `"error":"panic: `},
 		"Goexit":   {func(*megactx.Ctx) error { runtime.Goexit(); return nil }, `"error":"the task ended its goroutine"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -115,6 +116,23 @@ func Invalid(cause error, fields Fields) error {
 // TooLarge returns the error for a body beyond the limit of its app.
 func TooLarge(cause *http.MaxBytesError) error {
 	return Refuse(http.StatusRequestEntityTooLarge, "request.too_large", cause, "problem.request.too_large", "limit", cause.Limit)
+}
+
+// sound returns err, or the panic if a method of err panics, as one of a nil pointer
+// does. The answer, the log and the trace call these methods.
+func sound(err error) (same error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			same = &panicError{value, debug.Stack()}
+		}
+	}()
+	_ = err.Error()
+	_ = errors.Is(err, ErrShuttingDown)
+	_, _ = errors.AsType[*panicError](err)
+	return err
 }
 
 // panicError is a handler's panic.

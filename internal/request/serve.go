@@ -182,7 +182,7 @@ func protect(fn func(context.Context) error, c context.Context) (err error) {
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
-	return fn(c)
+	return sound(fn(c))
 }
 
 var idRule = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
