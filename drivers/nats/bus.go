@@ -207,7 +207,7 @@ func (b *Bus) serve(l *link) {
 	case <-b.life.Done():
 	}
 	b.link.Store(nil)
-	b.suspend()
+	b.suspend(l)
 	l.close()
 	running.Wait()
 	why := l.reason()
@@ -276,7 +276,7 @@ func (b *Bus) pause(attempt int) bool {
 func (b *Bus) resume(l *link) error {
 	if err := l.subscribe(b.standing()); err != nil {
 		l.close()
-		b.suspend()
+		b.suspend(l)
 		b.gap()
 		return err
 	}

@@ -200,6 +200,7 @@ func (l *ledger) cut(err error) (lost sequence) {
 	l.pongs = l.pings
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
+	l.release(false) // a Flush that only waited for the PONG
 	return lost
 }
 

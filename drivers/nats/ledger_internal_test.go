@@ -1,8 +1,13 @@
 package nats
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
 )
 
 // Ten denied requests cause ten reports. A report that failed all ten would
@@ -24,4 +29,44 @@ func TestEachReportOfTheServerFailsOneRequest(t *testing.T) {
 	if len(l.pinged.requests) != 1 {
 		t.Error("the request on another subject has gone")
 	}
+}
+
+// A Flush whose PING was under way has nothing more to wait for if the
+// connection has ended without a loss. The next PING may be seconds away.
+func TestFlushEndsWithAConnectionThatLostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		done := make(chan error, 1)
+		go func() { done <- l.confirmed(context.Background(), 0, func() {}, nil) }()
+		synctest.Wait()
+		l.ping()
+		l.cut(errors.New("EOF"))
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Errorf("it waits until %v, for the next PING", l.due(5*time.Second).Sub(time.Now()))
+			l.release(true)
+		}
+	})
+}
+
+// A chunk is entered again if one of its messages could not be sent. Those that
+// were sent before may have expired by then.
+func TestAMessageThatWasHandedOverDoesNotExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(Config{}.withDefaults())
+		defer b.end()
+		w := &writer{bus: b, link: b.newLink()}
+		m := driver.Message{Subject: "a", Deadline: time.Now().Add(time.Second)}
+		items := []item{{subject: "a", size: 10, special: newSpecial(&m)}}
+		_, planned := w.plan(items, maxWindow)
+		time.Sleep(2 * time.Second)
+		if again := w.sequence(items); planned.messages != 1 || again.messages != 1 {
+			t.Errorf("%d messages were handed over, and %d are recorded", planned.messages, again.messages)
+		}
+	})
 }

@@ -43,6 +43,8 @@ type link struct {
 	gate   sync.RWMutex // held for reading while a message is delivered
 	closed bool         // under gate: no message is delivered any more
 
+	ended bool // under the mutex of the Bus: no subscription is active on it any more
+
 	refusals refusals
 }
 

@@ -225,10 +225,11 @@ func (b *Bus) standing() (all []*topic) {
 	return all
 }
 
-// suspend records that no topic is active any more.
-func (b *Bus) suspend() {
+// suspend records that the link has ended, and that no topic is active any more.
+func (b *Bus) suspend(l *link) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	l.ended = true
 	for _, t := range b.topics {
 		if t.active {
 			t.active, t.ready = false, make(chan struct{})
@@ -305,18 +306,21 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 		return nil, err
 	}
 	l.settle()
-	nameless, undone := b.conclude(topics, subs)
+	nameless, undone := b.conclude(l, topics, subs)
 	for _, sub := range undone {
 		_ = sub.Unsubscribe() // fails with the link
 	}
 	return nameless, nil
 }
 
-// conclude activates the topics that the server has confirmed, and returns the
-// subscriptions of the others, and the refusal that named no subject.
-func (b *Bus) conclude(topics []*topic, subs []*nats.Subscription) (nameless error, undone []*nats.Subscription) {
+// conclude activates the topics that the server has confirmed on the link, and
+// returns the subscriptions of the others, and the refusal that named no subject.
+func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (nameless error, undone []*nats.Subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if l.ended {
+		return nil, subs // the next link subscribes all topics
+	}
 	nameless, b.nameless = b.nameless, nil
 	for i, t := range topics {
 		if nameless == nil && t.err == nil && b.topics[t.key] == t {

@@ -18,19 +18,27 @@ const slots = 10
 type window struct {
 	confirmed [slots]int // bytes
 	last      int64      // the number of the latest part
+	start     time.Time  // of the first part
 }
 
 // slot is the length of a part.
 const slot = time.Second / slots
 
-func number(t time.Time) int64 { return t.UnixNano() / int64(slot) }
+// number returns the number of the part that t is in. It counts from the first
+// use of the window, because the time of day may step.
+func (w *window) number(t time.Time) int64 {
+	if w.start.IsZero() {
+		w.start = t
+	}
+	return slots + int64(t.Sub(w.start)/slot)
+}
 
 // add records confirmed bytes that the link has carried since the given time.
 // It spreads them over that time, so that a large confirmation after a long
 // wait is no burst.
 func (w *window) add(since, now time.Time, bytes int) {
-	w.pass(number(now))
-	parts := max(w.last-number(since), 0) + 1
+	w.pass(w.number(now))
+	parts := max(w.last-w.number(since), 0) + 1
 	for at := range min(parts, slots) {
 		w.confirmed[(w.last-at)%slots] += int(int64(bytes) / parts)
 	}
@@ -38,7 +46,7 @@ func (w *window) add(since, now time.Time, bytes int) {
 
 // size returns the number of bytes that may be unconfirmed now.
 func (w *window) size(now time.Time) int {
-	w.pass(number(now))
+	w.pass(w.number(now))
 	sum := 0
 	for _, bytes := range w.confirmed {
 		sum += bytes

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // The window follows what the link carries in a second, whatever the size of
@@ -47,5 +48,19 @@ func TestLimitThatIsNotAnnouncedIsLearned(t *testing.T) {
 	b.learn(errors.New("EOF"), sequence{largest: 2000})
 	if l := b.newLink(); l.learned != 0 {
 		t.Errorf("after another end the limit is %d", l.learned)
+	}
+}
+
+// What was confirmed before a step of the wall clock is forgotten as soon as
+// otherwise.
+func TestWindowIgnoresStepsOfTheWallClock(t *testing.T) {
+	var w window
+	start := time.Now()
+	w.add(start, start, 1<<20)
+	now := start.Add(2 * time.Second)
+	const second = 1 << 30 // in the first field of a time.Time that has a monotonic reading
+	*(*uint64)(unsafe.Pointer(&now)) -= 3600 * second
+	if got := w.size(now); got != minWindow {
+		t.Errorf("after two quiet seconds and a step back the window is %d", got)
 	}
 }

@@ -103,7 +103,9 @@ func (w *writer) plan(items []item, space int) (n int, p sequence) {
 	space = min(space, chunkBytes)
 	now := time.Now()
 	for n < len(items) && n < chunkMessages && (n == 0 || p.wire < space) {
-		w.enter(&items[n], now, &p)
+		it := &items[n]
+		it.skip = it.skip || w.isOver(it, now)
+		w.enter(it, &p)
 		n++
 	}
 	return n, p
@@ -111,19 +113,15 @@ func (w *writer) plan(items []item, space int) (n int, p sequence) {
 
 // sequence returns the sequence of messages that the client has taken.
 func (w *writer) sequence(items []item) (p sequence) {
-	now := time.Now()
 	for i := range items {
-		w.enter(&items[i], now, &p)
+		w.enter(&items[i], &p)
 	}
 	return p
 }
 
 // enter adds a message to a sequence.
-func (w *writer) enter(it *item, now time.Time, p *sequence) {
+func (w *writer) enter(it *item, p *sequence) {
 	p.count++
-	if !it.skip {
-		it.skip = w.isOver(it, now)
-	}
 	switch {
 	case it.skip:
 		return
