@@ -89,6 +89,39 @@ func TestRunsOutliveTheHubAndTheirProcess(t *testing.T) {
 	}
 }
 
+// A run that takes longer than two intervals stays in the state of its key, in
+// every process.
+func TestRunUnderWayIsInTheStateOfEachProcess(t *testing.T) {
+	p := newParty(t)
+	hub, _ := p.come()
+	runs, _ := p.come()
+	other, _ := p.come()
+	const every = 400 * time.Millisecond
+	all := map[string]*lock.Locker{"hub": hub, "its own": runs, "another": other}
+	ran, err := runs.Once(t.Context(), "job", every, func(ctx context.Context) error {
+		for range 2 { // also after a look has refreshed the copies
+			time.Sleep(5 * every / 2)
+			for name, l := range all {
+				if s, err := l.Inspect(ctx, "job"); err != nil || s.LastRun == nil || s.LastRun.Outcome != "" {
+					t.Errorf("%s: last run %+v, %v", name, s.LastRun, err)
+				}
+				if l, err := l.List(ctx, ""); err != nil || len(l) != 1 || l[0].LastRun == nil {
+					t.Errorf("%s: %+v, %v", name, l, err)
+				}
+			}
+		}
+		return nil
+	})
+	if !ran || err != nil {
+		t.Fatalf("ran %v, %v", ran, err)
+	}
+	for name, l := range all {
+		if s, err := l.Inspect(t.Context(), "job"); err != nil || s.LastRun == nil || s.LastRun.Outcome != driver.Done {
+			t.Errorf("%s: last run %+v, %v", name, s.LastRun, err)
+		}
+	}
+}
+
 func TestCooldownOutlivesItsProcess(t *testing.T) {
 	p := newParty(t)
 	hub, _ := p.come()

@@ -56,6 +56,20 @@ func (t *Table) Runs() []Record {
 	return all
 }
 
+// Run returns the record of key, or nil.
+func (t *Table) Run(key string) *Record {
+	s := t.shard(key)
+	now := t.clock.now()
+	s.mu.Lock()
+	defer s.unlock()
+	r := s.run(key, now)
+	if r == nil {
+		return nil
+	}
+	known := r.Record
+	return &known
+}
+
 // wall returns the wall clock of the table, in whole microseconds.
 func (s *shard) wall(now instant) time.Time { return time.UnixMicro(int64(s.clock.unixMicro(now))) }
 

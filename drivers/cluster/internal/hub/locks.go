@@ -302,6 +302,9 @@ func (h *hubLocks) show(c *Client, number uint64, states []driver.State, slots b
 		c.send(protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 		return
 	}
+	for i := range states {
+		h.remind(c, &states[i])
+	}
 	for _, f := range protocol.AddStates(number, states, slots, part) {
 		c.send(f)
 	}

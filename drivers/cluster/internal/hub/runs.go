@@ -110,3 +110,15 @@ func (h *hubLocks) introduce(c *Client) {
 		c.send(protocol.AddRecord(protocol.Begin(protocol.LockRan), &r))
 	}
 }
+
+// remind sends the record of a run in progress again, before the state of its
+// key: the client's copy expires after two intervals, because a copy does not
+// know how long the grant of the run is live.
+func (h *hubLocks) remind(c *Client, s *driver.State) {
+	if s.LastRun == nil || s.LastRun.Outcome != "" || !c.knowsRecords.Load() {
+		return
+	}
+	if r := h.table.Run(s.Key); r != nil {
+		c.send(protocol.AddRecord(protocol.Begin(protocol.LockRan), r))
+	}
+}
