@@ -168,7 +168,12 @@ func (x *Lock) abandon(c *claim) {
 	x.forget(c)
 	line := x.line
 	x.mu.Unlock()
-	if line != nil {
-		_ = line.Send(protocol.Begin(protocol.LockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
+	if line == nil {
+		return
 	}
+	g := driver.Grant{Key: c.request.Key, Token: c.request.Token}
+	if c.request.Pool != nil {
+		g.Handback = &driver.Handback{Status: driver.SlotDirty} // the hub may have granted a slot, which nobody has used
+	}
+	_ = line.Send(x.releaseFrame(0, nil, &g))
 }

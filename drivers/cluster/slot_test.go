@@ -237,3 +237,63 @@ func TestAReleaseThatIsRepeatedAtTheNextHubLeavesNoCleanSlot(t *testing.T) {
 		t.Error("the slot of the dead process is clean")
 	}
 }
+
+// Nobody has used a slot whose grant was on its way when its waiter gave up: it does
+// not rest, as the slot of a holder that has not handed it back does.
+func TestASlotThatWasGrantedTooLateDoesNotRest(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	r := slotRequest("holder")
+	r.Slots = 1
+	g, err := n.Lock().Acquire(t.Context(), r)
+	must(t, err)
+
+	between := newRelays()
+	conn, _ := pipeTo(t, h, t.Name())
+	conn, err = between.through(conn)
+	must(t, err)
+	far, err := Dial(t.Context(), Config{Conn: conn})
+	must(t, err)
+	t.Cleanup(func() { _ = far.Close(context.Background()) })
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error, 1)
+	r.Token = "waiter"
+	go func() {
+		_, err := far.Lock().Acquire(ctx, r)
+		gaveUp <- err
+	}()
+	eventually(t, "it to queue", func() bool { return len(stateIn(t, h, "boxes").Waiters) == 1 })
+	must(t, between.setPaused(true))
+	g.Handback = &driver.Handback{Status: driver.SlotFree}
+	must(t, n.Lock().Release(t.Context(), g))
+	cancel()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	must(t, between.setPaused(false))
+	eventually(t, "the slot to return", func() bool { return len(stateIn(t, h, "boxes").Holders) == 0 })
+	if s := stateIn(t, h, "boxes").Slots; s[0].Status != driver.SlotDirty {
+		t.Errorf("the slot is %+v", s[0])
+	}
+}
+
+// A refused request reports that it has made the pool smaller (L15), also where all
+// of its slots are withdrawn.
+func TestARefusalOfAWithdrawnPoolHasItsOldSize(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	r := slotRequest("withdrawn")
+	r.Fixed = false
+	g, err := n.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	r.Token = "held"
+	_, err = n.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	g.Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "disk full"}
+	must(t, n.Lock().Release(t.Context(), g))
+	r.Token, r.Slots = "smaller", 1
+	_, err = n.Lock().Acquire(t.Context(), r)
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || !busy.Withdrawn || busy.Resized != 2 {
+		t.Errorf("got %+v", err)
+	}
+}

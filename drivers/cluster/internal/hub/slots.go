@@ -60,8 +60,11 @@ func (h *hubLocks) heal(c *Client, d *protocol.Decoder) error {
 	return nil
 }
 
-// done answers a question whose answer has no content.
+// done answers a question whose answer has no content, unless its number is 0.
 func (h *hubLocks) done(c *Client, number uint64, err error) {
+	if number == 0 {
+		return
+	}
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	if err != nil {
 		protocol.AddFailure(f, err)

@@ -19,7 +19,7 @@ const (
 
 // The verdicts about pools follow those about all locks.
 const (
-	verdictWithdrawn Verdict = 0x20 + iota // every slot is withdrawn
+	verdictWithdrawn Verdict = 0x20 + iota // every slot is withdrawn; the size before
 	verdictSize                            // size, asked size
 )
 
@@ -120,7 +120,7 @@ func CheckSlot(slot uint64) error {
 // addPoolError adds an error about a pool, and reports whether err is one.
 func addPoolError(f *Frame, err error) bool {
 	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok && busy.Withdrawn {
-		f.Byte(verdictWithdrawn)
+		f.Byte(verdictWithdrawn).Uint(uint64(busy.Resized))
 		return true
 	}
 	if size, ok := errors.AsType[*driver.PoolSizeError](err); ok {
@@ -134,7 +134,11 @@ func addPoolError(f *Frame, err error) bool {
 func readPoolError(o Verdict, d *Decoder, key string) error {
 	switch o {
 	case verdictWithdrawn:
-		return &driver.NotAcquiredError{Key: key, Withdrawn: true}
+		busy := &driver.NotAcquiredError{Key: key, Withdrawn: true}
+		if d.Left() > 0 { // of an earlier build, it is the 0 that ends an answer
+			busy.Resized = int(d.Uint())
+		}
+		return busy
 	case verdictSize:
 		return &driver.PoolSizeError{Key: key, Size: int(d.Uint()), Asked: int(d.Uint())}
 	}
