@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the users of a Locker: waiting calls, and leases that are held or
-// being released. Close shuts it and waits until it is empty.
+// gate counts the users of a Locker: waiting calls, their tickets, and leases that
+// are held or being released. Close shuts it and waits until it is empty.
 type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
@@ -35,6 +35,10 @@ func (g *gate) enter() bool {
 	g.leave()
 	return false
 }
+
+// stay counts another user on behalf of one that is inside. The other one must call
+// leave once, too.
+func (g *gate) stay() { g.inside.Add(1) }
 
 func (g *gate) leave() {
 	// leave and close each write their own variable before they read the

@@ -635,3 +635,37 @@ func TestLateGrantsEndACallAfterForcedOnes(t *testing.T) {
 		}
 	})
 }
+
+// The request of a waiter that Close ends may have been granted meanwhile: it is
+// cleaned up before Close returns (L22).
+func TestCloseCleansUpTheRequestsOfItsWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, released atomic.Value
+		l := raw(t, &hooked{Driver: memory.NewLock(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, _ driver.Driver, r driver.Request) (driver.Grant, error) {
+				asked.Store(r.Token)
+				<-ctx.Done()
+				time.Sleep(time.Millisecond) // the backend is about to answer
+				return driver.Grant{}, ctx.Err()
+			},
+			release: func(ctx context.Context, d driver.Driver, g driver.Grant) error {
+				released.Store(g.Token)
+				return d.Release(ctx, g)
+			}}, lock.Config{})
+		waited := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(context.Background(), "k")
+			waited <- err
+		}()
+		synctest.Wait()
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-waited; !errors.Is(err, lock.ErrClosed) {
+			t.Error(err)
+		}
+		if released.Load() != asked.Load() {
+			t.Errorf("asked with token %v, released %v", asked.Load(), released.Load())
+		}
+	})
+}

@@ -69,6 +69,7 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		t.request.Fences = maxHandOns + 1
 	}
 	t.ctx.parent = l.group.Context()
+	l.gate.stay() // until came, so that Close waits for the clean-up too
 	if w.asks {
 		q.ticket, w.ticket = t, t
 		return
@@ -78,7 +79,9 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		qs.came(t, g, err, nil)
 	}) {
 		q.ticket = t
+		return
 	}
+	l.gate.leave()
 }
 
 // askBound is the timeout of an Ask: the driver's own timeout, and some more
@@ -163,6 +166,7 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 // or nil.
 func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
+	defer l.gate.leave()
 	if err == nil {
 		t.ctx.end()
 		h := l.newIdle(&g, l.clock.now())
