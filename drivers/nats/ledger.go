@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type ledger struct {
 	last    time.Time  // when the latest PING was sent
 	window  window
 
+	denied map[string]bool // subjects whose latest confirmed request was refused
+
 	resolved uint64 // messages from the first one on that were confirmed, lost or dropped
 	pings    uint64 // PINGs that have begun
 	pongs    uint64 // PINGs that were answered
@@ -45,6 +48,7 @@ type sequence struct {
 type request struct {
 	id      uint64
 	subject string
+	refused bool
 }
 
 func (p *sequence) add(other sequence) {
@@ -170,10 +174,26 @@ func (l *ledger) pong() {
 	defer l.mu.Unlock()
 	l.window.add(l.asked, time.Now(), l.pinged.wire)
 	l.resolved += l.pinged.count
+	l.learn()
 	l.pinged = sequence{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}
 	l.pongs = l.pings
 	l.release(false)
+}
+
+// learn records which subjects were denied at last. The caller holds l.mu.
+func (l *ledger) learn() {
+	const most = 1024
+	for _, r := range l.pinged.requests {
+		switch {
+		case !r.refused:
+			delete(l.denied, r.subject)
+		case l.denied == nil || len(l.denied) >= most:
+			l.denied = map[string]bool{r.subject: true}
+		default:
+			l.denied[r.subject] = true
+		}
+	}
 }
 
 // release ends the waits of Flush whose condition holds, or all. The caller
@@ -198,6 +218,7 @@ func (l *ledger) cut(err error) (lost sequence) {
 	}
 	l.written, l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, sequence{}, time.Time{}, window{}
 	l.pongs = l.pings
+	clear(l.denied)
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
 	l.release(false) // a Flush that only waited for the PONG
@@ -221,20 +242,33 @@ func (l *ledger) discard(bytes int, err error) {
 	l.lose(1, bytes, err)
 }
 
-// refuse returns and removes the oldest unconfirmed request on a subject that
-// the server has refused: the server reports each refused message, in their
-// order, so the next report is about the next request. If there is none, the
-// message was an event or an answer, which refuse counts.
+// refuse returns an unconfirmed request on a subject that the server has refused,
+// and marks it. The report names only the subject, and there is one for each
+// refused request. The server may have accepted others, because permissions change:
+// while the subject is known to be denied, these are the later ones, and the oldest
+// is returned; otherwise they are the earlier ones, and the newest is returned. If
+// there is none, the message was an event or an answer, which refuse counts.
 func (l *ledger) refuse(subject string, err error) (r request, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []*sequence{&l.pinged, &l.handed, &l.written} { // oldest first
-		for i, r := range p.requests {
-			if r.subject == subject {
-				p.requests = slices.Delete(p.requests, i, i+1)
-				return r, true
+	denied := l.denied[subject]
+	var oldest, newest *request
+	for _, p := range []*sequence{&l.pinged, &l.handed, &l.written} {
+		for i := range p.requests {
+			switch r := &p.requests[i]; {
+			case r.subject != subject:
+			case r.refused:
+				denied, oldest = true, nil
+			case denied && oldest == nil:
+				oldest, newest = r, r
+			default:
+				newest = r
 			}
 		}
+	}
+	if r := cmp.Or(oldest, newest); r != nil {
+		r.refused = true
+		return *r, true
 	}
 	l.trouble.refused++
 	l.trouble.err = err

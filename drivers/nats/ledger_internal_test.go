@@ -14,21 +14,38 @@ import (
 // leave nine that fail requests which are allowed by then.
 func TestEachReportOfTheServerFailsOneRequest(t *testing.T) {
 	var l ledger
-	l.pinged.requests = []request{{subject: "a", id: 1}, {subject: "b", id: 2}}
-	l.handed.requests = []request{{subject: "a", id: 3}}
-	l.written.requests = []request{{subject: "a", id: 4}}
 	denied := errors.New("denied")
-	for _, want := range []uint64{1, 3, 4} {
+	reported := func(want uint64) {
+		t.Helper()
 		if r, found := l.refuse("a", denied); !found || r.id != want {
 			t.Errorf("got request %d, %v; want %d", r.id, found, want)
 		}
 	}
+	l.pinged.requests = []request{{subject: "a", id: 1}, {subject: "b", id: 2}}
+	l.handed.requests = []request{{subject: "a", id: 3}}
+	l.written.requests = []request{{subject: "a", id: 4}}
+	reported(4) // earlier ones may have been accepted
+	reported(3)
+	l.written.requests = append(l.written.requests, request{subject: "a", id: 5}, request{subject: "a", id: 6})
+	reported(5) // later ones may be
+	reported(6)
+	reported(1)
 	if r, found := l.refuse("a", denied); found || l.trouble.refused != 1 {
 		t.Errorf("got request %d, %v and %d refused messages; want a refused message", r.id, found, l.trouble.refused)
 	}
-	if len(l.pinged.requests) != 1 {
-		t.Error("the request on another subject has gone")
+	l.done(l.written)
+	l.pong()
+	l.ping()
+	l.pong()
+	l.handed.requests = []request{{subject: "a", id: 7}, {subject: "b", id: 8}, {subject: "a", id: 9}, {subject: "b", id: 10}}
+	reported(7) // the subject was denied at last
+	if r, found := l.refuse("b", denied); !found || r.id != 10 {
+		t.Errorf("got request %d, %v; want the newest on a subject that was allowed", r.id, found)
 	}
+	l.ping()
+	l.pong()
+	l.handed.requests = []request{{subject: "a", id: 11}, {subject: "a", id: 12}}
+	reported(12) // the subject was allowed at last
 }
 
 // A Flush whose PING was under way has nothing more to wait for if the

@@ -189,3 +189,68 @@ func TestDeniedRequestFailsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// A permission is revoked or granted between two requests that the server has not
+// confirmed: the denied one fails, and the other one gets its answer.
+func TestTheDeniedOfTwoRequestsFails(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{DenyPublish: []string{}})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})
+	answer := make(chan struct{})
+	if _, err := other.Respond(t.Context(), "x", func(context.Context, *bus.Msg) ([]byte, error) {
+		<-answer
+		return nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	request := func() <-chan error { // returns when the server has the request
+		before, done := server.Received(), make(chan error, 1)
+		go func() {
+			_, err := b.Request(t.Context(), "x", nil)
+			done <- err
+		}()
+		await(t, func() bool { return server.Received() > before })
+		return done
+	}
+	deny := func(subjects ...string) {
+		t.Helper()
+		if err := server.Reload(func(o *natstest.Options) { o.DenyPublish = append([]string{}, subjects...) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, bus.ErrRefused) {
+			t.Errorf("the denied request: %v", err)
+		}
+	}
+	answered := func(request <-chan error) {
+		t.Helper()
+		answer <- struct{}{}
+		if err := <-request; err != nil {
+			t.Errorf("the allowed request: %v", err)
+		}
+	}
+	answered(request()) // subscribes to the inbox
+	for range 5 {
+		_ = b.Flush(t.Context()) // the server has confirmed what was allowed before
+		proxy.Hold(natstest.ToClient)
+		good := request()
+		deny("rpc.x")
+		bad := request()
+		proxy.Heal()
+		refused(<-bad)
+		answered(good)
+
+		refused(<-request())
+		_ = b.Flush(t.Context()) // and what was denied
+		proxy.Hold(natstest.ToClient)
+		bad = request()
+		deny()
+		good = request()
+		proxy.Heal()
+		refused(<-bad)
+		answered(good)
+	}
+}

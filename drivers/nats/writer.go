@@ -126,7 +126,7 @@ func (w *writer) enter(it *item, p *sequence) {
 	case it.skip:
 		return
 	case it.kind == driver.Request:
-		p.requests = append(p.requests, request{it.special.m.ID, w.name(it)})
+		p.requests = append(p.requests, request{id: it.special.m.ID, subject: w.name(it)})
 	default:
 		p.messages++
 		p.bytes += int(it.size)

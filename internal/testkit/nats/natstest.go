@@ -168,3 +168,13 @@ func (s *Server) Clients() int { return s.server.NumClients() }
 
 // Subscriptions returns the number of subscriptions of all clients.
 func (s *Server) Subscriptions() int { return int(s.server.NumSubscriptions()) }
+
+// Received returns the number of messages that clients have sent since the start,
+// those that the server has refused included.
+func (s *Server) Received() int64 {
+	v, err := s.server.Varz(nil)
+	if err != nil {
+		return 0
+	}
+	return v.InMsgs
+}
