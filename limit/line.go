@@ -46,13 +46,17 @@ func (ls *lines) join(key string) *waiting {
 	return w
 }
 
-// leave takes w out of its line. It reports whether w was the last call of the
-// line.
+// leave takes w out of its line, once. It reports whether w was the last call of
+// the line.
 func (ls *lines) leave(w *waiting) (last bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if w.place == nil {
+		return false
+	}
 	wasFirst := w.line.calls.Front() == w.place
 	w.line.calls.Remove(w.place)
+	w.place = nil
 	first := w.line.calls.Front()
 	if first == nil {
 		delete(ls.byKey, w.key)

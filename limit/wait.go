@@ -138,11 +138,17 @@ func (t *turn) permit(ctx context.Context) (*Permit, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := false
+	defer func() {
+		if !kept { // also where Identify or the context panics
+			_ = s.release()
+		}
+	}()
 	a, degraded, err := t.wait(ctx)
 	if err != nil {
-		_ = s.release()
 		return nil, err
 	}
+	kept = true
 	c := t.call
 	return &Permit{limiter: t.limiter, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
 }
@@ -205,8 +211,15 @@ func (s slot) release() error {
 func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
 	t.place = l.lines.join(t.call.key)
+	decided := false // by the backend, which has no ticket then
+	defer func() {
+		if decided {
+			l.lines.leave(t.place)
+			return
+		}
+		t.giveUp() // also where Identify or the context panics
+	}()
 	if err := t.first(ctx); err != nil {
-		l.lines.leave(t.place)
 		return driver.Answer{}, false, err
 	}
 	t.request.Seq = l.seq.Add(1)
@@ -214,16 +227,14 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 		a, degraded, err := t.ask(ctx)
 		switch {
 		case err != nil:
-			t.giveUp()
 			return a, false, err
 		case a.Granted:
-			l.lines.leave(t.place)
+			decided = true
 			return a, degraded, nil
 		case a.Again == 0: // W6
-			l.lines.leave(t.place)
+			decided = true
 			return a, false, t.limited(nil)
 		case t.request.MaxWait == 0 || !t.sleep(ctx, a.Again):
-			t.giveUp()
 			return a, false, t.ended(ctx)
 		}
 	}
@@ -323,15 +334,18 @@ func (t *turn) sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil && t.limiter.group.Context().Err() == nil
 }
 
-// giveUp ends the place of the first call of a line. The next call inherits the
+// giveUp ends the place of a call that was not decided. The next call inherits the
 // ticket; without a next one, or if the request may have been granted unseen,
 // it is withdrawn (W7). The line waits for that, and the caller does not, except
 // when the Limiter closes.
 func (t *turn) giveUp() {
 	l := t.limiter
-	l.refusals.clear(t.call.key) // of calls behind this ticket
-	if !t.unsure && !l.lines.alone(t.place) {
-		l.lines.leave(t.place)
+	if t.asked {
+		l.refusals.clear(t.call.key) // of calls behind this ticket
+	} else {
+		t.request.Seq = l.seq.Add(1) // the call before may just have left it a ticket
+	}
+	if !t.unsure && !l.lines.alone(t.place) && !l.lines.leave(t.place) {
 		return
 	}
 	end := func(context.Context) {

@@ -33,7 +33,7 @@ var mutations = mutants.Table{
 	{"W6/the end of the context ends the wait without a trace", "wait.go",
 		"\t\t_ = l.driver.Withdraw(ctx, t.request)", "\t\t_ = ctx"},
 	{"W7/a waiter that gives up leaves its place to the next one", "wait.go",
-		"if !t.unsure && !l.lines.alone(t.place) {", "if false {"},
+		"if !t.unsure && !l.lines.alone(t.place) && !l.lines.leave(t.place) {", "if false {"},
 	{"W7/returned units can be had at once, and once", "permit.go",
 		"if p.settled.Swap(true) {", "if p.settled.Swap(true); false {"},
 	{"W7/a debt delays later grants", "permit.go",

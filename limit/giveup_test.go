@@ -1,0 +1,78 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/lock"
+)
+
+// Calls that share a context give up together: one of them has the ticket, which
+// it leaves to another one that is about to give up, too.
+func TestCallsThatGiveUpTogetherLeaveNoTicket(t *testing.T) {
+	for range 50 {
+		inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+			m := rates(limit.PerMinute(1))
+			allow(t, l, m)
+			ctx, cancel := context.WithCancel(t.Context())
+			var calls sync.WaitGroup
+			for range 8 {
+				calls.Go(func() {
+					if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			synctest.Wait()
+			cancel()
+			calls.Wait()
+			if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Waiters) > 0 {
+				t.Fatalf("%+v, %v", s, err)
+			}
+		})
+	}
+}
+
+// A call that panics, or ends its goroutine, leaves its place in the line, its
+// ticket and its slot.
+func TestACallThatDoesNotReturnLeavesItsPlace(t *testing.T) {
+	for name, end := range map[string]func(){"a panic": func() { panic("no identity") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locker, err := lock.New(memory.NewLock(), lock.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = locker.Close(context.Background()) }()
+				fails := true
+				l := open(t, memory.NewLimit(), limit.Config{Locker: locker, Identify: func(context.Context, *limit.Holder) {
+					if fails {
+						fails = false
+						end()
+					}
+				}})
+				m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1}
+				var call sync.WaitGroup
+				call.Go(func() {
+					defer func() { _ = recover() }()
+					_, _ = l.Wait(context.Background(), "k", m)
+				})
+				call.Wait()
+				p, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Cancel(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
