@@ -24,11 +24,16 @@ import (
 // returns its environment. It keeps client libraries from writing to standard
 // error: their messages are returned as errors, and the caller reports them. It
 // also removes the variables of the descriptors that a supervisor has passed,
-// since they are not for child processes.
+// since they are not for child processes, and in a process that a worker has
+// started the other variables of that worker.
 func OwnProcess() (environ []string) {
 	redislog.Disable()
 	environ = os.Environ()
-	for _, name := range slices.Concat(workers.Descriptors(), systemd.Variables()) {
+	names := slices.Concat(workers.Descriptors(), systemd.Variables())
+	if !workers.Supervised(environ) {
+		environ, names = workers.Without(environ), append(names, workers.Variables()...)
+	}
+	for _, name := range names {
 		_ = os.Unsetenv(name) // it has a name
 	}
 	return environ

@@ -41,7 +41,8 @@ func TestTellingRowsThroughTheRealBinary(t *testing.T) {
 		{"the fleet is required of memory", with("MEGA_LOCK_REQUIRE=fleet"), "", "", "", 78, "lock.scope_too_small"},
 		{"a cache that cannot be reached", with("MEGA_CACHE_MAIN_URL=redis://127.0.0.1:1", "MEGA_BOOT_WAIT_FOR=0"), "", "", "", 69, "lock.driver_unavailable"},
 		{"redis is asked for without a cache", with("MEGA_LOCK_DRIVER=redis"), "", "", "", 78, "lock.no_cache"},
-		{"a worker without a supervisor", with("MEGA_WORKER_ID=1"), "", "", "", 78, "cluster.no_supervisor"},
+		{"a worker without a supervisor", with("MEGA_WORKER_FD=99"), "", "", "", 78, "cluster.no_supervisor"},
+		{"a process that a worker has started", with("MEGA_WORKER_ID=1", "MEGA_WORKER_GENERATION=1"), "memory", "cache.<alias>.url", "not set", 0, ""},
 		{"only one of two apps, in memory", run{args: []string{"serve", "--only", "web"}}, "memory", "cache.<alias>.url", "not set", 0, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {

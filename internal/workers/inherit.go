@@ -20,13 +20,16 @@ const (
 	envListeners  = prefix + "LISTENERS"  // name=descriptor, separated by commas
 )
 
-// without returns an environment without those variables.
-func without(environ []string) []string {
+// Without returns an environment without those variables.
+func Without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, prefix) })
 }
 
 // Descriptors returns the names of the variables that hold passed descriptors.
 func Descriptors() []string { return []string{envLine, envListeners} }
+
+// Variables returns the names of all variables of a worker.
+func Variables() []string { return append(Descriptors(), envID, envGeneration) }
 
 // Supervised reports whether the environment is that of a process to which a
 // supervisor has passed a line.

@@ -180,7 +180,7 @@ func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 	}
 	return &exec.Cmd{
 		Path: s.config.Path, Args: s.config.Args, Stdout: s.config.Stdout, Stderr: s.config.Stderr, ExtraFiles: files,
-		Env: append(without(s.config.Env),
+		Env: append(Without(s.config.Env),
 			envID+"="+strconv.Itoa(id), envLine+"="+strconv.Itoa(firstFile), envGeneration+"="+strconv.Itoa(generation),
 			envListeners+"="+strings.Join(listeners, ","),
 		),

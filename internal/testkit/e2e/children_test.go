@@ -7,13 +7,16 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock"
 )
 
 // childProgram, in the environment, makes the test's executable a program of
@@ -66,6 +69,16 @@ func children() map[string]mega.Option {
 				})
 			})
 			r.Get("/hijack", holdHijacked)
+		})),
+		"nesting": mega.App("main", mega.OnStart("start another program", func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), childProgram+"=nested", "MEGA_CLUSTER_WORKERS=1")
+			cmd.Stderr = os.Stderr
+			return cmd.Run()
+		})),
+		"nested": mega.App("main", mega.OnStart("tell", func(l *lock.Locker, _ context.Context) error {
+			say(fmt.Sprintf("nested %q %s", os.Getenv("MEGA_WORKER_ID"), l.Info().Name))
+			return syscall.Kill(os.Getpid(), syscall.SIGTERM)
 		})),
 		"stuck":  mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
 		"broken": mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),

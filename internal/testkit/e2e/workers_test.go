@@ -259,6 +259,15 @@ func TestWorkersThatCannotStartEndTheProgramWithAPanel(t *testing.T) {
 	}
 }
 
+func TestProgramThatAWorkerStartsIsNoWorker(t *testing.T) {
+	c := startWorkers(t, "nesting", "2")
+	c.await(t, "boot.report", 1)
+	c.signal(t, syscall.SIGTERM)
+	if status, text := c.end(t), c.String(); status != 0 || !strings.Contains(text, `nested "" memory`) {
+		t.Errorf("exit status %d:\n%s", status, text)
+	}
+}
+
 func TestSignalWhileWorkersStartEndsThem(t *testing.T) {
 	for _, phase := range []string{"primary", "start", "run"} {
 		t.Run(phase, func(t *testing.T) {
