@@ -47,7 +47,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,8 +72,11 @@ type Process struct {
 	Dir    string   // the folder where the search for configuration files begins; "" disables the search
 	Config string   // the configuration file, or its folder, instead of the search
 	Set    []string // key=value, overrides all other sources
-	Only   []string // the apps to run; empty runs them all
-	Trace  []string // the parts of the boot to trace: "fx"
+	// Flags are the flags that set keys of Set, for errors: cluster.workers by
+	// --workers. Other keys were set by --set.
+	Flags map[string]string
+	Only  []string // the apps to run; empty runs them all
+	Trace []string // the parts of the boot to trace: "fx"
 	// Verbose makes the boot report list all candidates, settings and slow
 	// phases.
 	Verbose bool
@@ -324,18 +326,14 @@ func env() string {
 	if err != nil {
 		return "production"
 	}
-	return envOf(filepath.ToSlash(exe))
+	return envOf(exe)
 }
-
-// goRun matches the paths of executables that go run starts: the place where go
-// run has linked one, or from the second run on the cache of the go command.
-var goRun = regexp.MustCompile(`/go-build[^/]*/.*/exe/[^/]+$|/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 
 func envOf(exe string) string {
 	switch {
 	case strings.HasSuffix(strings.TrimSuffix(exe, ".exe"), ".test"):
 		return "test"
-	case goRun.MatchString(exe):
+	case failure.GoRun(exe):
 		return "dev"
 	}
 	return "production"

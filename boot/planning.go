@@ -58,7 +58,7 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 // source returns the source of the configuration.
 func (p Process) source(program *plan.Program) settings.Source {
 	return settings.Source{
-		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
+		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set, Flags: p.Flags,
 		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
 	}
 }

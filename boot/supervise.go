@@ -223,7 +223,7 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 		Facts: []failure.Fact{failure.Setting(s.plan.Config, "cluster.workers")},
 		Actions: []string{
 			"find the reason:      read the log above",
-			"run a single process: " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),
+			"run a single process: " + strings.Join([]string{failure.Command(s.process.name()), "serve", "--workers", "1"}, " "),
 		},
 	}
 	if e.Cause == nil { // the worker was started, and ended

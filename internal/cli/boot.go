@@ -23,7 +23,7 @@ func (l *line) bootVerb() *cobra.Command {
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !dry {
-				return usage(c, "cli.missing_argument", c.CommandPath()+" needs --dry-run.", "boot and serve: "+l.shell.Name+" serve")
+				return usage(c, "cli.missing_argument", c.CommandPath()+" needs --dry-run.", "boot and serve: "+failure.Command(l.shell.Name)+" serve")
 			}
 			made, err := l.plan()
 			if err != nil {

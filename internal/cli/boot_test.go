@@ -89,3 +89,12 @@ func TestRoutesAreListedWithoutABoot(t *testing.T) {
 		t.Errorf("got %s", doc)
 	}
 }
+
+func TestFlagIsTheOriginOfItsKey(t *testing.T) {
+	_, doc, stderr := newBench(t, yaml).run("boot --dry-run --json --set lock.ttl=20s --workers 4")
+	for _, want := range []string{`"--workers"`, `"--set lock.ttl"`} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("no %s in:\n%s%s", want, doc, stderr)
+		}
+	}
+}

@@ -56,7 +56,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 			Code: "cli.no_process", Exit: failure.ExitUnavailable,
 			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),
 			Facts:   []failure.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
-			Actions: []string{"start it: " + l.shell.Name + " serve"},
+			Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
 		}
 	}
 	return sources, err
@@ -119,7 +119,7 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	f := &failure.Failure{
 		Code: "cli.which_process", Exit: failure.ExitUsage,
 		Text:    "Each of these processes has its own bus: a message that one of them sends reaches no other.",
-		Actions: []string{"select a process: " + c.CommandPath() + apart[answers].about.flags()},
+		Actions: []string{"select a process: " + typed(c) + apart[answers].about.flags()},
 	}
 	for _, s := range apart {
 		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})

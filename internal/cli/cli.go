@@ -119,13 +119,13 @@ const programStatuses = `   0  done
 
 // boot returns the process in the form of package boot.
 func (l *line) boot() boot.Process {
-	set := l.flags.set
+	set, flags := l.flags.set, map[string]string{}
 	if l.flags.workers != 0 {
-		set = append(slices.Clip(set), "cluster.workers="+strconv.Itoa(l.flags.workers))
+		set, flags["cluster.workers"] = append(slices.Clip(set), "cluster.workers="+strconv.Itoa(l.flags.workers)), "--workers"
 	}
 	return boot.Process{
 		Args: l.process.Args, Environ: l.process.Environ, Stderr: l.process.Stderr, Dir: l.process.Dir,
-		Config: l.flags.config, Set: set, Trace: l.flags.trace, Only: l.flags.only, Verbose: l.flags.verbose,
+		Config: l.flags.config, Set: set, Flags: flags, Trace: l.flags.trace, Only: l.flags.only, Verbose: l.flags.verbose,
 	}
 }
 

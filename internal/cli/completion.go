@@ -34,7 +34,7 @@ func completionVerb(s *Shell) *cobra.Command {
 				return root.GenPowerShellCompletionWithDesc(s.Stdout)
 			}
 			text := fmt.Sprintf("Completion for the shell %q is not available; the shells are %s.", args[0], strings.Join(shells, ", "))
-			return usage(c, "cli.unknown_shell", text, meant(args[0], shells, c.CommandPath()+" ")...)
+			return usage(c, "cli.unknown_shell", text, meant(args[0], shells, typed(c)+" ")...)
 		},
 	}
 }

@@ -46,9 +46,9 @@ func unknownCode(c *cobra.Command, code string, err error) error {
 	const list = "list all codes: "
 	if best := spelling.Nearest(code, codeNames()); best != "" {
 		text := fmt.Sprintf("Unknown code %q.", code)
-		return usage(c, "cli.unknown_code", text, "did you mean: "+c.CommandPath()+" "+best, list+c.CommandPath())
+		return usage(c, "cli.unknown_code", text, "did you mean: "+typed(c)+" "+best, list+typed(c))
 	}
-	return usage(c, "cli.unknown_code", sentence(err.Error()), list+c.CommandPath())
+	return usage(c, "cli.unknown_code", sentence(err.Error()), list+typed(c))
 }
 
 func codeNames() (names []string) {

@@ -52,7 +52,7 @@ func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error
 	if err != nil || len(sources) == 0 {
 		return nil, refused
 	}
-	fmt.Fprintf(l.shell.Stderr, "%s: cannot read the configuration (%s); calling the process with the name %q. See: %[1]s config check\n", l.shell.Name, f.Code, name)
+	fmt.Fprintf(l.shell.Stderr, "%s: cannot read the configuration (%s); calling the process with the name %q. See: %s config check\n", l.shell.Name, f.Code, name, failure.Command(l.shell.Name))
 	return sources, nil
 }
 
@@ -87,7 +87,7 @@ func (l *line) nobody(name string, d plan.Decision) error {
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
 		Facts:   []failure.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
-		Actions: []string{"start it: " + l.shell.Name + " serve"},
+		Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
 	}
 	switch {
 	case d.Chosen == "redis":

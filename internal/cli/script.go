@@ -74,7 +74,7 @@ func ScriptError(c *cobra.Command, err error) error {
 	}
 	f := &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
 	if e.Exit == failure.ExitUsage {
-		f.Actions = append(f.Actions, "show the help: "+c.CommandPath()+" --help")
+		f.Actions = append(f.Actions, "show the help: "+typed(c)+" --help")
 	}
 	return f
 }

@@ -33,7 +33,7 @@ func (l *line) serveVerb() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			p := l.boot()
 			if p.JSON = l.shell.JSON; p.JSON {
-				p.Set = append(p.Set, "log.format=json")
+				p.Set, p.Flags["log.format"] = append(p.Set, "log.format=json"), "--json"
 			}
 			if status := serve(p, l.options); status != failure.ExitOK {
 				return exit(status)

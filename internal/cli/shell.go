@@ -87,7 +87,7 @@ func panel(w io.Writer, program string, f *failure.Failure) {
 		fmt.Fprintf(&b, "  • %s\n", action)
 	}
 	if f.Exit != failure.ExitUsage {
-		fmt.Fprintf(&b, "  more: %s explain %s\n", program, f.Code)
+		fmt.Fprintf(&b, "  more: %s explain %s\n", failure.Command(program), f.Code)
 	}
 	_, _ = io.WriteString(w, plain.Text(b.String())) // nothing can report a failed write
 }

@@ -17,8 +17,14 @@ import (
 func usage(c *cobra.Command, code, text string, actions ...string) error {
 	return &failure.Failure{
 		Code: code, Exit: failure.ExitUsage, Text: text,
-		Actions: append(actions, "show the help: "+c.CommandPath()+" --help"),
+		Actions: append(actions, "show the help: "+typed(c)+" --help"),
 	}
+}
+
+// typed returns the command as a user types it.
+func typed(c *cobra.Command) string {
+	program := c.Root().Name()
+	return failure.Command(program) + strings.TrimPrefix(c.CommandPath(), program)
 }
 
 // noVerb is for verbs with verbs of their own: a remaining argument is an
@@ -33,7 +39,7 @@ func noVerb(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	actions := meant(args[0], names, c.CommandPath()+" ")
+	actions := meant(args[0], names, typed(c)+" ")
 	if len(actions) == 0 && c.HasParent() {
 		actions = []string{"its verbs are " + strings.Join(names, ", ")}
 	}

@@ -103,7 +103,7 @@ func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	}
 	f := &failure.Failure{
 		Code: "cli.no_workers", Exit: failure.ExitUnavailable, Text: "The program serves in one process, without a supervisor and workers.",
-		Actions: []string{"start workers: " + v.shell.Name + " serve --workers 4"},
+		Actions: []string{"start workers: " + failure.Command(v.shell.Name) + " serve --workers 4"},
 	}
 	for _, s := range all {
 		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
@@ -229,7 +229,7 @@ func (v *supervised) one(c *cobra.Command) (source, error) {
 	}
 	f := &failure.Failure{
 		Code: "cli.which_process", Exit: failure.ExitUsage, Text: "Several supervisors of this program run on this machine.",
-		Actions: []string{fmt.Sprintf("select one: %s --pid %d", c.CommandPath(), all[0].about.PID)},
+		Actions: []string{fmt.Sprintf("select one: %s --pid %d", typed(c), all[0].about.PID)},
 	}
 	for _, s := range all {
 		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
@@ -248,6 +248,6 @@ func (v *supervised) notRestarted(s source, err error) error {
 	return &failure.Failure{
 		Code: "cli.not_restarted", Exit: failure.ExitUnavailable, Text: "The workers of " + head(s) + " were not all replaced.",
 		Facts:   []failure.Fact{{Name: "cause", Value: no.Text}},
-		Actions: []string{"list the workers: " + v.shell.Name + " worker ls", "read the log"},
+		Actions: []string{"list the workers: " + failure.Command(v.shell.Name) + " worker ls", "read the log"},
 	}
 }

@@ -108,7 +108,7 @@ func (f *Failure) Print(w io.Writer, program string) {
 	for _, action := range f.Actions {
 		fmt.Fprintf(&b, "    • %s\n", action)
 	}
-	fmt.Fprintf(&b, "\n  more: %s explain %s\n  exit status %d\n\n", program, f.Code, f.Exit)
+	fmt.Fprintf(&b, "\n  more: %s explain %s\n  exit status %d\n\n", Command(program), f.Code, f.Exit)
 	_, _ = io.WriteString(w, plain.Text(b.String())) // a failed write has no other place to be reported
 }
 

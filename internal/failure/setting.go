@@ -51,6 +51,8 @@ func Set(c *settings.Config, key, value string) string {
 		return fmt.Sprintf("%s=%s  in %s:%d", settings.EnvName(key), value, o.File, o.Line)
 	case settings.LayerSet:
 		return fmt.Sprintf("--set %s=%s", key, value)
+	case settings.LayerCommand:
+		return o.Name + " " + value
 	case settings.LayerDefault, "":
 		if file := mainFile(c); file != "" {
 			return fmt.Sprintf("%s: %s  in %s", key, value, file)
@@ -90,6 +92,8 @@ func Unset(c *settings.Config, key string) string {
 		how = fmt.Sprintf("remove %s from %s:%d", settings.EnvName(key), o.File, o.Line)
 	case settings.LayerSet:
 		how = "leave out --set " + key
+	case settings.LayerCommand:
+		how = "leave out " + o.Name
 	default:
 		how = "unset " + settings.EnvName(key)
 	}

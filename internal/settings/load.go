@@ -18,9 +18,10 @@ type Source struct {
 	Apps     []string // the apps of the program, in order
 	Only     []string // the apps that this process runs; empty for all
 	Sections []Section
-	Layers   []Layer  // the program's own, the weakest first
-	Set      []string // key=value, as from the command line
-	Files    *Files   // a copy of the files to record or to load from; nil for the disk alone
+	Layers   []Layer           // the program's own, the weakest first
+	Set      []string          // key=value, as from the command line
+	Flags    map[string]string // the flags that set keys of Set in place of --set: cluster.workers by --workers
+	Files    *Files            // a copy of the files to record or to load from; nil for the disk alone
 }
 
 // Load returns the configuration that s describes, or [Problems] with all
@@ -31,7 +32,7 @@ func Load(s Source) (*Config, error) {
 		return nil, problems // other problems may be consequences
 	}
 	vars := newEnvironment(s.Environ)
-	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
+	env, set := sc.readEnviron(vars), sc.readSet(s.Set, s.Flags)
 	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set).Text, s.Env))
 	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set).Text}
 	files.read(s.named(vars))

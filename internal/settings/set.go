@@ -16,8 +16,8 @@ var keyLetters = regexp.MustCompile(`^[A-Za-z0-9_.*-]*`)
 
 // readSet returns the layer of the command line: arguments key=value, in which
 // a later one replaces an earlier one. An empty text after the = sets the key
-// to nothing.
-func (sc *schema) readSet(args []string) *layer {
+// to nothing. A key in flags has that flag as its origin.
+func (sc *schema) readSet(args []string, flags map[string]string) *layer {
 	last := map[string]int{}
 	for i, arg := range args {
 		key, _, _ := strings.Cut(arg, "=")
@@ -38,6 +38,9 @@ func (sc *schema) readSet(args []string) *layer {
 		if !ok {
 			l.problem(Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
 			continue
+		}
+		if flag, ok := flags[key]; ok {
+			o = Origin{Layer: LayerCommand, Name: flag}
 		}
 		sc.putArgument(l, key, text, o)
 	}

@@ -45,7 +45,7 @@ const (
 	LayerDotEnv   = "dotenv"   // .env
 	LayerEnv      = "env"
 	LayerSet      = "set" // --set key=value
-	// LayerCommand is the rest of the command line, which sets no keys.
+	// LayerCommand is a flag of its own, such as --config and --workers.
 	LayerCommand = "command"
 )
 
