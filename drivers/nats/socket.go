@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/drivers/internal/nonblock"
 )
 
 // socket is the network connection beneath the client. It counts the bytes that
@@ -90,7 +92,11 @@ func (d *dialer) open(network, address string) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(d.link.ctx, d.wait)
 	defer cancel()
-	return new(net.Dialer).DialContext(ctx, network, address)
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return nonblock.Conn(conn), nil
 }
 
 // SkipTLSHandshake reports whether the user's dialer does the TLS handshake

@@ -119,6 +119,7 @@ func (a address) single() (goredis.UniversalClient, *wire.Stream, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
+	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
 	return goredis.NewClient(o), wire.NewStream(*o), nil
 }
 
@@ -148,6 +149,7 @@ func (a address) sentinel() (goredis.UniversalClient, *wire.Stream, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
+	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
 	return goredis.NewFailoverClient(o), wire.NewFailoverStream(*o), nil
 }
 
@@ -186,6 +188,7 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
+	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
 	return goredis.NewClusterClient(o), nil
 }
 

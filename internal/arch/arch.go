@@ -61,15 +61,16 @@ func layers() map[string][]string {
 
 		"drivers/cluster":                   {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
-		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "internal/group", "drivers/internal/table"},
+		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "internal/group", "drivers/internal/nonblock", "drivers/internal/table"},
+		"drivers/internal/nonblock":         {},
 		"drivers/internal/routes":           {},
 		"drivers/internal/table":            {"lock/driver"},
 
 		"drivers/memory":                      {"lock/driver", "bus/driver", "limit/driver", "drivers/internal/...", "internal/windows"},
 		"drivers/cluster/internal/rendezvous": {"internal/private"},
-		"drivers/nats":                        {"bus/driver"},
+		"drivers/nats":                        {"bus/driver", "drivers/internal/nonblock"},
 		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
-		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
+		"drivers/redis/...":                   {"lock/driver", "drivers/internal/nonblock", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
 
 		"config":     {"internal/mask", "internal/notation"},
 		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},

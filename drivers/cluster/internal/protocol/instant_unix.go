@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"syscall"
+
+	"github.com/megaframework/mega/drivers/internal/nonblock"
 )
 
 // instant writes to a connection without ever waiting for it. It is used by
@@ -44,10 +46,8 @@ func (w *instant) write(batch []byte) (int, error) {
 // connection: only the line's goroutine waits.
 func (w *instant) attempt(fd uintptr) bool {
 	for w.n < len(w.batch) {
-		n, err := syscall.Write(int(fd), w.batch[w.n:])
+		n, err := nonblock.Write(fd, w.batch[w.n:])
 		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
 		case errors.Is(err, syscall.EAGAIN):
 			return true
 		case err != nil:

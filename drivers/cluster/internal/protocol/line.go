@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/megaframework/mega/drivers/internal/nonblock"
 )
 
 // Line is one side of a connection. Any goroutine may queue frames; they are
@@ -64,7 +66,7 @@ const (
 // NewLine returns a line over conn, which the line owns from then on. Close
 // ends both.
 func NewLine(conn net.Conn) *Line {
-	l := &Line{conn: conn, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Line{conn: nonblock.Conn(conn), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.now.open(conn)
 	l.turn.Lock() // for Read
 	l.done.Go(l.write)

@@ -10,13 +10,14 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/drivers/internal/nonblock"
 	"github.com/megaframework/mega/lock/driver"
 )
 
 // NewStream returns a stream to a server, which is not connected yet.
 func NewStream(o goredis.Options) *Stream {
 	s := newStream(o.Addr, o.ReadTimeout)
-	o.Dialer = s.dialer(goredis.NewDialer(&o))
+	o.Dialer = s.dialer(Dialer(o.DialTimeout, o.TLSConfig))
 	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
 	s.Client = goredis.NewClient(&o)
 	return s
@@ -26,7 +27,7 @@ func NewStream(o goredis.Options) *Stream {
 // connected yet.
 func NewFailoverStream(o goredis.FailoverOptions) *Stream {
 	s := newStream("the master "+o.MasterName, o.ReadTimeout)
-	o.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig}))
+	o.Dialer = s.dialer(Dialer(o.DialTimeout, o.TLSConfig))
 	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
 	s.Client = goredis.NewFailoverClient(&o)
 	return s
@@ -64,6 +65,19 @@ func (s *Stream) dialer(dial dialFunc) dialFunc {
 			return nil, err
 		}
 		return &link{Conn: conn, stream: s}, nil
+	}
+}
+
+// Dialer is go-redis's dialer. Its connections do not tell the scheduler of their
+// calls, unless they use TLS.
+func Dialer(timeout time.Duration, tls *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: tls})
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return nonblock.Conn(conn), nil
 	}
 }
 
