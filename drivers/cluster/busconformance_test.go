@@ -148,7 +148,7 @@ func (h *seat) begin() (err error) {
 		return err
 	}
 	h.cases++
-	h.post, err = newPost(h.path(), nil)
+	h.post, err = newPost(h.path())
 	return err
 }
 

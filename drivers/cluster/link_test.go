@@ -42,17 +42,17 @@ const (
 
 // newLink returns a link to hub and the connection that the node is to have.
 func newLink(hub net.Conn) (*link, net.Conn, error) {
-	here, there, err := Pair()
+	here, conn, err := newPipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer there.Close()
-	conn, err := net.FileConn(there)
-	if err != nil {
-		return nil, nil, err
-	}
+	return linkOf(here, hub), conn, nil
+}
+
+// linkOf returns a link between a node and a hub.
+func linkOf(node, hub net.Conn) *link {
 	l := &link{
-		node: here, hub: hub,
+		node: node, hub: hub,
 		asked: map[uint64]locktest.Op{}, drop: map[locktest.Op]bool{},
 		delay: map[locktest.Op]time.Duration{}, twice: map[locktest.Op]time.Duration{},
 		late: map[uint64][][]byte{},
@@ -60,7 +60,7 @@ func newLink(hub net.Conn) (*link, net.Conn, error) {
 	l.moved.L = &l.mu
 	l.pumps.Go(func() { l.pump(up) })
 	l.pumps.Go(func() { l.pump(down) })
-	return l, conn, nil
+	return l
 }
 
 // close cuts both ends off.
@@ -85,17 +85,17 @@ func (l *link) end() {
 	<-done
 }
 
-// pump passes frames on until a side ends, which ends the other one.
+// pump passes frames on until a side ends, which ends the other one when it has
+// received what the first one had sent.
 func (l *link) pump(way int) {
 	from, to := l.node, l.hub
 	if way == down {
 		from, to = l.hub, l.node
 	}
-	defer from.Close()
-	defer to.Close()
 	for {
 		frame, err := readFrame(from)
 		if err != nil {
+			_, _ = from.Close(), to.Close()
 			return
 		}
 		if l.pass(way, frame) {
@@ -266,15 +266,21 @@ var errNoLink = errors.New("the driver has no link")
 // pipe returns two ends of a connection.
 func pipe(t testing.TB) (here, there net.Conn) {
 	t.Helper()
-	here, file, err := Pair()
+	here, there, err := newPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	if there, err = net.FileConn(file); err != nil {
-		t.Fatal(err)
-	}
 	return here, there
+}
+
+func newPipe() (here, there net.Conn, err error) {
+	here, file, err := Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	there, err = net.FileConn(file)
+	return here, there, err
 }
 
 // pipeConn is the writing end of a pipe as a connection.

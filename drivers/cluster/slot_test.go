@@ -199,45 +199,6 @@ func TestAPoolOverATakeOver(t *testing.T) {
 	}
 }
 
-// The hub executes a release, grants the slot again, and ends before its answer
-// arrives: the next hub, where the release is repeated, does not know of the other
-// holder, which has died. The slot is not clean (P4).
-func TestAReleaseThatIsRepeatedAtTheNextHubLeavesNoCleanSlot(t *testing.T) {
-	joined := make(chan *quiet, 10)
-	p := openPostFor(t, joined)
-	open := func() (locksOf, *quiet) {
-		d, err := p.open()
-		must(t, err)
-		t.Cleanup(func() { _ = d.Close(context.Background()) })
-		return d.(locksOf), <-joined
-	}
-	take := func(d locksOf, token string) driver.Grant {
-		r := slotRequest(token)
-		r.Slots = 1
-		g, err := d.Acquire(t.Context(), r)
-		must(t, err)
-		return g
-	}
-	holder, line := open()
-	mortal, _ := open()
-	g := take(holder, "holder")
-	g.Handback = &driver.Handback{Status: driver.SlotFree}
-	line.lost.Store(true)
-	released := make(chan error, 1)
-	go func() { released <- holder.Release(t.Context(), g) }()
-	if g := take(mortal, "dies"); g.Found.Left != nil {
-		t.Fatalf("found %+v, want a clean slot", g.Found)
-	}
-	must(t, p.crash(mortal))
-	must(t, p.kill())
-	must(t, p.restart())
-	must(t, <-released)
-	next, _ := open()
-	if g := take(next, "next"); g.Found.Left == nil {
-		t.Error("the slot of the dead process is clean")
-	}
-}
-
 // Nobody has used a slot whose grant was on its way when its waiter gave up: it does
 // not rest, as the slot of a holder that has not handed it back does.
 func TestASlotThatWasGrantedTooLateDoesNotRest(t *testing.T) {

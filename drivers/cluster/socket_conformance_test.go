@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +24,13 @@ func TestSocketsKeepTheContract(t *testing.T) {
 	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
 		t.Helper()
 		p := openPost(t)
+		p.addLinks()
 		accept := "github.com/megaframework/mega/drivers/cluster.(*post).accept"
 		return locktest.Harness{Open: p.open, Unit: 400 * time.Millisecond, Background: []string{accept}, Faults: locktest.Faults{
 			Kill: p.kill, Restart: p.restart, Keeps: true,
 			Leave:       p.leave,
 			Crash:       p.crash,
+			DropReply:   p.dropReply,
 			Connections: func(driver.Driver) (int, error) { return 1, nil },
 		}}
 	})
@@ -45,31 +46,14 @@ type post struct {
 	end      chan struct{} // closed with the hub
 	running  sync.WaitGroup
 	last     rendezvous.Record
-	joined   chan *quiet // receives each connection; nil if nobody looks
-}
 
-// quiet is a hub's side of a connection whose frames can be lost on their way to
-// the process.
-type quiet struct {
-	net.Conn
-	lost atomic.Bool
-}
-
-func (q *quiet) Write(b []byte) (int, error) {
-	if q.lost.Load() {
-		return len(b), nil
-	}
-	return q.Conn.Write(b)
+	mu    sync.Mutex        // guards links
+	links map[*Client]*link // between the hub and its clients; nil if there are none
 }
 
 func openPost(t *testing.T) *post {
 	t.Helper()
-	return openPostFor(t, nil)
-}
-
-func openPostFor(t *testing.T, joined chan *quiet) *post {
-	t.Helper()
-	p, err := newPost(socketPath(t), joined)
+	p, err := newPost(socketPath(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +65,8 @@ func openPostFor(t *testing.T, joined chan *quiet) *post {
 	return p
 }
 
-func newPost(socket string, joined chan *quiet) (*post, error) {
-	p := &post{socket: socket, joined: joined}
+func newPost(socket string) (*post, error) {
+	p := &post{socket: socket}
 	place, err := rendezvous.Open(socket)
 	if err != nil {
 		return nil, err
@@ -124,13 +108,63 @@ func (p *post) accept() {
 		if err != nil {
 			return
 		}
-		if p.joined != nil {
-			q := &quiet{Conn: conn}
-			p.joined <- q
-			conn = q
-		}
-		p.hub.Join(conn, "process")
+		p.join(conn)
 	}
+}
+
+// addLinks has a link between the hub and each process that comes later.
+func (p *post) addLinks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links = make(map[*Client]*link)
+}
+
+// join connects a process to the hub, over a link if there are links.
+func (p *post) join(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.links == nil {
+		p.hub.Join(conn, "process")
+		return
+	}
+	here, there, err := newPipe()
+	if err != nil {
+		_ = conn.Close() // the process dials again
+		return
+	}
+	p.links[p.hub.Join(there, "process")] = linkOf(conn, here)
+}
+
+// dropReply loses the hub's next answer to the process. Another hub answers.
+func (p *post) dropReply(d driver.Driver, op locktest.Op) error {
+	peer, _, err := p.client(d)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[peer]
+	if l == nil {
+		return errNoLink
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop[op] = true
+	return nil
+}
+
+// client returns the process as its hub knows it, or nil, and its session.
+func (p *post) client(d driver.Driver) (*Client, *session, error) {
+	s, err := d.(locksOf).node.session()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, x := range hub.Clients(p.hub.Hub) {
+		if hub.Number(x) == s.number {
+			return x, s, nil
+		}
+	}
+	return nil, s, nil
 }
 
 func (p *post) kill() error {
@@ -168,15 +202,9 @@ func (p *post) open() (driver.Driver, error) {
 // locked no more. It looks for no other hub.
 func (p *post) crash(d driver.Driver) error {
 	n := d.(locksOf).node
-	s, err := n.session()
+	peer, s, err := p.client(d)
 	if err != nil {
 		return err
-	}
-	var peer *Client
-	for _, x := range hub.Clients(p.hub.Hub) {
-		if hub.Number(x) == s.number {
-			peer = x
-		}
 	}
 	n.end()
 	s.line.Close()

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,13 @@ var slotCases = []testCase{
 	{rule: "P3", claim: "a holder that has lost its slot changes nothing in it", run: loserChangesNothing},
 	{rule: "P4", claim: "a slot that was not handed back is dirty and says whose it was", run: crashedSlotIsDirty},
 	{rule: "P4", claim: "a repeated request gets the same record of its slot", run: sameRecordAgain},
+	{rule: "P4", claim: "a release that is repeated after a restart of the backend does not clean the slot of a holder that has died", needs: []fault{"DropReply", "Crash", "Kill", "Restart"}, run: repeatedHandback(func(e *env) {
+		e.Must(e.h.Faults.Kill(), "kill")
+		e.Must(e.h.Faults.Restart(), "restart")
+	})},
+	{rule: "P4", claim: "a release that is repeated when the backend has left does not clean the slot of a holder that has died", needs: []fault{"DropReply", "Crash", "Leave"}, run: repeatedHandback(func(e *env) {
+		e.Must(e.h.Faults.Leave(), "replace the backend")
+	})},
 	{rule: "P5", claim: "a slot that was handed back is clean and keeps its note", run: cleanHandback},
 	{rule: "P5", claim: "a slot is clean although the reply to its release was lost", run: cleanDespiteLostReply, needs: []fault{"DropReply"}},
 	{rule: "P5", claim: "a holder that has not touched its slot leaves it as it was", run: untouchedSlot},
@@ -96,6 +104,42 @@ func sameRecordAgain(e *env) {
 	})
 }
 
+// repeatedHandback has the backend execute a release whose reply is lost, and grant
+// the slot to a process that dies. Then another backend receives the release again.
+func repeatedHandback(replace func(*env)) func(*env) {
+	return func(e *env) {
+		e.eachSlot(func(p *pool, slot int) {
+			mortal, heir := p.member(), p.member()
+			g := p.take()
+			g.Handback = clean
+			e.Must(e.h.Faults.DropReply(p.Driver, Release), "drop the reply")
+			released := e.Async(func() {
+				for ctx := e.Ctx; ; { // the front repeats it until it knows
+					bounded, cancel := context.WithTimeout(ctx, e.Patience())
+					err := p.Release(bounded, g)
+					cancel()
+					if err == nil || errors.Is(err, driver.ErrLost) || ctx.Err() != nil {
+						return
+					}
+				}
+			})
+			mortal.finds(mortal.take(waiting, dying(e.Units(2))), slot, "")
+			e.Must(e.h.Faults.Crash(mortal.Driver), "crash")
+			replace(e)
+			e.Await(released, "the release is answered")
+			var next driver.Grant
+			e.Eventually(2*e.Patience(), "the next holder has a slot", func() bool {
+				ctx, cancel := e.Bounded()
+				defer cancel()
+				var err error
+				next, err = heir.Acquire(ctx, heir.seat(waiting))
+				return err == nil
+			})
+			e.Want(next.Slot == slot && next.Found.Left != nil, "slot %d is %+v, want slot %d, dirty", next.Slot, next.Found, slot)
+		})
+	}
+}
+
 func cleanHandback(e *env) {
 	e.eachSlot(func(p *pool, slot int) {
 		p.bothWays(func(way string) {
@@ -119,7 +163,9 @@ func cleanDespiteLostReply(e *env) {
 		g := p.take()
 		g.Handback = clean
 		e.Must(e.h.Faults.DropReply(p.Driver, Release), "drop the reply")
-		if err := e.release(p, g); err != nil { // the front repeats it until it knows
+		ctx, cancel := context.WithTimeout(e.Ctx, driver.CallTimeout)
+		defer cancel()
+		if err := p.Release(ctx, g); err != nil { // the front repeats it until it knows
 			_ = e.release(p, g)
 		}
 		p.finds(p.take(), slot, "")

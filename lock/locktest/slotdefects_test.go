@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -34,6 +35,32 @@ var slotDefects = []defect{
 				f.Left = &driver.Leaving{At: f.Left.At, Why: f.Left.Why}
 			}
 		})
+	}},
+	{"P4", "repeats a release at the next backend, whoever has the slot", true, func() broken {
+		var requests, failed sync.Map // by token
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			requests.Store(r.Token, r)
+			return d.Acquire(ctx, r)
+		}, release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			err := d.Release(ctx, g)
+			if errors.Is(err, driver.ErrUnavailable) {
+				failed.Store(g.Token, g)
+			}
+			return err
+		}, rejoin: func(d driver.Driver) {
+			failed.Range(func(token, old any) bool {
+				ctx, g := context.Background(), old.(driver.Grant)
+				r, _ := requests.Load(token)
+				again := r.(driver.Request)
+				again.Token += "x"
+				_, _ = d.(driver.PoolDriver).ForceSlot(ctx, g.Key, g.Slot, "released", driver.Holder{})
+				if mine, err := d.Acquire(ctx, again); err == nil {
+					mine.Handback = g.Handback
+					_ = d.Release(ctx, mine)
+				}
+				return true
+			})
+		}}
 	}},
 	{"P5", "loses the handback", false, func() broken {
 		return handback(func(*driver.Handback) *driver.Handback { return nil })
