@@ -135,6 +135,7 @@ func (l *Locker) ask(ctx context.Context, c *call, start, now instant) (outcome,
 		// Too little time has passed to read the clock again.
 		return outcome{hold: l.newHold(&g, now), fence: g.Fence, at: now}, nil
 	}
+	l.resized(c.key, c.slots, g.Resized, now)
 	return l.awaitGrant(ctx, c, &r, wait)
 }
 
@@ -218,17 +219,17 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
-	l.resized(c, lease.hold.grant.Resized, lease.since)
+	l.resized(c.key, c.slots, lease.hold.grant.Resized, lease.since)
 	if l.observed() {
 		l.observe(Acquired{c.key, lease.fence, lease.Slot(), waited, o.contended, o.handed})
 	}
 }
 
-// resized reports that c has changed the size of its pool, unless old, the size
+// resized reports that a call has changed the size of a pool, unless old, the size
 // before, is 0.
-func (l *Locker) resized(c *call, old int, now instant) {
-	if old != 0 && l.sizes.news(c.key, old, c.slots, now) { // L15
-		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
+func (l *Locker) resized(key string, slots, old int, now instant) {
+	if old != 0 && l.sizes.news(key, old, slots, now) { // L15
+		l.observe(PoolResized{Key: key, Old: old, New: slots})
 	}
 }
 
@@ -238,7 +239,7 @@ func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err
 	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
 	l.health.failed(err)
 	if busy, ok := errors.AsType[*NotAcquiredError](err); ok {
-		l.resized(c, busy.Resized, l.clock.now())
+		l.resized(c.key, c.slots, busy.Resized, l.clock.now())
 	}
 	if errors.Is(err, ErrNotAcquired) {
 		l.counters.contended.Add(1)

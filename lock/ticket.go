@@ -122,6 +122,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 		return err == nil, nil
 	}
 	qs.confirmed(t)
+	l.resized(t.request.Key, t.request.Slots, g.Resized, l.clock.now()) // the waiter may time out by itself
 	rest := func(context.Context) {
 		g, err := wait(&t.ctx)
 		qs.came(t, g, err, nil)
@@ -158,6 +159,7 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	}
 	cancel()
 	qs.confirmed(t)
+	qs.locker.resized(t.request.Key, t.request.Slots, g.Resized, qs.locker.clock.now())
 	return wait(&t.ctx)
 }
 

@@ -39,13 +39,14 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 		x.end(c, err)
 		return driver.Grant{}, nil, err
 	}
-	if g, err, over := x.outcome(c); over {
+	g, err, over := x.outcome(c)
+	if over {
 		if err == nil {
 			err = x.checkFound(&c.request, g)
 		}
 		return g, nil, err
 	}
-	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
+	return driver.Grant{Resized: g.Resized}, func(ctx context.Context) (driver.Grant, error) {
 		g, err := x.wait(ctx, c, since)
 		if err == nil {
 			err = x.checkFound(&c.request, g)

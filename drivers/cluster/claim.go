@@ -80,11 +80,16 @@ func (x *Lock) sweep() {
 const firstSweep = 64
 
 // enqueue records that the hub has queued the claim. The grant may have arrived
-// before. The caller holds x's lock.
-func (c *claim) enqueue() {
+// before. A hub of an earlier build does not report the earlier size of the pool.
+// The caller holds x's lock.
+func (c *claim) enqueue(d *protocol.Decoder) {
 	c.confirmed = driver.Now()
-	if c.state == claimAsked {
-		c.state, c.done = claimQueued, make(chan struct{})
+	if c.state != claimAsked {
+		return
+	}
+	c.state, c.done = claimQueued, make(chan struct{})
+	if d.Left() > 0 {
+		c.grant.Resized = int(d.Uint())
 	}
 }
 

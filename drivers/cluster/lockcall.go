@@ -235,7 +235,7 @@ func (x *Lock) readAnswer(t protocol.Type, body []byte) error {
 func (x *Lock) take(q *question, o protocol.Verdict, d *protocol.Decoder) error {
 	switch {
 	case o == protocol.VerdictQueued && q.claim != nil:
-		q.claim.enqueue()
+		q.claim.enqueue(d)
 	case o != protocol.VerdictDone:
 		return protocol.ReadFailure(o, d, q.key)
 	case q.claim != nil:

@@ -66,7 +66,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.heartbeater.within(soon(t.left))
 		resized := t.resized
-		return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
+		return driver.Grant{Resized: resized}, func(ctx context.Context) (driver.Grant, error) {
 			defer q.calls.Done()
 			return q.await(ctx, c, start, resized)
 		}, nil

@@ -129,7 +129,7 @@ type Driver interface {
 type Asker interface {
 	// Ask is Acquire until r is granted, refused or queued. If r is queued,
 	// wait is not nil and does the rest of Acquire; the caller must call it
-	// exactly once.
+	// exactly once. Of g only Resized is then set.
 	Ask(ctx context.Context, r Request) (g Grant, wait func(ctx context.Context) (Grant, error), err error)
 }
 

@@ -109,7 +109,7 @@ func reportsAreRare(e *env) {
 // refusedResizeIsReported shrinks pools by calls that get no slot.
 func refusedResizeIsReported(e *env) {
 	a, b := e.process(), e.process()
-	for name, opts := range map[string][]lock.Option{"tried": nil, "waited": {lock.FIFO(), lock.Wait(e.Unit / 4)}} {
+	for name, opts := range map[string][]lock.Option{"tried": nil, "waited": {lock.FIFO(), lock.Wait(e.Unit / 4)}, "late": {lock.Wait(e.Unit / 4)}} {
 		key := e.key(name)
 		leases := []*lock.Lease{a.acquire(key, lock.Slots(2)), a.acquire(key, lock.Slots(2))}
 		before := len(eventsOf[lock.PoolResized](b))

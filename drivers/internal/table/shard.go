@@ -57,7 +57,8 @@ func (s *shard) open(t *Table, index int, c Config) {
 	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
-// acquire writes a grant to g, or returns a queued ticket, or an error.
+// acquire writes a grant to g, or returns a queued ticket, or an error. With a
+// ticket it writes only the earlier size of the pool.
 func (s *shard) acquire(r *driver.Request, now instant, g *driver.Grant) (*ticket, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -71,6 +72,7 @@ func (s *shard) acquire(r *driver.Request, now instant, g *driver.Grant) (*ticke
 	case t.done == nil:
 		t.done = make(chan struct{})
 	}
+	g.Resized = t.grant.Resized
 	t.calls++
 	return t, nil
 }
@@ -88,7 +90,7 @@ func (s *shard) ask(r *driver.Request, o *Owner, since int64, now instant) (g dr
 	if t.state == granted {
 		return t.grant, false, nil
 	}
-	return driver.Grant{}, true, nil
+	return driver.Grant{Resized: t.grant.Resized}, true, nil
 }
 
 // request returns the ticket of r, granted or queued. For a repeated request,

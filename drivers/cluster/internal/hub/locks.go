@@ -169,7 +169,7 @@ func (h *hubLocks) answer(c *Client, number uint64, g *driver.Grant, wait bool, 
 	case err != nil:
 		protocol.AddFailure(f, err)
 	case wait:
-		f.Byte(protocol.VerdictQueued)
+		f.Byte(protocol.VerdictQueued).Uint(uint64(g.Resized)) //nolint:gosec // a size
 	case h.recorded(g): // L2: before the client can use its fence
 		protocol.AddGrant(f.Byte(protocol.VerdictDone), g, h.clock)
 	default:
