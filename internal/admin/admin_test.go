@@ -409,6 +409,7 @@ func TestOnlySocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	alive := open(t, p, in)
 	at := func(name string) string { return filepath.Join(in[0], name) }
 	leave(t, at("old.1.sock"))
+	leave(t, at("cluster.sock")) // of a hub, whose next one replaces it
 	leave(t, at(".new-young"))
 	leave(t, at(".new-old"))
 	leave(t, at("socket of somebody else"))
@@ -432,7 +433,7 @@ func TestOnlySocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	want := []string{".new-young", "a file.sock", "other", "reserved.2.sock", filepath.Base(second.Path()), filepath.Base(alive.Path()), "socket of somebody else"}
+	want := []string{"cluster.sock", ".new-young", "a file.sock", "other", "reserved.2.sock", filepath.Base(second.Path()), filepath.Base(alive.Path()), "socket of somebody else"}
 	slices.Sort(want)
 	if !slices.Equal(left, want) {
 		t.Errorf("left:\n%s\nwant:\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))
@@ -513,6 +514,21 @@ func TestSilentProcessIsFoundWithAnError(t *testing.T) {
 	found, err := admin.Find(t.Context(), in, "shop")
 	if err != nil || len(found) != 1 || !errors.Is(found[0].Err, context.DeadlineExceeded) {
 		t.Errorf("found %+v, %v; want one that does not answer", found, err)
+	}
+}
+
+func TestHubsSocketIsNotFound(t *testing.T) {
+	in := folders(runtimeDir(t))
+	if err := os.Mkdir(in[0], 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(in[0], "cluster.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if found, err := admin.Find(t.Context(), in, ""); err != nil || len(found) != 0 {
+		t.Errorf("found %+v, %v; want none", found, err)
 	}
 }
 

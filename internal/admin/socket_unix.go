@@ -126,12 +126,19 @@ func dead(path string, e fs.DirEntry) bool {
 	}
 	isSocket := info.Mode().Type() == fs.ModeSocket
 	switch {
-	case isSocket && strings.HasSuffix(e.Name(), suffix):
+	case isSocket && isAdmin(e.Name()):
 		return refuses(path)
 	case isSocket && strings.HasPrefix(e.Name(), nascent), info.Mode().IsRegular() && info.Size() == 0 && strings.HasSuffix(e.Name(), suffix):
 		return time.Since(info.ModTime()) > infancy
 	}
 	return false
+}
+
+// isAdmin reports whether the name is that of an admin socket: it has the number
+// of its process. A hub's socket in the same folder, such as cluster.sock, has none.
+func isAdmin(name string) bool {
+	_, pid := socketName(name)
+	return pid > 0 && strings.HasSuffix(name, suffix)
 }
 
 // refuses reports whether no process listens on the socket any more. A process
@@ -158,7 +165,7 @@ func sockets(folders []string) (paths []string) {
 			continue
 		}
 		for _, e := range entries {
-			if e.Type() == fs.ModeSocket && strings.HasSuffix(e.Name(), suffix) && !strings.HasSuffix(e.Name(), workerSuffix) {
+			if e.Type() == fs.ModeSocket && isAdmin(e.Name()) && !strings.HasSuffix(e.Name(), workerSuffix) {
 				paths = append(paths, filepath.Join(folder, e.Name()))
 			}
 		}

@@ -40,8 +40,8 @@ func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Com
 // limited returns the verb that runs a command under a limit. The keeper that it
 // may start is a verb of lock.
 func limited(name string, s *Shell, environ []string) *cobra.Command {
-	return script(shell.LimitVerb(name), func(*cobra.Command) shell.Process {
-		return shell.Process{Name: s.Name, Verbs: []string{"lock"}, Environ: environ, Stdout: s.Stdout, Stderr: s.Stderr, JSON: s.JSON}
+	return script(shell.LimitVerb(name), func(c *cobra.Command) shell.Process {
+		return shell.Process{Name: s.Name, Verbs: []string{"lock"}, As: c.CommandPath(), Environ: environ, Stdout: s.Stdout, Stderr: s.Stderr, JSON: s.JSON}
 	})
 }
 

@@ -62,6 +62,7 @@ type Process struct {
 	// Verbs are the arguments in front of a verb of this package, such as
 	// "lock". The program is started with them again for the holder and the hub.
 	Verbs   []string
+	As      string // the command line up to the arguments of the verb, if it differs from Verbs
 	Environ []string
 	Stdout  io.Writer
 	Stderr  io.Writer
@@ -92,6 +93,9 @@ func Verbs() []Verb {
 
 // line returns the command line of a verb, up to its arguments.
 func (p *Process) line(verb string) string {
+	if p.As != "" {
+		return p.As
+	}
 	return strings.Join(slices.Concat([]string{p.Name}, p.Verbs, []string{verb}), " ")
 }
 
