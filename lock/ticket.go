@@ -76,7 +76,7 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	}
 	if l.group.Go(func(context.Context) {
 		g, err := qs.fetch(t)
-		qs.came(t, g, err, nil)
+		qs.came(t, g, err)
 	}) {
 		q.ticket = t
 		return
@@ -100,8 +100,8 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	defer ctx.end()
 	answered, cause := false, errNotReturned
 	defer func() {
-		if !answered { // w gives up, also because a context or the driver has panicked
-			qs.came(t, driver.Grant{}, cause, w)
+		if !answered { // also because a context or the driver has panicked
+			qs.giveUpAsking(w, t, cause)
 		}
 	}()
 	g, wait, err := qs.locker.asker.Ask(ctx, t.request)
@@ -118,20 +118,32 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	}
 	answered = true
 	if wait == nil {
-		qs.came(t, g, err, nil)
+		qs.came(t, g, err)
 		return err == nil, nil
 	}
 	qs.confirmed(t)
 	l.resized(t.request.Key, t.request.Slots, g.Resized, l.clock.now()) // the waiter may time out by itself
 	rest := func(context.Context) {
 		g, err := wait(&t.ctx)
-		qs.came(t, g, err, nil)
+		qs.came(t, g, err)
 	}
 	if !l.group.Go(rest) {
 		t.ctx.end()
 		rest(&t.ctx)
 	}
 	return false, nil
+}
+
+// giveUpAsking ends t, whose waiter w gives up before it has an answer, because of
+// cause. Meanwhile w may have been handed a hold of this process: Extend or a new
+// TTL can make it suit.
+func (qs *queues) giveUpAsking(w *waiter, t *ticket, cause error) {
+	left := qs.leave(w) // before the end of t sends another ticket for it
+	t.ctx.end()
+	qs.came(t, driver.Grant{}, cause)
+	if !left {
+		qs.receive(w)
+	}
 }
 
 // confirmed records that the backend has confirmed the ticket's place in the queue.
@@ -164,9 +176,8 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 }
 
 // came handles the outcome of t's request, and gives a grant to the first
-// waiter. leaver is the waiter that sent the request itself and has given up,
-// or nil.
-func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
+// waiter.
+func (qs *queues) came(t *ticket, g driver.Grant, err error) {
 	l := qs.locker
 	defer l.gate.leave()
 	if err == nil {
@@ -183,21 +194,18 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 		return
 	}
 	// A grant that a force ended before its arrival is requested again.
-	withdrawn := leaver != nil || t.ctx.Err() != nil || errors.Is(err, ErrLost)
+	withdrawn := t.ctx.Err() != nil || errors.Is(err, ErrLost)
 	t.ctx.end()
 	l.tidy(t.request, err)
-	qs.refuse(t, err, withdrawn, leaver)
+	qs.refuse(t, err, withdrawn)
 }
 
 // refuse ends a ticket without a grant. If the ticket was not withdrawn, every
 // waiter of its kind receives the error.
-func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
+func (qs *queues) refuse(t *ticket, err error, withdrawn bool) {
 	qs.mu.Lock()
 	q := t.queue
 	q.ticket = nil
-	if leaver != nil && leaver.queued {
-		q.waiters.remove(leaver) // before settle sends another ticket for it
-	}
 	var all []*waiter
 	if !withdrawn {
 		all = q.waiters.take(t.kind)

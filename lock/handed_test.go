@@ -1,0 +1,74 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// silenced is a backend in memory whose requests have no answer while it stalls.
+type silenced struct {
+	*memory.Lock
+	stalls bool
+}
+
+func (s *silenced) Info() driver.Info { return driver.Info{Name: "silenced", Scope: driver.Fleet} }
+
+func (s *silenced) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if s.stalls {
+		<-ctx.Done()
+		return driver.Grant{}, nil, ctx.Err()
+	}
+	g, wait, err := s.Lock.Ask(ctx, r)
+	g.Deadline = g.Deadline.Add(time.Until(driver.Now()).Truncate(time.Millisecond))
+	return g, wait, err
+}
+
+func (s *silenced) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	all := s.Lock.Renew(ctx, grants)
+	for i := range all {
+		all[i].Deadline = all[i].Deadline.Add(time.Until(driver.Now()).Truncate(time.Millisecond))
+	}
+	return all
+}
+
+// A waiter that asks the backend itself may be handed a lease of its process
+// meanwhile. If it gives up before it has an answer, the lease is handed on.
+func TestAWaiterThatGivesUpHandsOnWhatItWasHanded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &silenced{Lock: memory.NewLock()}
+		l := raw(t, d, lock.Config{TTL: 10 * time.Second})
+		lease := acquire(t, l, "k")
+		d.stalls = true
+		ctx, cancel := context.WithCancel(t.Context())
+		waited := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(ctx, "k", lock.TTL(20*time.Second)) // the TTL differs, so it asks
+			waited <- err
+		}()
+		synctest.Wait()
+		if err := lease.Extend(t.Context(), 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(); err != nil { // to the waiter
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-waited; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if s, err := d.Inspect(t.Context(), "k"); err != nil || len(s.Holders) != 0 {
+			t.Errorf("nobody has the lease, and the key is held by %+v, %v", s.Holders, err)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
