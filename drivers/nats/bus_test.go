@@ -241,6 +241,8 @@ func TestOpenReturnsTheReason(t *testing.T) {
 		"no address":    {nats.Config{}, true, "not one of NATS"},
 		"not NATS":      {nats.Config{URL: "redis://localhost"}, true, "not one of NATS"},
 		"a prefix":      {nats.Config{URL: server.URL(), Prefix: "a b"}, true, `prefix "a b"`},
+		"nested events": {nats.Config{URL: server.URL(), EventPrefix: "x.rpc.ev.", RequestPrefix: "x.rpc."}, true, "begins with"},
+		"nested":        {nats.Config{URL: server.URL(), EventPrefix: "x.", RequestPrefix: "x.rpc."}, true, "begins with"},
 		"one prefix":    {nats.Config{URL: server.URL(), EventPrefix: "x.", RequestPrefix: "x."}, true, "same prefix"},
 		"no such creds": {nats.Config{URL: server.URL(), CredsFile: "missing.creds"}, true, "missing.creds"},
 		"no such CA":    {nats.Config{URL: server.URL(), TLS: nats.TLS{CA: "missing.pem"}}, true, "missing.pem"},

@@ -17,6 +17,8 @@ type member struct {
 	// Guarded by the mutex of the Bus:
 	live   bool // its Subscribe has succeeded
 	ending bool
+	end    *ending // of the first End, which the others wait for too; nil if it does not wait
+	on     *link   // of end
 }
 
 // End implements [driver.Registration]. Earlier messages of this bus reach the
@@ -26,11 +28,13 @@ func (m *member) End(ctx context.Context) error {
 	if l := b.link.Load(); l != nil {
 		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends in any case
 	}
-	e, l := m.begin()
+	e, l, first := m.begin()
 	if e == nil {
 		return nil
 	}
-	defer m.leave()
+	if first {
+		defer m.leave()
+	}
 	select {
 	case <-e.done:
 	case <-l.over:
@@ -78,31 +82,33 @@ func (l *link) unsubscribe(leaving []*ending) error {
 	return l.conn.FlushTimeout(forever)
 }
 
-// begin starts to end the member. It returns nil if it has nothing to wait for:
-// without a connection, if the member has ended before, or if its group
-// continues with others.
-func (m *member) begin() (*ending, *link) {
+// begin starts to end the member, and reports whether this call was the first. It
+// returns nil if there is nothing to wait for: without a connection, or if the
+// group continues with others.
+func (m *member) begin() (e *ending, l *link, first bool) {
 	t, b := m.topic, m.topic.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.link.Load()
 	if m.ending {
-		return nil, nil
+		return m.end, m.on, false
 	}
 	m.ending = true
+	l = b.link.Load()
 	staying := t.staying()
 	if l == nil || !t.active || t.key.queue != "" && staying > 0 {
 		m.detach()
-		return nil, nil
+		return nil, nil, true
 	}
 	if staying > 0 {
-		e := &ending{sub: t.sub, done: make(chan struct{})}
-		b.leaving = append(b.leaving, e)
+		m.end = &ending{sub: t.sub, done: make(chan struct{})}
+		b.leaving = append(b.leaving, m.end)
 		b.wakeRegister()
-		return e, l
+	} else {
+		delete(b.topics, t.key) // a later Subscribe makes another
+		m.end = b.endLater(t.sub)
 	}
-	delete(b.topics, t.key) // a later Subscribe makes another
-	return b.endLater(t.sub), l
+	m.on = l
+	return m.end, l, true
 }
 
 // staying returns how many members are not ending. The caller holds the bus's
@@ -121,7 +127,7 @@ func (m *member) leave() {
 	b := m.topic.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m.ending = true
+	m.ending, m.end, m.on = true, nil, nil
 	m.detach()
 }
 

@@ -135,6 +135,9 @@ func (c Config) check() error {
 	if c.EventPrefix == c.RequestPrefix {
 		return fmt.Errorf("events and requests have the same prefix %q: %w", c.EventPrefix, driver.ErrInvalid)
 	}
+	if !c.Raw && !c.RawRequests && (strings.HasPrefix(c.RequestPrefix, c.EventPrefix) || strings.HasPrefix(c.EventPrefix, c.RequestPrefix)) { // S3
+		return fmt.Errorf("one of the prefixes %q of events and %q of requests begins with the other: %w", c.EventPrefix, c.RequestPrefix, driver.ErrInvalid)
+	}
 	if c.Connect != nil {
 		return nil
 	}
