@@ -219,14 +219,19 @@ func concluded(ctx context.Context, fn func(context.Context) error, over func(er
 	err = contained(ctx, fn)
 }
 
-// contained runs fn and returns its panic as an error.
+// contained runs fn and returns its panic as an error, also the panic of a method of
+// fn's error, as of one that is a nil pointer.
 func contained(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = panicked(value)
 		}
 	}()
-	return fn(ctx)
+	if err = fn(ctx); err != nil {
+		_ = err.Error()
+		_, _ = errors.AsType[*Failure](err)
+	}
+	return err
 }
 
 // closer returns a function that closes value, if value has a Close method.

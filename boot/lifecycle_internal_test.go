@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -32,6 +33,16 @@ func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
+}
+
+// A nil pointer in an error is a frequent mistake of Go programs, and its
+// methods panic. Those that log the error, or answer a probe with it, must not.
+func TestFunctionThatReturnsANilPointerHasPanicked(t *testing.T) {
+	var none *fs.PathError
+	err := contained(t.Context(), func(context.Context) error { return none })
+	if _, ok := errors.AsType[*panicError](err); !ok || !strings.Contains(err.Error(), "nil pointer") {
+		t.Errorf("got %T", err)
+	}
 }
 
 func TestHookThatHeedsNothingIsLeftBehind(t *testing.T) {
