@@ -68,6 +68,28 @@ func TestRemovedFilesOfAStoppedHubLetNobodyIn(t *testing.T) {
 	next.says("took k")
 }
 
+// The same where the process that comes first is killed while it waits for the end
+// of the first hub: the one after it waits, too.
+func TestRemovedFilesOfAStoppedHubLetNobodyInAfterAKill(t *testing.T) {
+	c := newCourt(t, time.Minute)
+	hub, holder := c.come(false), c.come(false)
+	holder.tell("take k")
+	holder.says("took k")
+	must(t, hub.Pause())
+	err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
+	must(t, err)
+	c.kill(c.come(false))
+	next := c.come(false)
+	next.tell("take k")
+	time.Sleep(500 * time.Millisecond)
+	next.silent()
+	must(t, hub.Continue())
+	c.queued([]*proc{holder, next})
+	holder.tell("give k")
+	holder.says("gave k")
+	next.says("took k")
+}
+
 // works waits until each of the processes has been granted a lock from now on.
 func (c *court) works(all []*proc) {
 	c.t.Helper()

@@ -29,7 +29,7 @@ const (
 type HubLock struct {
 	socket *Socket
 	left   Record
-	fresh  bool // the lock file is new: it has no record of an earlier hub
+	fresh  bool // the lock file is new, or no hub has settled since it was
 	blind  bool // with a fresh one, these sockets cannot be listed
 
 	// The bounds of this hub's own leases that the record in the file covers.
@@ -101,21 +101,24 @@ func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its lock file %s cannot be used: %w", f.Name(), err)
 	}
-	s := &HubLock{socket: p, file: f, fresh: len(content) == 0}
-	if s.fresh { // the first hub ever, or the file of the last one was removed
+	s := &HubLock{socket: p, file: f}
+	if len(content) == 0 { // the first hub ever, or the file of the last one was removed
 		last.record = Record{Boot: boot, Expiry: Never}
+	}
+	s.left = last.record.on(boot)
+	if s.left.Expiry == Never { // or the last hub ended before it settled
+		s.fresh = true
 		s.old, err = earlierSockets(p.path)
 		s.blind = err != nil
 	}
-	s.left = last.record.on(boot)
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch}}
 	s.fence.Store(s.left.Fence)
 	return s, s.raise(0, 0)
 }
 
-// Fresh reports whether the lock file is new: there was no hub in this boot, or
-// the file of a hub that may still serve was removed.
+// Fresh reports whether no hub has settled since the lock file was new: there was
+// none in this boot, or the file of a hub that may still serve was removed.
 func (s *HubLock) Fresh() bool { return s.fresh }
 
 // Contested reports whether a hub whose files were removed may still serve.
