@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,6 +161,66 @@ func TestASocketThatIsRemovedComesBack(t *testing.T) {
 	if now, err := a.session(); now != s || err != nil || !a.hasHub() {
 		t.Errorf("who was there has another hub, or none: %v", err)
 	}
+}
+
+// A hub that has no descriptor for a process that connects reports it once, and
+// accepts the process as soon as there is one.
+func TestAHubWithoutDescriptorsReportsItOnce(t *testing.T) {
+	socket := socketPath(t)
+	var failed atomic.Int64
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.String() == "cluster: accept failed" {
+			failed.Add(1)
+		}
+		return a
+	}}))
+	n, err := Dial(t.Context(), Config{Socket: socket, Log: log})
+	must(t, err)
+	defer func() { must(t, n.Close(t.Context())) }()
+	release := useUpDescriptors(t)
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		release()
+		t.Fatal(err)
+	}
+	eventually(t, "the report", func() bool { return failed.Load() > 0 })
+	time.Sleep(300 * time.Millisecond) // many attempts to accept
+	release()
+	must(t, conn.Close())
+	meetAt(t, socket)
+	if reports := failed.Load(); reports != 1 {
+		t.Errorf("%d reports", reports)
+	}
+}
+
+// useUpDescriptors leaves this process room for one more descriptor, until release
+// is called.
+func useUpDescriptors(t *testing.T) (release func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+	var used []*os.File
+	release = func() {
+		for _, f := range used {
+			_ = f.Close()
+		}
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
+	}
+	first, err := os.Open(os.DevNull)
+	must(t, err)
+	used = append(used, first)
+	limit := before
+	limit.Cur = uint64(first.Fd()) + 20
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			break
+		}
+		used = append(used, f)
+	}
+	_ = used[len(used)-1].Close()
+	return release
 }
 
 // refused waits until a Dial that does not wait for the hub fails with an error

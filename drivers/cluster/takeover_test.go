@@ -267,6 +267,26 @@ func TestAClientThatIsStoppedHoldsUpATakeoverUntilItsLeaseEnds(t *testing.T) {
 	c.verify(killed)
 }
 
+// While the next hub waits for the leases of a stopped client, a socket that is
+// removed comes back, too.
+func TestASocketThatIsRemovedDuringATakeOverComesBack(t *testing.T) {
+	c := newCourt(t, time.Hour)
+	all := []*proc{c.come(false), c.come(false), c.come(false)}
+	hub := c.hub(all)
+	all = slices.DeleteFunc(all, func(p *proc) bool { return p == hub })
+	stopped, next := all[0], all[1]
+	stopped.tell("take a")
+	stopped.says("took a")
+	must(t, stopped.Pause())
+	killed := map[string]int64{hub.name: c.kill(hub)}
+	c.hub([]*proc{next})
+	must(t, os.Remove(c.orders.Socket))
+	c.come(false).tell("take b")
+	next.silent() // it has granted nothing
+	must(t, stopped.Continue())
+	c.verify(killed)
+}
+
 // A client that holds nothing and is stopped holds up nobody once what the last
 // hub gave has expired, and a hub that gave nothing does not wait at all.
 func TestAHubThatGaveNothingIsNotWaitedFor(t *testing.T) {

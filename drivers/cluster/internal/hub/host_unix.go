@@ -112,8 +112,10 @@ func (h *Host) open(l *rendezvous.Listener) {
 // connected.
 var atSocket = protocol.Limits{Frame: beforeHello.Frame, First: 5 * time.Second, Within: beforeHello.Within}
 
-// accept makes each process that connects a client.
+// accept makes each process that connects a client. It logs a failure at most once
+// a minute: at the limit of descriptors, an accept fails after each success.
 func (h *Host) accept(l *rendezvous.Listener) {
+	var logged time.Time
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -122,7 +124,10 @@ func (h *Host) accept(l *rendezvous.Listener) {
 		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
 			return
 		default: // most likely no descriptor is free
-			h.log.Warn("cluster: accept failed", "socket", h.socket, "err", err)
+			if time.Since(logged) >= time.Minute {
+				logged = time.Now()
+				h.log.Warn("cluster: accept failed", "socket", h.socket, "err", err)
+			}
 			h.pause(10 * time.Millisecond)
 		}
 	}
@@ -140,7 +145,8 @@ func (h *Host) pause(d time.Duration) {
 // only then can another process take the hub lock.
 func (h *Host) maintain() {
 	defer close(h.ended)
-	h.hub.Recover(h.ctx.Done(), h.grant)
+	var recovery sync.WaitGroup
+	recovery.Go(func() { h.hub.Recover(h.ctx.Done(), h.grant) }) // for as long as leases of an earlier hub last
 	var cleared time.Time
 	for h.ctx.Err() == nil {
 		if err := h.lock.Check(); err != nil {
@@ -154,6 +160,7 @@ func (h *Host) maintain() {
 		}
 		h.pause(checkInterval)
 	}
+	recovery.Wait()
 	_ = h.listener.Close() // the hub lock removes its file
 	select {
 	case ctx := <-h.drain:
