@@ -62,7 +62,13 @@ func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq
 	if b.bus == nil {
 		return failing(ErrNotConfigured)
 	}
-	data, err := b.encode(v, nil)
+	var sent []bus.PubOption // of the request: its Content-Type decides
+	for _, o := range opts {
+		if o, ok := o.(bus.PubOption); ok {
+			sent = append(sent, o)
+		}
+	}
+	data, err := b.encode(v, sent)
 	if err != nil {
 		return failing(fmt.Errorf("request %s: %w", subject, err))
 	}
