@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"runtime"
 	"sync"
 	"testing"
@@ -75,4 +76,35 @@ func TestACallThatDoesNotReturnLeavesItsPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestARoundTripThatPanicsGivesItsSlotBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := lock.New(memory.NewLock(), lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = locker.Close(context.Background()) }()
+		l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1}
+		base := tripper(func(*http.Request) (*http.Response, error) { panic("no header") })
+		transport := limit.Transport(l, base, func(*http.Request) string { return "k" }, m)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://partner/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = transport.RoundTrip(r) //nolint:bodyclose // it panics
+		}()
+		p, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Cancel(t.Context())
+	})
 }

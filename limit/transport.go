@@ -54,15 +54,21 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if p.slot.lease != nil {
 		r = r.WithContext(p.slot.lease.Context()) // ends when the slot is lost
 	}
+	kept := false // by the response
+	defer func() {
+		if !kept { // also where base panics
+			_ = p.slot.release()
+		}
+	}()
 	response, err := t.base.RoundTrip(r)
 	if err != nil {
-		_ = p.slot.release()
 		return nil, err
 	}
 	t.learn(r.Context(), key, response)
 	if p.slot.lease != nil {
 		response.Body = holding(response.Body, p.slot)
 	}
+	kept = true
 	return response, nil
 }
 
