@@ -128,8 +128,12 @@ func (h *health) Probe(ctx context.Context) error {
 func (h *health) Lost(err error) { h.limiter.observe(Unavailable{Err: err}) }
 
 // Returned implements [outage.Backend].
-func (h *health) Returned(after time.Duration) {
-	if l := h.limiter; !l.closed.Load() {
-		l.observe(Available{After: after, Degraded: l.counters.degraded.Load() - h.before})
+func (h *health) Returned(after time.Duration) (report func()) {
+	l := h.limiter
+	end := Available{After: after, Degraded: l.counters.degraded.Load() - h.before}
+	return func() {
+		if !l.closed.Load() {
+			l.observe(end)
+		}
 	}
 }

@@ -52,9 +52,11 @@ func (h *health) Probe(ctx context.Context) error {
 func (h *health) Lost(err error) { h.locker.observe(Unavailable{Err: err}) }
 
 // Returned implements [outage.Backend].
-func (h *health) Returned(after time.Duration) {
-	if !h.locker.gate.shut() {
-		h.locker.observe(Available{After: after})
+func (h *health) Returned(after time.Duration) (report func()) {
+	return func() {
+		if !h.locker.gate.shut() {
+			h.locker.observe(Available{After: after})
+		}
 	}
 }
 

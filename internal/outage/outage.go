@@ -10,16 +10,17 @@ import (
 	"github.com/megaframework/mega/internal/group"
 )
 
-// Backend is a watched backend. A Watch calls its methods for one outage from one
-// goroutine; Returned may run beside the Probe of the next outage.
+// Backend is a watched backend. A Watch calls its methods from one goroutine at a
+// time.
 type Backend interface {
 	// Probe asks the backend, and returns the cause if it does not answer.
 	Probe(ctx context.Context) error
 	// Lost is called once for each outage, after its first failed Probe.
 	Lost(err error)
 	// Returned is called at the end of the outage: when Probe succeeds, or when
-	// the group is closed.
-	Returned(after time.Duration)
+	// the group is closed. It must not call the Watch, and returns the function that
+	// reports the end, which may run beside the Probe of the next outage.
+	Returned(after time.Duration) (report func())
 }
 
 // Watch tracks whether a backend answers. A failed call begins a watch, which
@@ -92,10 +93,11 @@ func (w *Watch) failed(err error) {
 // returned ends the watch.
 func (w *Watch) returned() {
 	w.mu.Lock()
-	was, lasted := w.down, time.Since(w.since)
+	report := func() {}
+	if w.down != nil {
+		report = w.backend.Returned(time.Since(w.since))
+	}
 	w.running, w.down = false, nil
 	w.mu.Unlock()
-	if was != nil {
-		w.backend.Returned(lasted)
-	}
+	report()
 }

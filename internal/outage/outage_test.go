@@ -29,8 +29,8 @@ func (b *backend) Probe(context.Context) error {
 	return nil
 }
 
-func (b *backend) Lost(err error)         { b.add("lost: " + err.Error()) }
-func (b *backend) Returned(time.Duration) { b.add("returned") }
+func (b *backend) Lost(err error)                { b.add("lost: " + err.Error()) }
+func (b *backend) Returned(time.Duration) func() { return func() { b.add("returned") } }
 
 func (b *backend) add(event string) { b.events = append(b.events, event) }
 
