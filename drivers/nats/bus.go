@@ -101,13 +101,14 @@ func (b *Bus) Info() driver.Info {
 	return info
 }
 
-// Attach implements [driver.Driver].
+// Attach implements [driver.Driver]. It holds b.mu while it reports the state,
+// because notify would report a new connection before it otherwise.
 func (b *Bus) Attach(f driver.Front) error {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.front = f
-	b.mu.Unlock()
 	if b.link.Load() == nil {
-		b.notify(func(f driver.Front) { f.Disconnected(driver.ErrDisconnected) })
+		f.Disconnected(driver.ErrDisconnected)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
 )
 
 // The server's confirmation may be the last message of a connection, and be
@@ -23,5 +25,41 @@ func TestAConfirmationOfAConnectionThatHasEndedActivatesNothing(t *testing.T) {
 	}
 	if _, undone := b.conclude(b.newLink(), topics, confirmed); len(undone) != 0 || !topics[0].active {
 		t.Error("the topic is not active on the next connection")
+	}
+}
+
+// states is a front that only records the state of the connection.
+type states struct {
+	driver.Front
+	of func(connected bool)
+}
+
+func (s states) Disconnected(error) { s.of(false) }
+func (s states) Connected()         { s.of(true) }
+
+// A connection that is restored while a front is attached is reported after its
+// loss, or the front would count it as lost until the next one.
+func TestAttachReportsALossBeforeTheNextConnection(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	said := make(chan bool, 2)
+	restored := make(chan struct{})
+	f := states{of: func(connected bool) {
+		if !connected {
+			b.link.Store(b.newLink()) // as the keeper does at this moment
+			go func() { defer close(restored); b.notify(driver.Front.Connected) }()
+			if b.mu.TryLock() {
+				b.mu.Unlock()
+				<-restored
+			}
+		}
+		said <- connected
+	}}
+	if err := b.Attach(f); err != nil {
+		t.Fatal(err)
+	}
+	<-restored
+	if first, second := <-said, <-said; first || !second {
+		t.Errorf("the front is told %v, %v", first, second)
 	}
 }
