@@ -1,6 +1,7 @@
 package boot_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/internal/failure"
@@ -165,6 +168,36 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 				x.say != "certificate required" // a reset of the connection may overtake these words of the server
 			if f.Code != x.code || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), x.say) || retried {
 				t.Errorf("%d %s: %v\n%s", f.Exit, f.Code, f, stderr)
+			}
+		})
+	}
+}
+
+// A cache whose URL has the wrong scheme for TLS never works, and may leave the
+// client without an answer.
+func TestCacheWithTheWrongSchemeForTLSEndsTheBootAtOnce(t *testing.T) {
+	t.Parallel()
+	plain := redistest.Start(t, redistest.Options{}).Addr()
+	sentinels := strings.Join(redistest.StartSentinels(t, 0, redistest.Options{}).Addrs(), ",") + "/mega"
+	_, encrypted, _ := redistest.StartTLS(t, redistest.Certificate{})
+	for url, say := range map[string]string{
+		"redis://" + encrypted:                    "use the scheme rediss://",
+		"rediss://" + plain:                       "use the scheme redis://",
+		"redis-cluster://" + encrypted:            "use the scheme rediss-cluster://",
+		"rediss-cluster://" + plain:               "use the scheme redis-cluster://",
+		"redis-sentinel://" + encrypted + "/mega": "use the scheme rediss-sentinel://",
+		"rediss-sentinel://" + sentinels:          "use the scheme redis-sentinel://",
+	} {
+		t.Run(say, func(t *testing.T) {
+			t.Parallel()
+			p, stderr := process("MEGA_CACHE_MAIN_URL="+url, "MEGA_LOCK_DRIVER=memory", "MEGA_BOOT_WAIT_FOR=1m")
+			began := time.Now()
+			f := fail(t, p, mega.App("main", mega.OnStart("use", func(goredis.UniversalClient, context.Context) {})))
+			if f.Code != "cache.refused" || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), say) || !strings.Contains(strings.Join(f.Actions, ""), strings.TrimPrefix(say, "use the scheme ")) {
+				t.Errorf("%d %s: %v\n%q\n%s", f.Exit, f.Code, f, f.Actions, stderr)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
 			}
 		})
 	}

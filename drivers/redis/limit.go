@@ -50,7 +50,7 @@ func OpenLimit(ctx context.Context, c Config) (driver.Driver, error) {
 }
 
 func (o opening) openLimit(ctx context.Context) (*limits, error) {
-	seen := look{client: o.connection.client, losses: lossesOfLimits()}
+	seen := look{client: o.connection.client, peers: o.peers, losses: lossesOfLimits()}
 	if err := seen.at(ctx); err != nil {
 		return nil, err
 	}

@@ -3,10 +3,8 @@ package redis
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +19,7 @@ import (
 // look holds the findings about a server, before anything is locked there.
 type look struct {
 	client   goredis.UniversalClient
+	peers    peers
 	losses   losses
 	layout   *layout // of locks
 	strict   bool    // the server refuses keys that a call does not name
@@ -84,7 +83,7 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 			return parseInfo(text), nil
 		}
 		if attempt == 0 {
-			if mismatch := l.mismatch(ctx, err); mismatch != nil {
+			if mismatch := l.peers.mismatch(ctx, err); mismatch != nil {
 				return nil, mismatch
 			}
 		}
@@ -94,55 +93,6 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 		}
 		pause(ctx, backOff(attempt+1))
 	}
-}
-
-// mismatch returns an error if a server uses TLS and the client does not, or the
-// reverse. The failure of the call does not show it: the server waits for more
-// bytes, or ends the connection, as it also does for other reasons. So mismatch
-// connects once in the other way, and sends nothing but a handshake or a PING.
-func (l *look) mismatch(ctx context.Context, failure error) error {
-	if _, answered := errors.AsType[goredis.Error](failure); answered || refusal.Of(failure) != refusal.None {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	switch client := l.client.(type) {
-	case *goredis.Client:
-		return mismatchAt(ctx, client.Options().Addr, client.Options().TLSConfig != nil, "")
-	case *goredis.ClusterClient:
-		for _, addr := range client.Options().Addrs {
-			if err := mismatchAt(ctx, addr, client.Options().TLSConfig != nil, "-cluster"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// mismatchAt is mismatch for the server at addr. kind is a part of the scheme.
-func mismatchAt(ctx context.Context, addr string, secure bool, kind string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr) // fails for a Sentinel set
-	if err != nil {
-		return nil //nolint:nilerr // the failure of the call explains more
-	}
-	defer func() { _ = conn.Close() }()
-	if !secure {
-		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
-		if err == nil || strings.Contains(err.Error(), "remote error: tls: ") {
-			return invalid(fmt.Errorf("the server uses TLS: use the scheme rediss%s://", kind))
-		}
-		return nil
-	}
-	end, _ := ctx.Deadline()
-	answer := make([]byte, 1)
-	_ = conn.SetDeadline(end)
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	if _, err := conn.Read(answer); err == nil && strings.Contains("+-", string(answer)) {
-		return invalid(fmt.Errorf("the server does not use TLS at this port: use the scheme redis%s://, or its port for TLS", kind))
-	}
-	return nil
 }
 
 func parseInfo(text string) map[string]string {

@@ -154,6 +154,16 @@ func TestTLSErrorsNameTheirCause(t *testing.T) {
 		{"no TLS at the servers", "rediss-cluster://" + plain.Addr(), []string{"use the scheme redis-cluster://"}},
 		{"no TLS at the client of a Cluster", "redis-cluster://" + good, []string{"use the scheme rediss-cluster://"}},
 	}
+	sentinels := redistest.StartSentinels(t, 0, redistest.Options{}).Addrs()
+	for _, x := range []struct{ name, url, says string }{
+		{"no TLS at the sentinels", "rediss-sentinel://" + strings.Join(sentinels, ",") + "/mega", "use the scheme redis-sentinel://"},
+		{"no TLS at the client of sentinels", "redis-sentinel://" + good + "/mega", "use the scheme rediss-sentinel://"},
+	} {
+		tests = append(tests, struct {
+			name, url string
+			says      []string
+		}{x.name, x.url, []string{x.says}})
+	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			start := time.Now()

@@ -60,17 +60,19 @@ func prepare(c Config) (opening, error) {
 	if err != nil {
 		return opening{}, invalid(err)
 	}
-	client, stream := c.Client, (*wire.Stream)(nil)
+	client, stream, of := c.Client, (*wire.Stream)(nil), peersOf(c.Client)
 	if client == nil {
 		if client, stream, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
 		}
+		a, _ := parse(c.URL) // dial has parsed it
+		of = a.peers()
 	}
 	b, err := newBackend(client, stream, t)
 	if err != nil {
 		return opening{}, errors.Join(err, closeOwned(c, client))
 	}
-	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil}}, nil
+	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil}, of}, nil
 }
 
 func closeOwned(c Config, client goredis.UniversalClient) error {
@@ -101,10 +103,11 @@ type opening struct {
 	config     Config
 	template   template
 	connection *connection
+	peers      peers
 }
 
 func (o opening) open(ctx context.Context) (driver.Driver, error) {
-	l := look{client: o.connection.client, losses: lossesOfLocks()}
+	l := look{client: o.connection.client, peers: o.peers, losses: lossesOfLocks()}
 	if err := l.at(ctx); err != nil {
 		return nil, err
 	}

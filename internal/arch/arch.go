@@ -91,7 +91,7 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "lock/guard", "limit", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "lock/guard", "limit", "limit/limittest", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
-		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan", "internal/refusal"},
+		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/notation", "internal/plan", "internal/refusal"},
 
 		"docs/guide":        {},
 		"internal/admin":    {"config", "limit", "lock", "bus", "internal/private"},

@@ -43,6 +43,9 @@ func NotURL(s, known string, schemes []string) error {
 	return fmt.Errorf("%q is not a URL such as %s", mask.URL(s), example)
 }
 
+// Example returns a URL with that scheme, or "" if none is known.
+func Example(scheme string) string { return examples[scheme] }
+
 var examples = map[string]string{
 	"redis":         "redis://localhost:6379/0",
 	"rediss":        "rediss://server.example:6379/0",

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,14 +66,26 @@ func OpenCache(ctx context.Context, cfg *settings.Config, alias string, log *slo
 	}
 	w := waiting[struct{}]{
 		limit: cfg.Boot.WaitFor, log: log.With("component", "cache "+alias, "server", url),
-		permanent: futile,
-		open:      func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Ping(ctx).Err() },
+		permanent: func(err error) bool { return errors.Is(err, driver.ErrInvalid) || futile(err) },
+		open:      func(ctx context.Context) (struct{}, error) { return struct{}{}, ping(ctx, client, url.Reveal()) },
 	}
 	if _, err = w.run(ctx); err != nil {
 		_ = client.Close() // no connection works
 		return nil, redisServer(cfg, alias).failure(cfg, w.account(err), err)
 	}
 	return client, nil
+}
+
+// ping calls a server once. The client's own timeouts are longer, and each of its
+// attempts to connect may take as long.
+func ping(ctx context.Context, client goredis.UniversalClient, url string) error {
+	once, cancel := context.WithTimeout(ctx, minAttempt)
+	defer cancel()
+	err := client.Ping(once).Err()
+	if err != nil {
+		return cmp.Or(redis.CheckTLS(ctx, url, err), err)
+	}
+	return nil
 }
 
 // DefaultCache returns the alias of the default cache: the only cache, else the

@@ -1,9 +1,11 @@
 package selection
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/notation"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/internal/settings"
@@ -14,7 +16,6 @@ const (
 	exampleRedis     = "redis://localhost:6379/0"
 	exampleRediss    = "rediss://server.example:6379/0"
 	exampleSentinels = "redis-sentinel://host1,host2,host3/master"
-	exampleCluster   = "redis-cluster://host1:6379,host2:6379"
 	exampleNATS      = "nats://localhost:4222"
 	exampleNATSTLS   = "tls://server.example:4222"
 )
@@ -149,13 +150,9 @@ func (s server) repair(c *settings.Config, cause error) []string {
 
 // fitting returns an address of the kind that the cause recommends.
 func (s server) fitting(cause error) string {
-	switch text := cause.Error(); {
-	case strings.Contains(text, "use the scheme redis-cluster://"):
-		return exampleCluster
-	case strings.Contains(text, "use the scheme redis-sentinel://"):
-		return exampleSentinels
-	case strings.Contains(text, "use the scheme rediss://"):
-		return s.secure
+	_, named, _ := strings.Cut(cause.Error(), "use the scheme ")
+	if scheme, _, ok := strings.Cut(named, "://"); ok {
+		return cmp.Or(notation.Example(scheme), s.example)
 	}
 	return s.example
 }
