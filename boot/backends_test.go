@@ -121,6 +121,7 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 	expired := natstest.Start(t, natstest.Options{Cert: old, Key: key})
 	cert2, key := redistest.Certificate{}.Write(t)
 	mutual := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", cert2, key, cert2)})
+	barred := natstest.Start(t, natstest.Options{Config: `authorization: {users: [{user: u, password: p, permissions: {publish: "$SYS.>", subscribe: "_INBOX.>"}}]}`})
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	on := func(scheme string, s *natstest.Server) string {
@@ -158,6 +159,7 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"NATS, another name":       {[]string{on("tls", named), "MEGA_NATS_TLS_CA=" + foreign}, "bus.driver_refused", "cannot validate certificate for 127.0.0.1"},
 		"NATS, expired":            {[]string{on("tls", expired), "MEGA_NATS_TLS_CA=" + old}, "bus.driver_refused", "has expired"},
 		"NATS, own certificate":    {[]string{on("tls", mutual), "MEGA_NATS_TLS_CA=" + cert2}, "bus.driver_refused", "certificate required"},
+		"NATS, no permissions":     {[]string{strings.Replace(on("nats", barred), "://", "://u:p@", 1)}, "bus.driver_refused", "do not include: publish to ev.>"},
 		"NATS, nkeys":              {[]string{on("nats", open), "MEGA_NATS_NKEY_FILE=" + seed(t)}, "bus.driver_refused", "nkeys not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {

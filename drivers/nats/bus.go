@@ -79,10 +79,16 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 		}
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	b.info = driver.Info{
-		Name: "nats", Scope: driver.Fleet, Copies: true, Lacks: lacks,
-	}
 	b.inbox.prefix = l.conn.NewInbox() + "."
+	warnings, err := l.examine(ctx)
+	if err != nil {
+		b.end()
+		l.close()
+		return nil, fmt.Errorf("open the bus: %w", err)
+	}
+	b.info = driver.Info{
+		Name: "nats", Scope: driver.Fleet, Copies: true, Lacks: lacks, Warnings: warnings,
+	}
 	b.open(l)
 	b.running.Go(func() { b.keep(l) })
 	return b, nil

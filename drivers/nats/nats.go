@@ -39,7 +39,7 @@
 //	window.go   how much may be unconfirmed
 //	topic.go    subscriptions at the server
 //	member.go   the subscriptions of the front, and how subscriptions end
-//	refusal.go  errors of the server
+//	refusal.go  errors of the server; permission.go what a user may do
 //	foreign.go  servers that are not NATS
 //	message.go  subjects, inbox, answers, errors of services
 package nats

@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 type refusals struct {
 	mu    sync.Mutex    // guards the fields below
 	heard error         // the latest error that the callback received
+	tried []string      // the subjects among those that are tried out at the start
 	news  chan struct{} // closed and replaced with each of them
 }
 
@@ -43,6 +45,19 @@ func (r *refusals) note(err error) {
 	r.heard = err
 	close(r.news)
 	r.news = make(chan struct{})
+}
+
+func (r *refusals) addTried(subject string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried = append(r.tried, subject)
+}
+
+// of returns the refused subjects among those that are tried out.
+func (r *refusals) of(subjects ...string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.tried), func(s string) bool { return !slices.Contains(subjects, s) })
 }
 
 func (r *refusals) latest() (error, <-chan struct{}) {
@@ -84,6 +99,8 @@ func (l *link) failed(err error) {
 	defer l.refusals.note(err)
 	text := err.Error()
 	switch {
+	case l.bus.isTryout(err):
+		l.refusals.addTried(refusedSubject(err))
 	case errors.Is(err, nats.ErrMaxSubscriptionsExceeded):
 		l.bus.refuseNameless(err)
 	case !errors.Is(err, nats.ErrPermissionViolation) || strings.Contains(text, reservedReply) || l.bus.isMark(text):

@@ -166,8 +166,18 @@ func (s *Server) Drop() error {
 // Clients returns the number of connected clients.
 func (s *Server) Clients() int { return s.server.NumClients() }
 
-// Subscriptions returns the number of subscriptions of all clients.
-func (s *Server) Subscriptions() int { return int(s.server.NumSubscriptions()) }
+// Subscriptions returns the number of subscriptions of all clients. The server has
+// more, of its own.
+func (s *Server) Subscriptions() (n int) {
+	conns, err := s.server.Connz(&server.ConnzOptions{Limit: 1 << 20})
+	if err != nil {
+		return -1
+	}
+	for _, c := range conns.Conns {
+		n += int(c.NumSubs)
+	}
+	return n
+}
 
 // Received returns the number of messages that clients have sent since the start,
 // those that the server has refused included.

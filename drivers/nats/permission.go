@@ -1,0 +1,229 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// A server does not announce the permissions of a user. It refuses each message and
+// each subscription by itself, when a program that serves already has lost it. So
+// the driver asks for the permissions when it opens, and tries out what it can
+// without a trace if the user may not even ask.
+
+// userInfo is the subject at which a server describes the user of a connection.
+// Servers before 2.9 have no answer.
+const userInfo = "$SYS.REQ.USER.INFO"
+
+// askTime bounds the wait for that description.
+const askTime = time.Second
+
+// tryout ends the subjects that are tried out.
+const tryout = "mega_boot"
+
+// permissions are those of a user; nil allows everything.
+type permissions struct {
+	Publish   *subjects `json:"publish"`
+	Subscribe *subjects `json:"subscribe"`
+}
+
+// subjects are patterns, which a queue may follow. Without Allow everything is
+// allowed.
+type subjects struct {
+	Allow []string `json:"allow"`
+	Deny  []string `json:"deny"`
+}
+
+// examine returns warnings about what the user of the link is not allowed to do. It
+// returns an error if it may do nothing that the bus needs.
+func (l *link) examine(ctx context.Context) (warnings []string, err error) {
+	p, asked := l.ask(ctx)
+	if !asked {
+		if refused := l.tryOut(); len(refused) > 0 {
+			return []string{"the server refuses to this NATS user: " + strings.Join(refused, ", ") +
+				"; check its permissions, and allow it to publish to " + userInfo + ", so that the boot can read them"}, nil
+		}
+		return nil, nil
+	}
+	var lacks []string
+	useful := false
+	for _, n := range l.bus.needs() {
+		if !n.of(p).allow(n.pattern) {
+			lacks = append(lacks, n.String())
+		} else {
+			useful = useful || n.use != answers
+		}
+	}
+	switch {
+	case !useful:
+		return nil, fmt.Errorf("%w: the permissions of the user do not include: %s", nats.ErrPermissionViolation, strings.Join(lacks, ", "))
+	case len(lacks) > 0:
+		return []string{"the permissions of the NATS user do not include: " + strings.Join(lacks, ", ")}, nil
+	}
+	return nil, nil
+}
+
+// need is what a bus needs to do below a prefix.
+type need struct {
+	publish bool
+	pattern string
+	use     string
+}
+
+const answers = "answers" // of requests, and of no use alone
+
+func (n need) of(p permissions) *subjects {
+	if n.publish {
+		return p.Publish
+	}
+	return p.Subscribe
+}
+
+func (n need) String() string {
+	if n.publish {
+		return fmt.Sprintf("publish to %s (%s)", n.pattern, n.use)
+	}
+	return fmt.Sprintf("subscribe to %s (%s)", n.pattern, n.use)
+}
+
+func (b *Bus) needs() []need {
+	events, requests := b.prefixes[driver.Event]+">", b.prefixes[driver.Request]+">"
+	return []need{
+		{true, events, "events"}, {false, events, "events"},
+		{true, requests, "requests"}, {false, requests, "requests"},
+		{false, b.inbox.prefix + ">", answers},
+	}
+}
+
+// ask returns the permissions of the user, and reports whether they are known.
+func (l *link) ask(ctx context.Context) (p permissions, known bool) {
+	inbox := l.bus.inbox.prefix + tryout
+	sub, err := l.conn.SubscribeSync(inbox)
+	if err != nil {
+		return p, false
+	}
+	defer func() { _ = sub.Unsubscribe() }() // after the answer, the server has ended it
+	_ = sub.AutoUnsubscribe(1)               // fails with the link
+	if l.conn.PublishRequest(userInfo, inbox, nil) != nil || l.conn.FlushTimeout(l.bus.config.dial) != nil {
+		return p, false
+	}
+	l.settle()
+	if len(l.refusals.of(userInfo, inbox)) > 0 {
+		return p, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	m, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return p, false
+	}
+	var answer struct {
+		Data *struct {
+			Permissions permissions `json:"permissions"`
+		} `json:"data"`
+	}
+	err = json.Unmarshal(m.Data, &answer)
+	if err != nil || answer.Data == nil {
+		return p, false
+	}
+	return answer.Data.Permissions, true
+}
+
+// tryOut returns what the server has refused of a message of each kind, and of
+// a subscription to answers. No message is delivered: its reply is reserved.
+func (l *link) tryOut() (refused []string) {
+	for _, n := range []need{{true, l.bus.prefixes[driver.Event] + tryout, "events"}, {true, l.bus.prefixes[driver.Request] + tryout, "requests"}} {
+		if !l.refusesPublish(n.pattern) {
+			continue
+		}
+		refused = append(refused, n.String())
+	}
+	if n := (need{false, l.bus.inbox.prefix + tryout, answers}); len(l.refusals.of(n.pattern)) > 0 {
+		refused = append(refused, n.String())
+	}
+	return refused
+}
+
+func (l *link) refusesPublish(subject string) bool {
+	if len(l.refusals.of(userInfo)) == 0 { // the server reports each such message as an error in its log
+		return false
+	}
+	if l.conn.PublishRequest(subject, reservedReply, nil) != nil || l.conn.FlushTimeout(l.bus.config.dial) != nil {
+		return false
+	}
+	l.settle()
+	return len(l.refusals.of(subject)) > 0
+}
+
+// isTryout reports whether an error is about a subject that is tried out.
+func (b *Bus) isTryout(err error) bool {
+	subject := refusedSubject(err)
+	return subject == userInfo || strings.HasSuffix(subject, tryout) && (subject == b.prefixes[driver.Event]+tryout ||
+		subject == b.prefixes[driver.Request]+tryout || subject == b.inbox.prefix+tryout)
+}
+
+// refusedSubject returns the subject that an error of the server names, or "".
+func refusedSubject(err error) string {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return ""
+	}
+	if s := quotedAfter(err.Error(), toPublish); s != "" {
+		return s
+	}
+	return quotedAfter(err.Error(), toSubscription)
+}
+
+// allow reports whether some subject that matches want is allowed.
+func (s *subjects) allow(want string) bool {
+	if s == nil {
+		return true
+	}
+	allowed := s.Allow
+	if len(allowed) == 0 {
+		allowed = []string{">"}
+	}
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		a, _, _ = strings.Cut(a, " ")
+		return overlap(a, want) && !slices.ContainsFunc(s.Deny, func(d string) bool {
+			return !strings.Contains(d, " ") && (covers(d, want) || covers(d, a))
+		})
+	})
+}
+
+// overlap reports whether some subject matches both patterns.
+func overlap(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		switch {
+		case as[i] == ">" || bs[i] == ">":
+			return true
+		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
+// covers reports whether every subject that matches inner also matches outer.
+func covers(outer, inner string) bool {
+	os, is := strings.Split(outer, "."), strings.Split(inner, ".")
+	for i, o := range os {
+		switch {
+		case i >= len(is):
+			return false
+		case o == ">":
+			return true
+		case is[i] == ">" || o != "*" && o != is[i]:
+			return false
+		}
+	}
+	return len(os) == len(is)
+}

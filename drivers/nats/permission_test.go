@@ -1,0 +1,53 @@
+package nats_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/nats"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+)
+
+// A user that may not do what the bus needs would otherwise lose messages in a
+// program that serves.
+func TestMissingPermissionsAreKnownWhenTheBusOpens(t *testing.T) {
+	const refused = "permissions violation: the permissions of the user do not include: publish to ev.> (events), subscribe to ev.> (events)"
+	const ask = `"$SYS.REQ.USER.INFO"`
+	for _, x := range []struct{ name, permissions, warns string }{
+		{"all", ``, ""},
+		{"prefixes", `publish: ["ev.>", "rpc.>", "_INBOX.>", ` + ask + `], subscribe: ["ev.>", "rpc.>", "_INBOX.>"]`, ""},
+		{"least", `publish: ["ev.shop.*", "rpc.shop.buy", "_INBOX.>", ` + ask + `], subscribe: ["ev.*.sold", "rpc.shop.> workers", "_INBOX.>"]`, ""},
+		{"some are denied", `publish: {deny: ["ev.secret.>"]}, subscribe: {deny: "ev.secret.>"}`, ""},
+		{"no publish", `publish: {deny: ">"}`, "refuses to this NATS user: publish to ev.mega_boot (events), publish to rpc.mega_boot (requests)"},
+		{"no publish but to ask", `publish: ` + ask, "do not include: publish to ev.> (events), publish to rpc.> (requests)"},
+		{"no events", `publish: {deny: "ev.>"}`, "do not include: publish to ev.> (events)"},
+		{"no subscribe", `subscribe: {deny: ">"}`, "subscribe to _INBOX."},
+		{"wrong prefix", `publish: ["shop.>", "_INBOX.>"], subscribe: ["shop.>", "_INBOX.>"]`, "publish to ev.mega_boot"},
+		{"no requests", `publish: {deny: ["rpc.>", "_INBOX.>"]}, subscribe: {deny: "rpc.*.>"}`, "do not include: publish to rpc.> (requests)"},
+		{"only answers", `publish: ` + ask + `, subscribe: "_INBOX.>"`, refused},
+		{"only answers, by denials", `publish: ` + ask + `, subscribe: {allow: "_INBOX.>", deny: ["ev.>", "rpc.>"]}`, refused},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			server := natstest.Start(t, natstest.Options{Config: `authorization: {users: [{user: u, password: p, permissions: {` + x.permissions + `}}]}`})
+			c := nats.Config{URL: server.URL(), User: "u", Password: "p"}
+			if x.warns == refused {
+				if _, err := nats.OpenBus(t.Context(), c); err == nil || !strings.Contains(err.Error(), refused) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			b := open(t, c)
+			if got := strings.Join(b.Info().Warnings, "; "); (got == "") != (x.warns == "") || !strings.Contains(got, x.warns) {
+				t.Errorf("warnings: %q, want %q", got, x.warns)
+			}
+			if n := b.Stats().Refused; n != 0 {
+				t.Errorf("%d messages counted as refused", n)
+			}
+			if x.name == "all" || x.name == "no publish" { // a refusal of the start is not one of a message
+				if err := b.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
