@@ -92,7 +92,7 @@ func NoRenew() Option { return Option{func(c *call) { c.noRenew = true }} }
 func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 
 // Cooldown keeps the key taken after its release, until d after the grant, 0 to
-// 24h: other callers wait or are refused until then. It is kept by the backend,
+// 24h (O5): other callers wait or are refused until then. It is kept by the backend,
 // and so outlives the process, except with a driver whose scope is the process.
 // At a socket of the cluster driver, it ends when both the process and the hub
 // have ended. After a crash of the holder, the key becomes free at the end of its TTL.

@@ -10,17 +10,17 @@ import (
 
 // cooldownCases are the cases of Cooldown: a release that leaves the key taken.
 var cooldownCases = []testCase{
-	{rule: "L5", claim: "a cooldown keeps the key taken after its release, also after the end of the process", run: coolsDown},
-	{rule: "L5", claim: "a release that is repeated does not end its cooldown", run: repeatedRest},
-	{rule: "L5", claim: "a late answer to an extension does not end the cooldown of a released lease", run: extendedDuringRelease},
-	{rule: "L5", claim: "a cooldown outlives a restart of the backend, and then its process", needs: []fault{"Kill", "Restart", "Keeps", "Crash"}, run: coolsOver(func(e *env) {
+	{rule: "O5", claim: "a cooldown keeps the key taken after its release, also after the end of the process", run: coolsDown},
+	{rule: "O5", claim: "a release that is repeated does not end its cooldown", run: repeatedRest},
+	{rule: "O5", claim: "a late answer to an extension does not end the cooldown of a released lease", run: extendedDuringRelease},
+	{rule: "O5", claim: "a cooldown outlives a restart of the backend, and then its process", needs: []fault{"Kill", "Restart", "Keeps", "Crash"}, run: coolsOver(func(e *env) {
 		e.Must(e.h.Faults.Kill(), "kill")
 		e.Must(e.h.Faults.Restart(), "restart")
 	})},
-	{rule: "L5", claim: "a cooldown outlives a backend that leaves in order, and then its process", needs: []fault{"Leave", "Crash"}, run: coolsOver(func(e *env) {
+	{rule: "O5", claim: "a cooldown outlives a backend that leaves in order, and then its process", needs: []fault{"Leave", "Crash"}, run: coolsOver(func(e *env) {
 		e.Must(e.h.Faults.Leave(), "replace the backend")
 	})},
-	{rule: "L20", claim: "a cooldown delays no other key of the next backend", needs: []fault{"Leave"}, run: coolsAlone},
+	{rule: "O5", claim: "a cooldown delays no other key of the next backend", needs: []fault{"Leave"}, run: coolsAlone},
 }
 
 // coolsDown has a key cool down beside a waiter of its process, to which it could

@@ -199,20 +199,20 @@ var defects = []defect{
 			return renewals
 		}}
 	}},
-	{"L5", "ignores a cooldown", false, func() broken {
+	{"O5", "ignores a cooldown", false, func() broken {
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			g.Rest = 0
 			return d.Release(ctx, g)
 		}}
 	}},
-	{"L5", "ends a cooldown with its process", true, func() broken {
+	{"O5", "ends a cooldown with its process", true, func() broken {
 		r := new(rests)
 		return broken{release: r.release, close: func(d driver.Driver, ctx context.Context) error {
 			r.end(d)
 			return d.Close(ctx)
 		}}
 	}},
-	{"L5", "ends a cooldown when it connects again", true, func() broken {
+	{"O5", "ends a cooldown when it connects again", true, func() broken {
 		r := new(rests)
 		return broken{release: r.release, rejoin: r.end}
 	}},
@@ -380,7 +380,7 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
-	{"L20", "takes a cooldown for a lease when it connects again", true, func() func() broken {
+	{"O5", "takes a cooldown for a lease when it connects again", true, func() func() broken {
 		all := new(rests)
 		var waits atomic.Bool
 		return func() broken {
