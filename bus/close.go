@@ -66,7 +66,7 @@ func (b *Bus) drain(ctx context.Context) error {
 	if flushErr := b.Flush(ctx); err == nil {
 		err = flushErr
 	}
-	if closeErr := b.shut(); err == nil {
+	if closeErr := b.shut(ctx); err == nil {
 		err = closeErr
 	}
 	if err != nil {
@@ -161,20 +161,20 @@ func (s *Sub) await(giveUp <-chan struct{}) bool {
 // handlers of that subscription.
 func (b *Bus) Close() error {
 	b.excuse(context.Background())
-	if err := b.shut(); err != nil {
+	if err := b.shut(context.Background()); err != nil {
 		return fmt.Errorf("close bus: %w", err)
 	}
 	return nil
 }
 
 // shut ends everything, and waits for the handlers of all subscriptions that
-// are not excused.
-func (b *Bus) shut() error {
-	b.shutOne.Do(func() { b.shutErr = b.shutNow() })
+// are not excused. The driver may send messages until ctx ends.
+func (b *Bus) shut(ctx context.Context) error {
+	b.shutOne.Do(func() { b.shutErr = b.shutNow(ctx) })
 	return b.shutErr
 }
 
-func (b *Bus) shutNow() error {
+func (b *Bus) shutNow(ctx context.Context) error {
 	b.state.Store(closed) // S22
 	b.calls.close()
 	subs := b.list()
@@ -189,7 +189,7 @@ func (b *Bus) shutNow() error {
 		s.awaitUnlessExcused(grace.Done())
 	}
 	err := unfinished(context.Background(), subs)
-	bounded, cancelClose := context.WithTimeout(context.Background(), driver.CallTimeout)
+	bounded, cancelClose := context.WithTimeout(context.Background(), closeTime(ctx))
 	defer cancelClose()
 	if closeErr := b.driver.Close(bounded); err == nil && closeErr != nil {
 		err = closeErr
@@ -199,6 +199,19 @@ func (b *Bus) shutNow() error {
 		err = errObserver
 	}
 	return err
+}
+
+// closeTime returns how long the driver may take to close: a backend that does not
+// answer must not make Drain much longer than its ctx.
+func closeTime(ctx context.Context) time.Duration {
+	most := driver.CallTimeout
+	if end, bounded := ctx.Deadline(); bounded {
+		most = min(most, time.Until(end))
+	}
+	if ctx.Err() != nil {
+		most = 0
+	}
+	return max(most, closeGrace)
 }
 
 // endBackground waits for the background goroutines, and reports whether they have

@@ -404,6 +404,25 @@ func TestADriverThatCannotEnd(t *testing.T) {
 	})
 }
 
+// A backend that does not answer delays Drain beyond its context by the time that
+// Close gives to handlers and to the driver, and no longer.
+func TestDrainEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var l log
+		subscribe(t, b, "a", l.handler)
+		r.set("Flush", nil, true)
+		r.set("Close", nil, true)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := b.Drain(ctx)
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 1500*time.Millisecond {
+			t.Errorf("drain: %v after %v", err, took)
+		}
+	})
+}
+
 func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
