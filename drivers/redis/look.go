@@ -195,7 +195,10 @@ func (q *queue) rehearse(ctx context.Context) error {
 		return errors.Join(err, <-pushed)
 	}
 	if err := <-pushed; err != nil {
-		return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", err)
+		return err
+	}
+	if err := q.untilPushed(ctx); err != nil {
+		return err
 	}
 	q.sendAll(ctx)
 	if _, err := q.ForceRelease(ctx, key, "rehearsal", driver.Holder{}); err != nil {
@@ -203,6 +206,29 @@ func (q *queue) rehearse(ctx context.Context) error {
 	}
 	if err := q.Release(ctx, driver.Grant{Key: key, Token: second.Token}); !errors.Is(err, driver.ErrLost) {
 		return fmt.Errorf("a forced grant still existed: %w", unavailable(err))
+	}
+	return nil
+}
+
+// untilPushed waits for a push. If a heartbeat has found the grant before, the push
+// is late, or the user may not publish, which a script does not report.
+func (q *queue) untilPushed(ctx context.Context) error {
+	if q.pushed.Load() {
+		return nil
+	}
+	_, err := q.send(ctx, "publish", q.inbox.name, func(bool) []string {
+		return []string{"publish", q.inbox.name, "w2 rehearsal 0"}
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rehearsal)
+	defer cancel()
+	for !q.pushed.Load() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", err)
+		}
+		pause(ctx, 5*time.Millisecond)
 	}
 	return nil
 }

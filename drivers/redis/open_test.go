@@ -95,9 +95,10 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 		"deaf on >secret ~* resetchannels +@all",
 		"keyless on >secret ~other:* &* +@all",
 		"mute on >secret ~* &* +@all -evalsha -eval",
+		"silent on >secret ~* &* +@all -publish",
 		"enough on >secret ~mega:* &mega:inbox:* +evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time",
 	}})
-	for _, user := range []string{"deaf", "keyless", "mute"} {
+	for _, user := range []string{"deaf", "keyless", "mute", "silent"} {
 		refused(t, redis.Config{URL: "redis://" + user + ":secret@" + s.Addr()}, driver.ErrUnavailable,
 			"NOPERM", "ACL SETUSER", "~mega:{*}*", "&mega:inbox:*", "redis://***@"+s.Addr())
 	}

@@ -26,6 +26,7 @@ type queue struct {
 	refusing chan struct{}  // has room for maxRefusals of them
 	cancel   context.CancelFunc
 	listened atomic.Int64 // time of the last check of the subscription, in ns
+	pushed   atomic.Bool  // a push has arrived
 }
 
 var (
@@ -342,6 +343,9 @@ func (q *queue) subscribed() {
 
 // received takes a push.
 func (q *queue) received(m message) {
+	if !q.pushed.Load() {
+		q.pushed.Store(true)
+	}
 	if m.kind == "w2" {
 		q.heartbeater.within(soon(m.left))
 		return
