@@ -5,10 +5,12 @@ package cluster
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -50,8 +52,11 @@ func TestRequestsDoNotWaitForTheEndOfTheHub(t *testing.T) {
 	n := meetAt(t, socket)
 	silent, err := net.Dial("unix", socket) // the hub waits for its last frame
 	must(t, err)
-	defer silent.Close()
-	eventually(t, "the silent client", func() bool { clients, _ := n.Clients(); return clients == 2 })
+	line := protocol.NewLine(silent)
+	defer line.Close()
+	must(t, line.Send((&protocol.Hello{Speaks: protocol.Known, PID: 1, File: "silent"}).Frame()))
+	_, err = silent.Read(make([]byte, 1)) // it is welcome
+	must(t, err)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -114,5 +119,26 @@ func TestCloseWaitsForAHandlerUntilItsContextEnds(t *testing.T) {
 	close(release)
 	if err := n.Close(t.Context()); err != nil {
 		t.Errorf("close without a running handler: %v", err)
+	}
+}
+
+// A process that connects while the hub leaves finds the next hub: its first frame
+// is a welcome or none. The hub does not wait for it either.
+func TestAHubThatLeavesSendsNothingBeforeItsWelcome(t *testing.T) {
+	socket := socketPath(t)
+	n, err := Dial(t.Context(), Config{Socket: socket})
+	must(t, err)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", socket)
+	must(t, err)
+	defer conn.Close()
+	eventually(t, "the hub to accept it", func() bool { count, _ := n.Clients(); return count == 2 })
+	begin := time.Now()
+	must(t, n.Close(t.Context()))
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close has taken %v", took)
+	}
+	got, err := io.ReadAll(conn)
+	if len(got) > 0 || err != nil && !protocol.HasEnded(err) {
+		t.Errorf("it has received %x, %v", got, err)
 	}
 }

@@ -28,6 +28,7 @@ type Client struct {
 	speaks   uint64 // the protocol version; belongs to the reader
 	file     string // the name at the socket; belongs to the reader
 	bye      bool   // belongs to the reader
+	greeted  bool   // the welcome was queued; guarded by Hub.mu
 
 	noEvents atomic.Bool // no event of the client follows
 	// knowsRecords reports that the client has been welcomed, and receives the
@@ -201,7 +202,9 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	c.file = h.File
 	c.admitted = true
 	c.line.Limit(afterHello)
-	c.hub.welcome(c)
+	if err := c.hub.welcome(c); err != nil {
+		return err
+	}
 	c.hub.locks.introduce(c)
 	c.hub.limits.introduce(c)
 	c.batch.flush()

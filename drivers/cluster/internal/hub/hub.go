@@ -54,6 +54,7 @@ type Hub struct {
 	admitted int    // the number of admitted clients
 	last     uint64 // the last number that was given to a client
 	closed   bool
+	leaving  bool      // drain was called: no client is welcomed any more
 	shut     bool      // the hub does not know all clients yet: see open
 	waiting  []*Client // the clients that wait for open
 }
@@ -156,14 +157,34 @@ func (h *Hub) divideBacklogs() {
 	h.backlog.Store(int64(min(h.config.Backlog, one)))
 }
 
-// welcome sends the welcome to c, and makes p wait for open if the hub is shut.
-func (h *Hub) welcome(c *Client) {
+// welcome sends the welcome to c, and makes c wait for open if the hub is shut. A
+// hub that leaves ends the connection instead: the process connects to the next one.
+func (h *Hub) welcome(c *Client) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.leaving {
+		return errHubClosed
+	}
+	c.greeted = true
 	c.send(protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut).Uint(uint64(h.limits.epoch)))
 	if h.shut {
 		h.waiting = append(h.waiting, c)
 	}
+	return nil
+}
+
+// farewell ends the connections without a welcome, whose processes take the first
+// frame for it, and returns the other clients.
+func (h *Hub) farewell() []*Client {
+	h.mu.Lock()
+	h.leaving = true
+	h.mu.Unlock()
+	return slices.DeleteFunc(h.list(), func(c *Client) bool {
+		if !c.greeted { // it does not change any more
+			c.line.End(errHubClosed)
+		}
+		return !c.greeted
+	})
 }
 
 // open reports to the waiting clients that all clients of an earlier hub have
@@ -215,7 +236,7 @@ const (
 func (h *Hub) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, drainBound)
 	defer cancel()
-	peers := h.list()
+	peers := h.farewell()
 	for _, c := range peers {
 		_ = c.line.Send(protocol.Begin(protocol.TypeLeaving)) // a client that has ended needs no frame
 	}
