@@ -139,7 +139,9 @@ func (b *Bus) passOn(ctx context.Context) {
 	_ = b.ledger.passed(ctx, b.out.count(), l.over) // as above
 }
 
-// deliver hands a message to every member, or to one of a group.
+// deliver hands a message to every member, or to one of a group. It refuses a
+// request that no member of the group takes, because all of them have stopped: no
+// other process of the group has it.
 func (t *topic) deliver(m driver.Message) {
 	members := *t.members.Load()
 	if t.key.queue == "" {
@@ -148,21 +150,23 @@ func (t *topic) deliver(m driver.Message) {
 		}
 		return
 	}
-	t.deliverToOne(members, m)
+	if !deliverToOne(members, t.turn.Add(1), m) && m.Kind == driver.Request {
+		t.bus.refuseRequest(m)
+	}
 }
 
 // deliverToOne delivers a message to the least busy member of a group, of those
-// that accept it (S11). Equally busy members take turns.
-func (t *topic) deliverToOne(members []*member, m driver.Message) {
+// that accept it (S11), and reports whether one does. Equally busy members take
+// turns.
+func deliverToOne(members []*member, turn uint32, m driver.Message) bool {
 	if len(members) == 1 {
-		members[0].sink.Deliver(m)
-		return
+		return members[0].sink.Deliver(m)
 	}
 	refused := make([]bool, len(members))
-	for range members {
-		best, least, turn := -1, 0, int(t.turn.Add(1)%uint32(len(members)))
+	for n := range members {
+		best, least, first := -1, 0, int((turn+uint32(n))%uint32(len(members)))
 		for i := range members {
-			at := (turn + i) % len(members)
+			at := (first + i) % len(members)
 			if refused[at] {
 				continue
 			}
@@ -171,10 +175,23 @@ func (t *topic) deliverToOne(members []*member, m driver.Message) {
 			}
 		}
 		if members[best].sink.Deliver(m) {
-			return
+			return true
 		}
 		refused[best] = true
 	}
+	return false
+}
+
+// refuseRequest answers a request that nobody handles, as the front answers those
+// in the queue of a responder that stops (S12). It does not wait for room.
+func (b *Bus) refuseRequest(m driver.Message) {
+	atOnce, cancel := context.WithCancel(b.life)
+	cancel()
+	text := "the responder has stopped"
+	_ = b.Answer(atOnce, m, driver.Message{ // without room, the requester waits until its deadline
+		Kind: driver.Answer, Data: []byte(text),
+		Err: &driver.RemoteError{Reason: driver.ErrTerminated.Code(), Message: text, Retryable: true},
+	})
 }
 
 // handler is the callback of the topic's subscription on a link.
