@@ -4,11 +4,14 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -17,7 +20,14 @@ func TestInheritedConnectionsKeepTheContract(t *testing.T) {
 	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
 		t.Helper()
 		h := newHub(t, HubConfig{})
-		return newYard(t, joining(h)).harness(locktest.Faults{})
+		y := newYard(t, joining(h))
+		return y.harness(locktest.Faults{Newer: func(string) (func() error, [2]string, error) {
+			return func() error {
+				hub.Speak(h, protocol.Versions{Oldest: 98, Newest: 99})
+				_, err := y.open()
+				return err
+			}, [2]string{"version 99", fmt.Sprintf("version %d", protocol.Known.Newest)}, nil
+		}})
 	})
 }
 

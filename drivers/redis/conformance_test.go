@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -154,6 +156,9 @@ func (y *yard) known(name string) bool {
 func (y *yard) harness() locktest.Harness {
 	s := y.server
 	h := y.everywhere()
+	if y.engine == redis.EngineQueue { // the other one has neither a connection that would notice nor a format
+		h.Faults.Lose, h.Faults.Newer = y.lose, y.newer
+	}
 	if redistest.CanStepClock() {
 		h.Faults.StepClock = func(by time.Duration) (func() error, error) {
 			return func() error { return s.StepClock(0) }, s.StepClock(by)
@@ -181,6 +186,10 @@ func (y *yard) everywhere() locktest.Harness {
 			Refuse: func() (func() error, error) {
 				undo := func() error { return y.do("CONFIG", "SET", "maxmemory", "0") }
 				return undo, y.do("CONFIG", "SET", "maxmemory", "1")
+			},
+			Deny: func() (func() error, error) {
+				undo := func() error { return y.do("ACL", "SETUSER", "default", "+@all") }
+				return undo, y.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
 			},
 			ForgetScripts: s.ScriptFlush,
 			BreakPush:     func() error { _, err := s.KillPubSub(); return err },
@@ -220,6 +229,33 @@ func (y *yard) everywhere() locktest.Harness {
 			Commands:    y.commands,
 		},
 	}
+}
+
+// lose restarts the server without its files.
+func (y *yard) lose() error {
+	if err := y.server.Kill(); err != nil {
+		return err
+	}
+	for _, name := range []string{"appendonlydir", "dump.rdb"} {
+		if err := os.RemoveAll(filepath.Join(y.server.Dir(), name)); err != nil {
+			return err
+		}
+	}
+	return y.server.Restart()
+}
+
+// newer stores the size of a pool as a later version would.
+func (y *yard) newer(key string) (call func() error, versions [2]string, err error) {
+	return func() error {
+		d, err := y.open()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), slack+driver.CallTimeout)
+		defer cancel()
+		_, err = d.Acquire(ctx, request(key))
+		return errors.Join(err, d.Close(ctx))
+	}, [2]string{"format 9", "format 3"}, y.do("HSET", "mega:{"+key+"}:state", "pool", "9 something else")
 }
 
 func (y *yard) do(args ...any) error {

@@ -59,9 +59,6 @@ func names(err error) string {
 // A driver without defects passes, so that what is caught is the defect.
 func TestSoundDriverPasses(t *testing.T) {
 	for _, rule := range locktest.Rules() {
-		if rule.ID == "L24" {
-			continue // versions of formats are a matter of each driver's own tests
-		}
 		if rule.ID == "E5" {
 			continue // boot runs OnPrimary functions
 		}

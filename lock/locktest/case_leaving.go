@@ -21,6 +21,7 @@ var leavingCases = []testCase{
 	{rule: "L8", claim: "a process without waiters has no ticket", also: []string{"L7"}, run: allGiveUp},
 	{rule: "L8", claim: "a holder that crashes is succeeded at its TTL", needs: []fault{"Crash"}, run: crashedHolder},
 	{rule: "L8", claim: "any number of dead waiters delay the next one by one grant window", remote: true, also: []string{"L7"}, needs: []fault{"Crash"}, run: deadWaiters},
+	{rule: "L8", claim: "a dead waiter is out of the queue, of Inspect and of List within 10 s", remote: true, also: []string{"L7"}, needs: []fault{"Crash"}, run: deadWaiterIsForgotten},
 }
 
 func endedBefore(e *env) {
@@ -221,4 +222,23 @@ func deadWaiters(e *env) {
 	took := next.when.Sub(free)
 	e.Want(took <= 2*time.Second+e.Unit, "five dead waiters cost the next one %v", took)
 	e.releases(got)
+}
+
+// deadWaiterIsForgotten has a waiter die between the holder and another waiter.
+func deadWaiterIsForgotten(e *env) {
+	a, dead, b := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(100))
+	dead.queue(e.key("k"), "dead")
+	next := b.queue(e.key("k"), "next")
+	e.Must(e.h.Faults.Crash(dead.opened), "crash")
+	e.Eventually(10*time.Second+e.slack(), "only the other waiter is shown", func() bool {
+		s, err := a.Inspect(e.Ctx, e.key("k"))
+		e.Must(err, "inspect")
+		all, err := a.List(e.Ctx, e.key("k"))
+		e.Must(err, "list")
+		e.Want(len(all) == 1, "%d keys are listed, want 1", len(all))
+		return len(s.Waiters) == 1 && len(all[0].Waiters) == 1
+	})
+	e.releases(holder)
+	e.releases(next.lease())
 }

@@ -3,6 +3,7 @@ package locktest
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/lock"
@@ -12,6 +13,9 @@ import (
 var outageCases = []testCase{
 	{rule: "L1", claim: "a backend that keeps its data keeps its leases over a restart", needs: []fault{"Kill", "Restart", "Keeps"}, run: leaseSurvivesRestart},
 	{rule: "L4", claim: "a lease ends in time when the backend dies", needs: []fault{"Kill", "Restart"}, run: backendDies},
+	{rule: "L4", claim: "what a backend has lost is found within a second of the reconnect", remote: true, needs: []fault{"Lose"}, run: foundAtReconnect},
+	{rule: "L21", claim: "a refusal that time does not mend fails a call at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOnce},
+	{rule: "L24", claim: "another version is ErrUnavailable and names both versions", needs: []fault{"Newer"}, run: namesBothVersions},
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
 	{rule: "L8", claim: "a call to a stopped backend ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
@@ -45,6 +49,60 @@ func backendDies(e *env) {
 	e.Want(late < e.Units(3), "it ended %v after its deadline", late)
 	_ = lease.Release()
 	e.comeBack(a, e.key("k"))
+}
+
+// foundAtReconnect loses a lease whose next renewal is ten seconds away.
+func foundAtReconnect(e *env) {
+	a := e.process()
+	lease := a.acquire(e.key("k"), lock.TTL(time.Hour))
+	lease.Context() // somebody depends on it
+	e.Must(e.h.Faults.Lose(), "lose all data")
+	e.Eventually(3*e.Patience(), "the backend answers", func() bool {
+		_, err := a.Inspect(e.Ctx, e.key("k"))
+		return err == nil
+	})
+	e.Is(e.ended(lease, time.Second+e.slack()), lock.ErrLost, "the cause")
+	_ = lease.Release()
+	e.comeBack(a, e.key("k"))
+}
+
+// deniedAtOnce measures several calls, because a busy machine may delay some.
+func deniedAtOnce(e *env) {
+	p := e.process()
+	held := p.acquire(e.key("held"), lock.TTL(time.Hour))
+	p.free(e.key("k"))
+	undo, err := e.h.Faults.Deny()
+	e.Must(err, "deny")
+	fastest := time.Hour
+	var errs []error
+	for range 3 {
+		before := time.Now()
+		_, err := p.Acquire(e.Ctx, e.key("k"), lock.Wait(time.Minute))
+		fastest = min(fastest, time.Since(before))
+		errs = append(errs, err)
+	}
+	_, try := p.TryAcquire(e.Ctx, e.key("k"))
+	e.Must(undo(), "undo")
+	for _, err := range append(errs, try) {
+		e.Want(isUnavailable(err), "a refused call: got %v, want ErrUnavailable", err)
+	}
+	e.Want(fastest < driver.CallTimeout/2, "the fastest of three refused calls took %v", fastest)
+	e.comeBack(p, e.key("k"))
+	e.live(held)
+	e.releases(held)
+}
+
+func namesBothVersions(e *env) {
+	p := e.process()
+	p.free(e.key("other"))
+	call, versions, err := e.h.Faults.Newer(e.key("k"))
+	e.Must(err, "another version")
+	err = call()
+	e.Want(isUnavailable(err), "a call that meets another version: got %v, want ErrUnavailable", err)
+	for _, v := range versions {
+		e.Want(strings.Contains(err.Error(), v), "the error %q does not name %q", err, v)
+	}
+	p.free(e.key("other"))
 }
 
 func waitersOverRestart(e *env) {

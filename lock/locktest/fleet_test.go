@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,10 +24,12 @@ type fleet struct {
 	// the side of a process.
 	breakTable, breakClient func(driver.Driver) driver.Driver
 
-	table driver.Driver
-	wires map[driver.Driver]*wire
-	full  atomic.Bool
-	alien sync.Map // keys at which something else is
+	table  driver.Driver
+	wires  map[driver.Driver]*wire
+	full   atomic.Bool
+	denied atomic.Bool // no client has a permission
+	alien  sync.Map    // keys at which something else is
+	later  sync.Map    // keys whose data is of a later version
 }
 
 func (f *fleet) harness() locktest.Harness {
@@ -42,6 +45,9 @@ func (f *fleet) harness() locktest.Harness {
 			Crash:     f.crash,
 			Leave:     f.leave,
 			Refuse:    f.refuse,
+			Lose:      f.lose,
+			Deny:      f.deny,
+			Newer:     f.newer,
 			Foreign:   f.put,
 			Corrupt:   f.put,
 		},
@@ -55,7 +61,9 @@ func (f *fleet) begin() error {
 	}
 	f.wires = make(map[driver.Driver]*wire)
 	f.full.Store(false)
+	f.denied.Store(false)
 	f.alien.Clear()
+	f.later.Clear()
 	return nil
 }
 
@@ -111,6 +119,33 @@ func (f *fleet) refuse() (undo func() error, err error) {
 	return func() error { f.full.Store(false); return nil }, nil
 }
 
+func (f *fleet) deny() (undo func() error, err error) {
+	f.denied.Store(true)
+	return func() error { f.denied.Store(false); return nil }, nil
+}
+
+// lose ends all leases of the table, as a client finds them after a reconnect.
+func (f *fleet) lose() error {
+	all, err := f.table.List(context.Background(), "")
+	for _, s := range all {
+		_, forced := f.table.ForceRelease(context.Background(), s.Key, "the data is lost", driver.Holder{})
+		err = errors.Join(err, forced)
+	}
+	return err
+}
+
+func (f *fleet) newer(key string) (call func() error, versions [2]string, err error) {
+	f.later.Store(key, true)
+	return func() error {
+		d, err := f.open()
+		if err != nil {
+			return err
+		}
+		_, err = d.Acquire(context.Background(), driver.Request{Key: key, Token: "newer", TTL: time.Second, Slots: 1, Fences: 1})
+		return errors.Join(err, d.Close(context.Background()))
+	}, [2]string{"format 9", "format 3"}, nil
+}
+
 func (f *fleet) put(key string) error {
 	f.alien.Store(key, true)
 	return nil
@@ -128,6 +163,12 @@ const notALock = "the value is not a lease"
 func (s *store) check(key string) error {
 	if s.fleet.full.Load() {
 		return fmt.Errorf("%w: out of memory", driver.ErrUnavailable)
+	}
+	if s.fleet.denied.Load() {
+		return fmt.Errorf("%w: no permission", driver.ErrUnavailable)
+	}
+	if _, ok := s.fleet.later.Load(key); ok {
+		return fmt.Errorf("%w: the data has format 9, this program format 3", driver.ErrUnavailable)
 	}
 	if _, ok := s.fleet.alien.Load(key); ok {
 		return fmt.Errorf("%w: %s", driver.ErrUnavailable, notALock)

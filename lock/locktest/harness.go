@@ -66,6 +66,16 @@ type Faults struct {
 	// Refuse makes the backend full: it answers every write that may need
 	// memory with an error, and serves reads, until undone.
 	Refuse func() (undo func() error, err error)
+	// Lose restarts the backend without its data, as after a failover to an empty
+	// replica: the connections of its clients break, and come back.
+	Lose func() error
+	// Deny makes the backend refuse the calls of its clients for want of a
+	// permission, until undone.
+	Deny func() (undo func() error, err error)
+	// Newer makes the backend, or its data of key, one of a version that does not
+	// work with this one. It returns a call that meets that version, and what names
+	// each of the two versions.
+	Newer func(key string) (call func() error, versions [2]string, err error)
 	// ForgetScripts clears the scripts that the backend has cached for its
 	// clients.
 	ForgetScripts func() error

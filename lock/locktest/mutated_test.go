@@ -72,6 +72,8 @@ var mutations = mutants.Table{
 		"\t\th.lose(h.expiry())\n", ""},
 	{"L4/a forced lease ends by push", "hold.go",
 		"if h.ended || h.listening != nil ||", "if true || h.ended || h.listening != nil ||"},
+	{"L4/what a backend has lost is found within a second of the reconnect", "hold.go",
+		"if h.ended || h.listening != nil ||", "if true || h.ended || h.listening != nil ||"},
 	{"L4/a lease without renewal learns of a force too", "schedule.go",
 		"\t\t\trenew = append(renew, h)\n", "\t\t\tif !h.grant.NoRenew {\n\t\t\t\trenew = append(renew, h)\n\t\t\t}\n"},
 	{"L4/With returns ErrLost for a lost lease, also if fn returned nil", "locker.go",

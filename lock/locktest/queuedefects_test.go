@@ -58,6 +58,55 @@ var queueDefects = []defect{
 			return g, err
 		}}
 	}},
+	{"L8", "shows a dead waiter for 20 s", false, func() broken {
+		var mu sync.Mutex
+		dead := make(map[string]time.Time) // keys whose last waiter died then
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if ctx.Err() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				dead[r.Key] = time.Now()
+			}
+			return g, err
+		}, inspect: func(d driver.Driver, ctx context.Context, key string) (driver.State, error) {
+			s, err := d.Inspect(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if at, ok := dead[key]; ok && time.Since(at) < 20*time.Second {
+				s.Waiters = append(s.Waiters, driver.Holder{Label: "dead"})
+			}
+			return s, err
+		}}
+	}},
+	{"L21", "asks again for a second when it is refused", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+			for end := time.Now().Add(driver.CallTimeout); ; time.Sleep(driver.CallTimeout / 20) {
+				g, err = d.Acquire(ctx, r)
+				if !errors.Is(err, driver.ErrUnavailable) || ctx.Err() != nil || time.Now().After(end) {
+					return g, err
+				}
+			}
+		}}
+	}},
+	{"L24", "does not name the versions", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if errors.Is(err, driver.ErrUnavailable) {
+				err = driver.ErrUnavailable
+			}
+			return g, err
+		}}
+	}},
+	{"L24", "takes data of another version for a busy key", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if errors.Is(err, driver.ErrUnavailable) {
+				err = &driver.NotAcquiredError{Key: r.Key}
+			}
+			return g, err
+		}}
+	}},
 	{"L7", "puts the first waiter at the end of the queue when it is asked for again", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			s, _ := d.Inspect(ctx, r.Key)
