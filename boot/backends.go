@@ -130,7 +130,7 @@ func (b *booting) openBus(made *plan.Plan, log *slog.Logger) (busdriver.Driver, 
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
 	messages, err := bus.New(d, bus.Config{
-		Observer: busObserver{logging.BusEvents{Log: log}, b.metrics}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
+		Observer: busObserver{&logging.BusEvents{Log: log}, b.metrics}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
@@ -145,7 +145,7 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 
 // busObserver passes the events of a bus to the log and the metrics.
 type busObserver struct {
-	log     logging.BusEvents
+	log     *logging.BusEvents
 	metrics *metrics.Metrics
 }
 

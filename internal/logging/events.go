@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/limit"
@@ -71,10 +73,16 @@ func failed(err error) slog.Attr {
 }
 
 // BusEvents logs the events of a bus that matter to an operator.
-type BusEvents struct{ Log *slog.Logger }
+type BusEvents struct {
+	Log *slog.Logger
+
+	mu       sync.Mutex // guards the fields below
+	refused  time.Time  // when the latest refusal was logged
+	unlogged int        // refusals since then
+}
 
 // Observe writes an event of a Bus to the log.
-func (l BusEvents) Observe(e bus.Event) {
+func (l *BusEvents) Observe(e bus.Event) {
 	switch e := e.(type) {
 	case bus.HandlerFailed:
 		l.failed(e)
@@ -95,7 +103,7 @@ func (l BusEvents) Observe(e bus.Event) {
 	case bus.PublishLost:
 		l.Log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
 	case bus.PublishRefused:
-		l.Log.Error("published message refused", "subject", e.Subject, "error", e.Err)
+		l.refusal(e)
 	case bus.Disconnected:
 		l.Log.Error("bus backend lost", "error", e.Err)
 	case bus.Connected:
@@ -103,8 +111,24 @@ func (l BusEvents) Observe(e bus.Event) {
 	}
 }
 
+// refusal logs at most one refused message a second, with the number of messages
+// since the last line: a permission that is revoked refuses every message.
+func (l *BusEvents) refusal(e bus.PublishRefused) {
+	l.mu.Lock()
+	l.unlogged++
+	n := l.unlogged
+	due := time.Since(l.refused) >= time.Second
+	if due {
+		l.refused, l.unlogged = time.Now(), 0
+	}
+	l.mu.Unlock()
+	if due {
+		l.Log.Error("published message refused", "subject", e.Subject, "messages", n, "error", e.Err)
+	}
+}
+
 // failed logs the error of a handler. A responder's error is also its answer.
-func (l BusEvents) failed(e bus.HandlerFailed) {
+func (l *BusEvents) failed(e bus.HandlerFailed) {
 	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject), failed(e.Err)}
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
@@ -112,7 +136,7 @@ func (l BusEvents) failed(e bus.HandlerFailed) {
 	l.write(slog.LevelError, "handler failed", e.SubID, attrs...)
 }
 
-func (l BusEvents) write(level slog.Level, text string, id bus.SubID, attrs ...slog.Attr) {
+func (l *BusEvents) write(level slog.Level, text string, id bus.SubID, attrs ...slog.Attr) {
 	attrs = append([]slog.Attr{slog.String("subscription", id.Name), slog.String("pattern", id.Pattern)}, attrs...)
 	l.Log.LogAttrs(context.Background(), level, text, attrs...)
 }

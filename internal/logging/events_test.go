@@ -2,11 +2,14 @@ package logging_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/lock"
 )
@@ -22,4 +25,28 @@ func TestAReleaseWithoutALeaseIsARequestThatIsNotWithdrawn(t *testing.T) {
 			t.Errorf("got %s, want %s", out.String(), want)
 		}
 	}
+}
+
+// A permission that is revoked under load costs one line a second, which counts the
+// messages.
+func TestRefusedMessagesAreOneLineASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		events := logging.BusEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+		for range 3 {
+			for range 1000 {
+				events.Observe(bus.PublishRefused{Subject: "a", Err: bus.ErrRefused})
+			}
+			time.Sleep(time.Second)
+		}
+		for _, want := range []int{1, 1000, 1000} {
+			line, _ := out.ReadString('\n')
+			if !strings.Contains(line, fmt.Sprintf(`"published message refused" subject=a messages=%d error=`, want)) {
+				t.Errorf("got %s, want %d messages", line, want)
+			}
+		}
+		if out.Len() > 0 {
+			t.Errorf("more lines: %s", out.String())
+		}
+	})
 }
