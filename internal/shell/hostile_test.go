@@ -4,6 +4,8 @@ package shell
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,23 @@ import (
 const hostile = "a\x1b[2J\u009b2J\u202eb"
 
 func obeyed(s string) bool { return strings.ContainsAny(s, "\x1b\u009b\u202e") }
+
+func TestResultThatCannotBeWrittenIsAnError(t *testing.T) {
+	full, err := os.Open(os.DevNull) // refuses writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = full.Close() }()
+	for _, asJSON := range []bool{false, true} {
+		p := Process{Name: "mega-lock", Stdout: full, JSON: asJSON}
+		locks := Listing{Locks: []lock.State{{Key: "k", Waiters: []lock.Holder{{}}}}}
+		for _, err := range []error{printList(p, locks), printLimits(p, LimitListing{})} {
+			if e, ok := errors.AsType[*Error](err); !ok || e.Code != "cli.output" || e.Exit != ExitUnavailable {
+				t.Errorf("json %v: got %v", asJSON, err)
+			}
+		}
+	}
+}
 
 func TestTextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 	locks := Listing{Locks: []lock.State{{Key: "k", Holders: []lock.Holding{{Holder: lock.Holder{Label: hostile}}}}}}

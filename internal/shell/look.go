@@ -88,8 +88,7 @@ func printLimits(p Process, all LimitListing) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, plain.Line(all.heading()))
 	PrintLimits(&b, all.Limits)
-	_, err := io.WriteString(p.Stdout, b.String())
-	return err
+	return p.write(b.String())
 }
 
 // heading describes the backend.
@@ -155,8 +154,7 @@ func printJSON(p Process, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := io.WriteString(p.Stdout, plain.JSON(b.String())) // others have written the texts
-	return err
+	return p.write(plain.JSON(b.String())) // others have written the texts
 }
 
 // Listing is the document of ls --json.
@@ -220,7 +218,8 @@ func printList(p Process, all Listing) error {
 	if p.JSON {
 		return printJSON(p, []Listing{all})
 	}
-	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, s := range all.Locks {
 		for _, h := range s.Holders {
 			_, _ = fmt.Fprintf(w, "%q\tslot %d\t%q\n", s.Key, h.Slot, h.Holder.String()) // others have written the texts
@@ -229,5 +228,6 @@ func printList(p Process, all Listing) error {
 			_, _ = fmt.Fprintf(w, "%q\twaits\t%q\n", s.Key, h.String())
 		}
 	}
-	return w.Flush()
+	_ = w.Flush() // to b
+	return p.write(b.String())
 }

@@ -74,6 +74,14 @@ func (p *Process) warn(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, plain.Text(fmt.Sprintf(format, args...))) // nothing can report a failed write
 }
 
+// write writes the result of a verb.
+func (p *Process) write(text string) error {
+	if _, err := io.WriteString(p.Stdout, text); err != nil {
+		return &Error{Code: "cli.output", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot write the result: %v.", err)}
+	}
+	return nil
+}
+
 // Verb is a verb of the command line.
 type Verb struct {
 	Name, Args, Short, Long string
