@@ -14,7 +14,7 @@ import (
 // faults returns what is wrong with the page of a tab.
 func (b *tab) faults(s screen) []string {
 	b.t.Helper()
-	return slices.Concat(b.overflow(s), b.violations(), b.outOfReach(), b.problems.take())
+	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.outOfReach(), b.problems.take())
 }
 
 // overflow finds a page that is wider than the screen.
@@ -27,6 +27,19 @@ func (b *tab) overflow(s screen) []string {
 	beyond := get(b, chromedp.Evaluate[[]string](fmt.Sprintf(`[...document.querySelectorAll("body *")]
 		.filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > %d + 1).map((e) => e.outerHTML.slice(0, 120))`, s.width)))
 	return []string{fmt.Sprintf("too wide: %d pixels on a screen of %d: %s", width, s.width, strings.Join(beyond, "\n"))}
+}
+
+// unlabelled finds numbers of a table that does not show its headings.
+func (b *tab) unlabelled() (all []string) {
+	b.t.Helper()
+	for _, cell := range get(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("tbody th, tbody td")]
+		.filter((e) => e.checkVisibility() && /^\d+$/.test(e.textContent.trim()))
+		.filter((e) => { const h = e.closest("table").tHead; return !h || !h.checkVisibility() || getComputedStyle(h).clipPath !== "none" })
+		.filter((e) => ["none", "normal", '""'].includes(getComputedStyle(e, "::before").content))
+		.map((e) => e.outerHTML.slice(0, 120))`)) {
+		all = append(all, "a number without a label: "+cell)
+	}
+	return all
 }
 
 // violation is what axe-core has against a page.

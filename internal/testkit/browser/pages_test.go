@@ -92,14 +92,15 @@ func TestFaultsAreFound(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>x</title><style>a { outline: none }</style><main><h1>x</h1>
 			<div style="width: 2000px">wide</div> <img src="/none.png"> <p style="color: #bbb; background: #fff">pale</p>
-			<a href="/">home</a> <button tabindex="-1">out of reach</button> <script>console.error("broken")</script></main>`)
+			<a href="/">home</a> <button tabindex="-1">out of reach</button> <script>console.error("broken")</script>
+			<table><tbody><tr><td>2</td></tr></tbody></table></main>`)
 	}))
 	defer server.Close()
 	b := open(t, browser(t), wide)
 	b.visit(server.URL)
 	found := strings.Join(b.faults(wide), "\n")
 	for _, want := range []string{
-		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404",
+		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404", "a number without a label: <td>2",
 	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("%q is not among the faults:\n%s", want, found)
