@@ -14,7 +14,7 @@ func (l *Lease) Warn(d time.Duration) <-chan struct{} {
 	w.mu.Lock()
 	w.timer = time.AfterFunc(w.wait(), w.check)
 	w.mu.Unlock()
-	context.AfterFunc(l.innerContext(), w.give) // not l.Context(), which is the lease
+	w.endWith(l.innerContext()) // not l.Context(), which is the lease
 	return w.due
 }
 
@@ -29,6 +29,19 @@ type warning struct {
 	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
 	given bool
+	leave func() bool // leaves the lease's context; nil before endWith
+}
+
+// endWith gives the warning at the end of ctx. A warning that was given leaves ctx,
+// which lasts as long as the lease.
+func (w *warning) endWith(ctx context.Context) {
+	leave := context.AfterFunc(ctx, w.give)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.given {
+		leave()
+	}
+	w.leave = leave
 }
 
 // wait returns the time until the next check. It is at least 1 ns, see
@@ -65,8 +78,12 @@ func (w *warning) give() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer.Stop()
-	if !w.given {
-		w.given = true
-		close(w.due)
+	if w.given {
+		return
+	}
+	w.given = true
+	close(w.due)
+	if w.leave != nil {
+		w.leave()
 	}
 }

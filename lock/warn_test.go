@@ -75,3 +75,24 @@ func TestAWarningDoesNotKeepALease(t *testing.T) {
 		}
 	})
 }
+
+// A lease may last for days, and its holder may ask for a warning in a loop.
+func TestALeaseKeepsNoWarningThatWasGiven(t *testing.T) {
+	l := raw(t, memory.NewLock(), lock.Config{})
+	lease := acquire(t, l, "k", lock.TTL(time.Hour))
+	objects := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapObjects
+	}
+	const warnings = 10_000
+	before := objects()
+	for range warnings {
+		<-lease.Warn(2 * time.Hour) // it is due
+	}
+	if after := objects(); after > before+warnings {
+		t.Errorf("%d objects are left of %d warnings", after-before, warnings)
+	}
+	release(t, lease)
+}

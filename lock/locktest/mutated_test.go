@@ -173,7 +173,7 @@ var mutations = mutants.Table{
 	{"L19/a lease that was garbage collected is taken back and reported", "schedule.go",
 		"case !h.idle && h.current() == nil:", "case false:"},
 	{"L19/a Warn does not keep a lease that nobody has", "warn.go",
-		"context.AfterFunc(l.innerContext(), ", "context.AfterFunc(l.Context(), "},
+		"w.endWith(l.innerContext())", "w.endWith(l.Context())"},
 	{"L19/a wait on its context does not keep a slot that nobody has", "phase.go",
 		"lease.innerContext().Context)", "lease.Context())"},
 	{"L19/With renews until fn has returned, also when its context has ended", "hold.go",
