@@ -51,7 +51,7 @@ func TestACallThatDoesNotReturnLeavesItsPlace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = locker.Close(context.Background()) }()
+				defer func() { _ = locker.Close(t.Context()) }()
 				fails := true
 				l := open(t, memory.NewLimit(), limit.Config{Locker: locker, Identify: func(context.Context, *limit.Holder) {
 					if fails {
@@ -63,7 +63,7 @@ func TestACallThatDoesNotReturnLeavesItsPlace(t *testing.T) {
 				var call sync.WaitGroup
 				call.Go(func() {
 					defer func() { _ = recover() }()
-					_, _ = l.Wait(context.Background(), "k", m)
+					_, _ = l.Wait(t.Context(), "k", m)
 				})
 				call.Wait()
 				p, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
@@ -88,7 +88,7 @@ func TestARoundTripThatPanicsGivesItsSlotBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = locker.Close(context.Background()) }()
+		defer func() { _ = locker.Close(t.Context()) }()
 		l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
 		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1}
 		base := tripper(func(*http.Request) (*http.Response, error) { panic("no header") })

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -54,7 +53,7 @@ func TestFlushEndsWithAConnectionThatLostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledger
 		done := make(chan error, 1)
-		go func() { done <- l.confirmed(context.Background(), 0, func() {}, nil) }()
+		go func() { done <- l.confirmed(t.Context(), 0, func() {}, nil) }()
 		synctest.Wait()
 		l.ping()
 		l.cut(errors.New("EOF"))
