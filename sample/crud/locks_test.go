@@ -101,6 +101,16 @@ func TestTheDemoLockIsHeldTriedAndTaken(t *testing.T) {
 	}
 }
 
+// persist sends what may be sent again until a worker has answered.
+func persist(s *shop, method, path, body string) (a answer, err error) {
+	for range 20 {
+		if a, err = s.send(method, path, body, "Accept: application/json"); err == nil {
+			return a, nil
+		}
+	}
+	return a, err
+}
+
 // awaitLocks returns the page of locks as soon as it is as wanted.
 func (s *shop) awaitLocks(t *testing.T, what string, wanted func(handlers.LocksPage) bool) (p handlers.LocksPage) {
 	t.Helper()

@@ -190,16 +190,6 @@ func each(t *testing.T, db *sql.DB, query string, fn func(a, b, c int64)) {
 	}
 }
 
-// persist sends what may be sent again until a worker has answered.
-func persist(s *shop, method, path, body string) (a answer, err error) {
-	for range 20 {
-		if a, err = s.send(method, path, body, "Accept: application/json"); err == nil {
-			return a, nil
-		}
-	}
-	return a, err
-}
-
 // killWorkers kills one worker after the other, with a pause before each, until ctx
 // ends, and returns how many.
 func killWorkers(ctx context.Context, t *testing.T, s *shop, pause time.Duration) (killed int) {

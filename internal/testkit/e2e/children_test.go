@@ -78,7 +78,11 @@ func children() map[string]mega.Option {
 		})),
 		"nested": mega.App("main", mega.OnStart("tell", func(l *lock.Locker, _ context.Context) error {
 			say(fmt.Sprintf("nested %q %s", os.Getenv("MEGA_WORKER_ID"), l.Info().Name))
-			return syscall.Kill(os.Getpid(), syscall.SIGTERM)
+			self, err := os.FindProcess(os.Getpid())
+			if err != nil {
+				return err
+			}
+			return self.Signal(syscall.SIGTERM)
 		})),
 		"stuck":  mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
 		"broken": mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
