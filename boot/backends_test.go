@@ -205,6 +205,25 @@ func TestCacheWithTheWrongSchemeForTLSEndsTheBootAtOnce(t *testing.T) {
 	}
 }
 
+func TestActionFitsTheStateOfTheServer(t *testing.T) {
+	t.Parallel()
+	few := redistest.Start(t, redistest.Options{Config: []string{"min-replicas-to-write 1"}})
+	full := redistest.Start(t, redistest.Options{Config: []string{"maxmemory 1"}})
+	for action, environ := range map[string][]string{
+		"Start its replicas":                     {"MEGA_CACHE_MAIN_URL=" + few.URL()},
+		"maxmemory in redis.conf":                {"MEGA_CACHE_MAIN_URL=" + full.URL()},
+		"MEGA_NATS_CREDS_FILE=/path/of/the/file": {"MEGA_NATS_URL=nats://127.0.0.1:1", "MEGA_NATS_CREDS_FILE=/nowhere/creds"},
+	} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			p, _ := process(append(environ, "MEGA_BOOT_WAIT_FOR=0")...)
+			if f := fail(t, p, mega.App("main", mega.Routes(hello))); len(f.Actions) == 0 || !strings.Contains(f.Actions[0], action) {
+				t.Errorf("%v: %q", f, f.Actions)
+			}
+		})
+	}
+}
+
 // seed returns a file with the seed of an nkey, which is from the documentation.
 func seed(t *testing.T) string {
 	t.Helper()

@@ -154,6 +154,21 @@ func isPrefix(s string) bool {
 	return strings.HasSuffix(s, ".") && !strings.ContainsAny(s, " \t\r\n*>") && !strings.Contains("."+s, "..")
 }
 
+// readable returns an error for a path that is not one of a file. A pipe would
+// block its reader for ever.
+func readable(paths ...string) error {
+	for _, path := range paths {
+		switch info, err := os.Stat(path); {
+		case path == "":
+		case err != nil:
+			return fmt.Errorf("read %s: %w: %w", path, err, driver.ErrInvalid)
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("read %s: it is not a file: %w", path, driver.ErrInvalid)
+		}
+	}
+	return nil
+}
+
 // connect makes a client.
 func (c Config) connect(options []nats.Option) (*nats.Conn, error) {
 	if c.Connect != nil {
@@ -177,6 +192,9 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.Token != "" {
 		o = append(o, nats.Token(c.Token))
 	}
+	if err := readable(c.NKeyFile, c.CredsFile, c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+		return nil, err
+	}
 	if c.NKeyFile != "" {
 		key, err := nats.NkeyOptionFromSeed(c.NKeyFile)
 		if err != nil {
@@ -185,9 +203,6 @@ func (c Config) options() ([]nats.Option, error) {
 		o = append(o, key)
 	}
 	if c.CredsFile != "" {
-		if _, err := os.Stat(c.CredsFile); err != nil {
-			return nil, fmt.Errorf("read the credentials: %w: %w", err, driver.ErrInvalid)
-		}
 		o = append(o, nats.UserCredentials(c.CredsFile))
 	}
 	secure, err := c.TLS.config()

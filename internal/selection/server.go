@@ -90,6 +90,10 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	case a.permanent:
 		f.Text = "Cannot open " + s.name + " with these settings."
 		f.Actions = failure.Actions("Correct the address", failure.Set(c, s.key, s.fitting(cause)))
+		if key := fileOf(c, cause); key != "" {
+			f.Facts = append(f.Facts, failure.Setting(c, key))
+			f.Actions = failure.Actions("Correct the file", failure.Set(c, key, "/path/of/the/file"))
+		}
 		return f
 	default:
 		f.Code, f.Exit = s.unavailable, failure.ExitUnavailable
@@ -108,6 +112,16 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	}
 	f.Actions = failure.Actions(actions...)
 	return f
+}
+
+// fileOf returns the key of the file that the cause names, or "".
+func fileOf(c *settings.Config, cause error) string {
+	for _, key := range []string{"nats.nkey_file", "nats.creds_file", "nats.tls.ca", "nats.tls.cert", "nats.tls.key"} {
+		if v, _ := failure.ValueOf(c, key); v.Text != "" && strings.Contains(cause.Error(), " "+v.Text+":") {
+			return key
+		}
+	}
+	return ""
 }
 
 // refused describes a refusal by the server of that name.
@@ -140,6 +154,10 @@ func (s server) repair(c *settings.Config, cause error) []string {
 		return []string{"Use a database of it", failure.SetOther(c, s.key, s.example), "Raise their number", "databases in redis.conf"}
 	case kind == refusal.Foreign:
 		return []string{"Correct the address", failure.SetOther(c, s.key, s.fitting(cause))}
+	case strings.Contains(text, "NOREPLICAS "):
+		return []string{"Start its replicas", "the server takes no writes without min-replicas-to-write of them"}
+	case strings.Contains(text, "OOM "):
+		return []string{"Give it more memory", "maxmemory in redis.conf"}
 	case strings.Contains(text, "replica"):
 		return []string{"Use its master", failure.Set(c, s.key, exampleSentinels)}
 	case strings.Contains(text, "connection refused"):
