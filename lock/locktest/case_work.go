@@ -123,14 +123,14 @@ func triedUntilDeadline(e *env) {
 	e.Want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
 }
 
-// refusedRenewal has the backend refuse the renewals of two leases, of one for a
+// refusedRenewal has the backend refuse the renewals of two processes, of one for a
 // while and of the other for good.
 func refusedRenewal(e *env) {
-	p := e.process()
+	a, b := e.process(), e.process()
 	refused := fmt.Errorf("%w: the user has no permission", lock.ErrUnavailable)
-	kept, lost := p.acquire(e.key("kept"), e.ttl(4)), p.acquire(e.key("lost"), e.ttl(4))
-	again := p.plan.Add(Step{Op: Renew, Key: e.key("kept"), Err: refused})
-	p.plan.Add(Step{Op: Renew, Key: e.key("lost"), Err: refused})
+	kept, lost := a.acquire(e.key("kept"), e.ttl(4)), b.acquire(e.key("lost"), e.ttl(4))
+	again := a.plan.Add(Step{Op: Renew, Err: refused})
+	b.plan.Add(Step{Op: Renew, Err: refused})
 	deadline := lost.Deadline()
 	e.Pass(2)
 	again()
