@@ -146,6 +146,7 @@ func (t *target) nobody() error {
 		Text: "No program " + who + " of this user runs on this machine.",
 		Actions: []string{
 			"locks in the memory of a process end with it: while no process runs, no lock is held",
+			"show the locks of scripts: mega lock ls --socket auto",
 			"show the locks of a Redis: mega lock ls --url redis://HOST:6379/0",
 		},
 	}
