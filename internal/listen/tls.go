@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,16 +54,26 @@ func (s *Certificates) Read() (apply func(), err error) {
 	}
 	var all []tls.Certificate
 	for _, f := range s.files {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err == nil && time.Now().After(pair.Leaf.NotAfter) {
-			err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.Format(time.DateOnly))
-		}
+		pair, err := f.read()
 		if err != nil {
 			return nil, &fileError{f.app, err}
 		}
 		all = append(all, pair)
 	}
 	return func() { s.current.Store(&all) }, nil
+}
+
+func (f files) read() (tls.Certificate, error) {
+	for _, path := range []string{f.cert, f.key} {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would block its reader for ever
+			return tls.Certificate{}, fmt.Errorf("read %s: it is not a file", path)
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err == nil && time.Now().After(pair.Leaf.NotAfter) {
+		err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	return pair, err
 }
 
 // fileError is the error of an app's certificate.
