@@ -39,7 +39,7 @@ func main() {
 // argument.
 func roles() map[string]lab.Role {
 	return map[string]lab.Role{
-		rowRole: serveRow, lab.WorkerRole: lab.Work, lab.BrokerRole: lab.ServeBroker, lab.HubRole: lab.ServeHub,
+		rowRole: serveRow, lab.WorkerRole: lab.Work, lab.BrokerRole: lab.ServeBroker, lab.DistantRole: lab.ServeDistant, lab.HubRole: lab.ServeHub,
 		locks.EchoRole: locks.ServeEcho, locks.HolderRole: locks.ServeHolder, buses.ListenerRole: buses.ServeListener,
 	}
 }

@@ -21,10 +21,10 @@ import (
 type Lab struct {
 	measure.Scale
 	server  *redistest.Server
-	network *redistest.Proxy // in front of the server; nil: loopback
+	distant *remote // takes the place of the server
 	open    map[string]peers.Locker
 	workers []*Worker
-	broker  *broker
+	broker  *remote
 }
 
 // New returns a lab in which nothing has been started.
@@ -53,29 +53,21 @@ func (l *Lab) RedisWith(o redistest.Options) (s *redistest.Server, err error) {
 	return l.server, err
 }
 
-// Distant puts a network in front of the server, which delays each direction by
-// half of a round trip. It does not limit the throughput.
-func (l *Lab) Distant(roundTrip time.Duration) error {
-	server, err := l.Redis()
-	if err != nil {
-		return err
-	}
-	if l.network, err = redistest.NewProxy(server, nil); err != nil {
-		return err
-	}
-	l.network.Delay(redistest.Requests, roundTrip/2)
-	l.network.Delay(redistest.Replies, roundTrip/2)
-	return nil
+// Distant makes the server one behind a network that delays each direction by half of
+// a round trip. It does not limit the throughput.
+func (l *Lab) Distant(roundTrip time.Duration) (err error) {
+	l.distant, err = startRemote(DistantRole, roundTrip)
+	return err
 }
 
 // Addr returns the address at which contestants reach the server.
 func (l *Lab) Addr() (string, error) {
+	if l.distant != nil {
+		return l.distant.addr, nil
+	}
 	server, err := l.Redis()
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case l.network != nil:
-		return l.network.Addr(), nil
 	}
 	return server.Addr(), nil
 }
@@ -83,11 +75,11 @@ func (l *Lab) Addr() (string, error) {
 // NATS returns the address of a NATS server in a separate process.
 func (l *Lab) NATS() (url string, err error) {
 	if l.broker == nil {
-		if l.broker, err = startBroker(); err != nil {
+		if l.broker, err = startRemote(BrokerRole, nil); err != nil {
 			return "", err
 		}
 	}
-	return l.broker.url, nil
+	return l.broker.addr, nil
 }
 
 // Locker returns a contestant of this process, connected to the lab's server.
@@ -142,8 +134,8 @@ func (l *Lab) Close() error {
 			errs = append(errs, fmt.Errorf("close %s: %w", name, err))
 		}
 	}
-	if l.network != nil {
-		errs = append(errs, l.network.Close())
+	if l.distant != nil {
+		errs = append(errs, l.distant.Stop())
 	}
 	if l.server != nil {
 		errs = append(errs, l.server.Close())
