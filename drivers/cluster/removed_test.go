@@ -46,48 +46,34 @@ func TestRemovedFilesLetNobodyIn(t *testing.T) {
 
 // The hub is stopped, and somebody removes its files to get rid of it. Another
 // process that comes grants nothing before the first hub has gone, and then what
-// the clients of that one hold stays theirs.
+// the clients of that one hold stays theirs. So it is for the process after it, if
+// the first to come is killed while it waits.
 func TestRemovedFilesOfAStoppedHubLetNobodyIn(t *testing.T) {
-	c := newCourt(t, time.Minute)
-	hub, holder := c.come(false), c.come(false)
-	holder.tell("take k")
-	holder.says("took k")
-	must(t, hub.Pause())
-	err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
-	must(t, err)
-	next := c.come(false)
-	next.tell("take k")
-	time.Sleep(500 * time.Millisecond)
-	next.silent()
-	must(t, hub.Continue())
-	time.Sleep(500 * time.Millisecond)
-	next.silent()
-	c.queued([]*proc{holder, next})
-	holder.tell("give k")
-	holder.says("gave k")
-	next.says("took k")
-}
-
-// The same where the process that comes first is killed while it waits for the end
-// of the first hub: the one after it waits, too.
-func TestRemovedFilesOfAStoppedHubLetNobodyInAfterAKill(t *testing.T) {
-	c := newCourt(t, time.Minute)
-	hub, holder := c.come(false), c.come(false)
-	holder.tell("take k")
-	holder.says("took k")
-	must(t, hub.Pause())
-	err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
-	must(t, err)
-	c.kill(c.come(false))
-	next := c.come(false)
-	next.tell("take k")
-	time.Sleep(500 * time.Millisecond)
-	next.silent()
-	must(t, hub.Continue())
-	c.queued([]*proc{holder, next})
-	holder.tell("give k")
-	holder.says("gave k")
-	next.says("took k")
+	for name, killed := range map[string]bool{"the first to come": false, "the one after it": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCourt(t, time.Minute)
+			hub, holder := c.come(false), c.come(false)
+			holder.tell("take k")
+			holder.says("took k")
+			must(t, hub.Pause())
+			err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
+			must(t, err)
+			if killed {
+				c.kill(c.come(false))
+			}
+			next := c.come(false)
+			next.tell("take k")
+			time.Sleep(500 * time.Millisecond)
+			next.silent()
+			must(t, hub.Continue())
+			time.Sleep(500 * time.Millisecond)
+			next.silent()
+			c.queued([]*proc{holder, next})
+			holder.tell("give k")
+			holder.says("gave k")
+			next.says("took k")
+		})
+	}
 }
 
 // works waits until each of the processes has been granted a lock from now on.
