@@ -72,7 +72,7 @@ func children() map[string]mega.Option {
 		})),
 		"nesting": mega.App("main", mega.OnStart("start another program", func(ctx context.Context) error {
 			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = append(os.Environ(), childProgram+"=nested", "MEGA_CLUSTER_WORKERS=1")
+			cmd.Env = append(os.Environ(), childProgram+"=nested", "MEGA_CLUSTER_WORKERS=1", "MEGA_LOG_LEVEL=error") // the boot report is that of the workers
 			cmd.Stderr = os.Stderr
 			return cmd.Run()
 		})),
