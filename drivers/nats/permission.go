@@ -29,7 +29,7 @@ const askTime = time.Second
 // tryout ends the subjects that are tried out.
 const tryout = "mega_boot"
 
-// permissions are those of a user; nil allows everything.
+// permissions has the permissions of a user. A nil field allows everything.
 type permissions struct {
 	Publish   *subjects `json:"publish"`
 	Subscribe *subjects `json:"subscribe"`

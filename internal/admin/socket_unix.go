@@ -134,8 +134,8 @@ func dead(path string, e fs.DirEntry) bool {
 	return false
 }
 
-// isAdmin reports whether the name is that of an admin socket: it has the number
-// of its process. A hub's socket in the same folder, such as cluster.sock, has none.
+// isAdmin reports whether an admin socket has this name, which contains the pid of
+// its process. A hub's socket in the same folder, such as cluster.sock, has none.
 func isAdmin(name string) bool {
 	_, pid := socketName(name)
 	return pid > 0 && strings.HasSuffix(name, suffix)

@@ -74,7 +74,8 @@ func writeGroup(b *strings.Builder, re *syntax.Regexp) {
 	b.WriteByte(')')
 }
 
-// writeRepeated writes a repetition as greedy: what matches is the same.
+// writeRepeated writes a lazy repetition as a greedy one, which matches the same
+// texts.
 func writeRepeated(b *strings.Builder, re *syntax.Regexp) {
 	switch sub := re.Sub[0]; {
 	case sub.Op == syntax.OpCharClass, sub.Op == syntax.OpAnyChar, sub.Op == syntax.OpAnyCharNotNL, sub.Op == syntax.OpCapture,

@@ -100,7 +100,7 @@ func (c *Config) causes(illegal map[string]bool, later Problems) Problems {
 // process's apps are not required here.
 func (c *Config) runs(app string) bool { return len(c.only) == 0 || slices.Contains(c.only, app) }
 
-// assemble builds a Config from merged values, which lack those of illegal keys.
+// assemble builds a Config from merged values. Illegal keys have no value in them.
 func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string, illegal map[string]bool) (*Config, Problems) {
 	c := &Config{schema: sc, only: only, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()

@@ -12,10 +12,10 @@ import (
 	"unsafe"
 )
 
-// Conn returns a connection over conn, which it owns, whose Read and Write do not
-// tell the scheduler. It has the errors, deadlines and concurrency of conn, and is
-// a [syscall.Conn] if conn is one. It returns conn itself if that is neither a TCP
-// nor a Unix connection.
+// Conn wraps a TCP or Unix connection, and owns it from then on. Read and Write do
+// not announce their system calls to the scheduler; errors, deadlines and
+// concurrency stay the same. The result is a [syscall.Conn]. Conn returns any
+// other connection unchanged.
 func Conn(conn net.Conn) net.Conn {
 	switch conn.(type) {
 	case *net.TCPConn, *net.UnixConn:
@@ -25,7 +25,7 @@ func Conn(conn net.Conn) net.Conn {
 	system := conn.(syscall.Conn)
 	raw, err := system.SyscallConn()
 	if err != nil {
-		return conn // closed: each call says so
+		return conn // closed: each call fails
 	}
 	s := &socket{Conn: conn, system: system}
 	s.in = direction{name: "read", call: syscall.SYS_READ, wait: raw.Read}
@@ -69,7 +69,7 @@ type direction struct {
 	wait func(func(fd uintptr) bool) error // calls its argument until it returns true
 	once func(fd uintptr) bool             // attempt, made once so that a call allocates nothing
 
-	mu    sync.Mutex // held by the caller of Read or Write, as that of conn is by the runtime
+	mu    sync.Mutex // serialises the callers of one direction
 	p     []byte
 	n     int
 	errno syscall.Errno

@@ -1,4 +1,4 @@
-// Package nonblock reads and writes sockets without telling the scheduler of Go.
+// Package nonblock reads and writes sockets without an announcement to Go's scheduler.
 //
 // The runtime announces each system call to its scheduler, because it may block.
 // In a process at rest the announcement wakes the thread that watches for blocked
@@ -8,8 +8,8 @@
 // of 11 switches of threads.
 //
 // It has an effect on Linux, except under the race detector, which orders memory
-// by the system calls of package syscall. Elsewhere the functions are those of
-// the standard library.
+// by the system calls of package syscall. On other systems the connections of the
+// standard library are used.
 package nonblock
 
 // most is the largest number of bytes that one call moves: about 20 µs, for which

@@ -173,8 +173,8 @@ func (h *Hub) welcome(c *Client) error {
 	return nil
 }
 
-// farewell ends the connections without a welcome, whose processes take the first
-// frame for it, and returns the other clients.
+// farewell closes the connections of clients that have no welcome yet, because
+// these take the first frame for a welcome. It returns the other clients.
 func (h *Hub) farewell() []*Client {
 	h.mu.Lock()
 	h.leaving = true

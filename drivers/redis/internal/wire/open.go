@@ -68,8 +68,8 @@ func (s *Stream) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// Dialer is go-redis's dialer. Its connections do not tell the scheduler of their
-// calls, unless they use TLS.
+// Dialer returns go-redis's dialer, with connections of package nonblock except
+// under TLS.
 func Dialer(timeout time.Duration, tls *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: tls})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
