@@ -21,6 +21,25 @@ func slotRequest(token string) driver.Request {
 	}
 }
 
+// A client of a newer build may hand a slot back in a state that the hub does not
+// know. That is no proof that the slot is clean.
+func TestASlotOfAnUnknownStatusIsDirty(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	locks := n.Locks("").(driver.PoolDriver)
+	for _, status := range []driver.SlotStatus{"", "worn", driver.SlotHeld, driver.SlotResting} {
+		g, err := locks.Acquire(t.Context(), slotRequest("a"))
+		must(t, err)
+		g.Handback = &driver.Handback{Status: status, Note: "warm"}
+		must(t, locks.Release(t.Context(), g))
+		s, err := locks.Inspect(t.Context(), "boxes")
+		must(t, err)
+		if got := s.Slots[g.Slot]; got.Status != driver.SlotDirty || got.Reason != driver.LeftUnknown {
+			t.Errorf("slot handed back as %q is %+v", status, got)
+		}
+	}
+}
+
 // The states of slots pass between the processes of a node.
 func TestASlotIsGivenAsItWasHandedBack(t *testing.T) {
 	for _, namespace := range []string{"", "stage"} {

@@ -160,7 +160,8 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 		return
 	}
 	r := e.track().record(t.grant.Slot)
-	if h.Status == driver.SlotDirty && h.Left == nil {
+	known := h.Status == driver.SlotFree || h.Status == driver.SlotWithdrawn || h.Status == driver.SlotDirty && h.Left != nil
+	if !known { // also a status of a newer build, which does not show that the slot is clean (P10)
 		r.leave(driver.SlotDirty, driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
 		return
 	}
