@@ -100,32 +100,32 @@ func (x *limits) connected(s *session) {
 }
 
 // call calls the hub until ctx ends. If the hub ends before its answer, the
-// call is repeated at the next hub; with once it fails, because its effect must
-// not be doubled.
-func (x *limits) call(ctx context.Context, name string, in, out any, once bool) error {
+// call is repeated at the next hub, which repeated reports; with once it fails,
+// because its effect must not be doubled.
+func (x *limits) call(ctx context.Context, name string, in, out any, once bool) (repeated bool, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		return false, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	for {
+	for ; ; repeated = true {
 		s, err := x.hub(ctx)
 		if err != nil {
-			return err
+			return repeated, err
 		}
 		answer, err := s.calls.Call(ctx, name, body)
 		switch {
 		case err == nil && out == nil:
-			return nil
+			return repeated, nil
 		case err == nil:
-			return json.Unmarshal(answer, out)
+			return repeated, json.Unmarshal(answer, out)
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return repeated, ctx.Err()
 		}
 		if refused, ok := errors.AsType[*CallError](err); ok {
-			return fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, s.hub, refused.Text)
+			return repeated, fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, s.hub, refused.Text)
 		}
 		if once {
-			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+			return repeated, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
 		group.Sleep(ctx, time.Millisecond) // until the node has noticed; ctx is checked above
 	}
@@ -167,7 +167,8 @@ func (x *limit) call(ctx context.Context, name string, in, out any, once bool) e
 	if x.closed.Load() {
 		return driver.ErrClosed
 	}
-	return x.of.call(ctx, name, in, out, once)
+	_, err := x.of.call(ctx, name, in, out, once)
+	return err
 }
 
 // Info implements [driver.Driver].
@@ -175,10 +176,18 @@ func (x *limit) Info() driver.Info {
 	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(protocol.Known.Newest, 10)}
 }
 
-// Take implements [driver.Driver].
+// Take implements [driver.Driver]. A hub that has ended may have granted a request
+// without a ticket. Its repetition may then be refused because of these units: the
+// outcome is unknown. W9
 func (x *limit) Take(ctx context.Context, r driver.Request) (a driver.Answer, err error) {
+	if x.closed.Load() {
+		return a, driver.ErrClosed
+	}
 	r.Key = x.prefix + r.Key
-	err = x.call(ctx, protocol.LimitTake, r, &a, false)
+	repeated, err := x.of.call(ctx, protocol.LimitTake, r, &a, false)
+	if err == nil && repeated && r.Ticket == "" && r.Cost > 0 && !a.Granted {
+		return driver.Answer{}, fmt.Errorf("%w: take: the answer of the earlier hub was lost", driver.ErrUnavailable)
+	}
 	if a.Granted {
 		a.At = a.At.Add(time.Duration(x.of.epoch) * time.Microsecond)
 	}

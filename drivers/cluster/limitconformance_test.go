@@ -183,6 +183,56 @@ func TestTicketThatWasGrantedIsKnownToTheNextHub(t *testing.T) {
 	}
 }
 
+// The units of a grant whose answer was lost may be those that refuse the repeated
+// request: its outcome is not known, and it is no refusal, which consumes nothing
+// (W3, W9).
+func TestAGrantWhoseAnswerIsLostIsNoRefusal(t *testing.T) {
+	p := openPost(t)
+	p.addLinks()
+	open := func() limitsOf {
+		n, err := Dial(t.Context(), Config{Socket: p.socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		return limitsOf{n.Limits(""), n}
+	}
+	a, b := open(), open()
+	client, _, err := p.client(locksOf{node: a.node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := p.links[client]
+	_ = cut.hold(down)
+	r := driver.Request{Key: "partner", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1}
+	type taken struct {
+		driver.Answer
+		err error
+	}
+	done := make(chan taken, 1)
+	go func() {
+		got, err := a.Take(t.Context(), r)
+		done <- taken{got, err}
+	}()
+	eventually(t, "the grant at the hub", func() bool {
+		s, err := b.Inspect(t.Context(), r.Key, r.Rates)
+		return err == nil && s.Rates[0].Used == 1
+	})
+	if err := p.kill(); err != nil {
+		t.Fatal(err)
+	}
+	cut.close()
+	if err := p.restart(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; !errors.Is(got.err, driver.ErrUnavailable) {
+		t.Errorf("asked again: %+v, want ErrUnavailable", got)
+	}
+	if got, err := b.Take(t.Context(), r); err != nil || got.Granted {
+		t.Errorf("another process: %+v, %v, want a refusal", got, err)
+	}
+}
+
 // A copy of the limits must not have anything that the next hub refuses.
 func TestNextHubAcceptsEveryCopy(t *testing.T) {
 	p := openPost(t)
