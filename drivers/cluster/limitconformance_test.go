@@ -202,7 +202,9 @@ func TestAGrantWhoseAnswerIsLostIsNoRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.mu.Lock()
 	cut := p.links[client]
+	p.mu.Unlock()
 	_ = cut.hold(down)
 	r := driver.Request{Key: "partner", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1}
 	type taken struct {
