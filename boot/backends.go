@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/megaframework/mega/bus"
@@ -78,7 +79,8 @@ func (b *booting) dependOnLocks(c *settings.Config, l *lock.Locker) {
 }
 
 // dependOnMessages makes the probes report a lost bus backend: as degraded, or
-// as not ready if bus.require is set (S23). Meanwhile, publishes are buffered.
+// as not ready if bus.require is set (S23). Meanwhile, publishes are buffered. A
+// refusal concerns single subjects, and never makes the process unready (S27).
 func (b *booting) dependOnMessages(messages *bus.Bus) {
 	b.probes.AddBackend(ops.Check{Name: "bus", Budget: pingTime, Run: contain(func(ctx context.Context) error {
 		if messages.Info().Name == "cluster" {
@@ -86,6 +88,8 @@ func (b *booting) dependOnMessages(messages *bus.Bus) {
 		}
 		return connected(messages)
 	})}, b.plan.Config.Bus.Require != "")
+	b.probes.AddWarning(ops.Check{Name: "bus refusals", Budget: pingTime, Run: b.refused.check})
+	b.probes.AddWarning(ops.Check{Name: "subscriptions", Budget: pingTime, Run: b.checkSubscriptions})
 }
 
 // connected returns an error if the bus is not connected to its backend.
@@ -130,7 +134,7 @@ func (b *booting) openBus(made *plan.Plan, log *slog.Logger) (busdriver.Driver, 
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
 	messages, err := bus.New(d, bus.Config{
-		Observer: busObserver{&logging.BusEvents{Log: log}, b.metrics}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
+		Observer: busObserver{&logging.BusEvents{Log: log}, b.metrics, &b.refused}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
@@ -143,14 +147,45 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	return messages, nil
 }
 
-// busObserver passes the events of a bus to the log and the metrics.
+// busObserver passes the events of a bus to the log, the metrics and the probes.
 type busObserver struct {
 	log     *logging.BusEvents
 	metrics *metrics.Metrics
+	refused *refusal
 }
 
 // Observe passes an event on.
 func (o busObserver) Observe(e bus.Event) {
 	o.metrics.ObserveBus(e)
 	o.log.Observe(e)
+	if refused, ok := e.(bus.PublishRefused); ok {
+		o.refused.note(refused)
+	}
+}
+
+// refusal is the latest refusal of a published message.
+type refusal struct {
+	mu   sync.Mutex // guards the fields below
+	last bus.PublishRefused
+	at   time.Time
+}
+
+func (r *refusal) note(e bus.PublishRefused) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last, r.at = e, time.Now()
+}
+
+// refusedTime is how long a refusal is a limitation of the process. The backend
+// does not report that it accepts messages again.
+const refusedTime = time.Minute
+
+// check returns an error if the backend has refused a message lately.
+func (r *refusal) check(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at.IsZero() || time.Since(r.at) > refusedTime {
+		return nil
+	}
+	return fmt.Errorf("bus backend refuses messages: %s: %w", r.last.Subject, r.last.Err)
 }

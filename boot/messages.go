@@ -3,9 +3,11 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +43,7 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.
 	d := &declared{name: name, log: host.Log, make: func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error) {
 		return subscribe(ctx, m, f, host, append(options[:len(options):len(options)], more...))
 	}}
+	b.declared = append(b.declared, d)
 	return step{
 		start: hook{name: "subscription " + name, budget: hookBudget, run: func(ctx context.Context) error {
 			return d.start(context.WithoutCancel(ctx)) // ctx ends with this step
@@ -112,8 +115,36 @@ type declared struct {
 	leave context.CancelFunc // ends the goroutine that runs keep
 	kept  chan struct{}      // closed when that goroutine has ended
 
-	mu  sync.Mutex // guards sub
-	sub *bus.Sub
+	mu       sync.Mutex // guards the fields below
+	sub      *bus.Sub
+	inactive error // why it is not active; nil if it is
+}
+
+// checkSubscriptions returns an error that lists the declared subscriptions that
+// have ended and are not restored yet.
+func (b *booting) checkSubscriptions(context.Context) error {
+	var list []string
+	for _, d := range b.declared {
+		if err := d.whyInactive(); err != nil {
+			list = append(list, fmt.Sprintf("subscription %s is not active: %v", d.name, err))
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(list, "; "))
+}
+
+func (d *declared) whyInactive() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inactive
+}
+
+func (d *declared) setInactive(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inactive = why
 }
 
 // start makes the subscription, which lives until ctx ends, and starts the
@@ -153,9 +184,11 @@ func (d *declared) keep(ctx, staying context.Context) {
 			return
 		case <-d.current().Done():
 		}
-		if !isRenewable(d.current().Err()) {
+		why := d.current().Err()
+		if !isRenewable(why) {
 			return
 		}
+		d.setInactive(why)
 		if time.Since(began) > lastRenewal {
 			pause = firstRenewal
 		}
@@ -180,11 +213,12 @@ func (d *declared) renew(ctx context.Context, next time.Duration) bool {
 	sub, err := d.make(ctx, bus.AfterGap())
 	if err != nil {
 		d.log.Error("subscription not restored", "subscription", d.name, "again", next, "error", err)
+		d.setInactive(err)
 		return false
 	}
 	d.log.Info("subscription restored", "subscription", d.name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sub = sub
+	d.sub, d.inactive = sub, nil
 	return true
 }

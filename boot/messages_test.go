@@ -289,6 +289,41 @@ func TestADeclaredSubscriptionIsMadeAgainAfterRefusals(t *testing.T) {
 	}
 }
 
+// Messages and subscriptions that the server refuses since a change of permissions
+// degrade the process. It stays ready, also with bus.require: the refusal of one
+// subject would otherwise take every process of the fleet out of service.
+func TestRefusalsOfTheBusDegradeTheProcess(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{Deny: []string{}})
+	deny := func(subjects ...string) {
+		if err := server.Reload(func(o *natstest.Options) {
+			o.Deny, o.DenyPublish = append([]string{}, subjects...), append([]string{}, subjects...)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &ledger{make(chan string, 1)}
+	r := start(t, boot.Process{ // its Stop reports the refused message, too
+		Name: "test", Stderr: io.Discard,
+		Environ: []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_BUS_REQUIRE=fleet", "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"},
+	}, subscribed(l))
+	c, _ := r.Ctx(t.Context(), "web")
+	ready := r.Report().Ops + "/readyz"
+	eventually(t, ready, http.StatusOK, "refuse", false)
+	deny("ev.product.sold")
+	const inactive = `subscription boot_test.(*ledger).OnSold is not active: `
+	eventually(t, ready, http.StatusOK, inactive, true)
+	if err := c.Bus.Publish("product.sold", sold{"lamp"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ready, http.StatusOK, `bus backend refuses messages: product.sold: `, true)
+	if _, body := get(t, ready); !strings.Contains(body, `Permissions Violation for Publish to \"ev.product.sold\"`) {
+		t.Errorf("the server's words are missing: %s", body)
+	}
+	deny()
+	eventually(t, ready, http.StatusOK, inactive, false)
+}
+
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {

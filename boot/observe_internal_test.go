@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
@@ -27,6 +29,28 @@ func TestObserverThatPanicsDoesNotKeepOthersFromHearing(t *testing.T) {
 	if before.n != 1 || after.n != 1 {
 		t.Errorf("told %d and %d times", before.n, after.n)
 	}
+}
+
+// The backend does not report that it accepts messages again.
+func TestARefusalIsALimitationForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusal
+		refused := func(want bool) {
+			t.Helper()
+			if err := r.check(t.Context()); (err != nil) != want {
+				t.Errorf("got %v", err)
+			}
+		}
+		refused(false)
+		r.note(bus.PublishRefused{Subject: "a", Err: bus.ErrRefused})
+		time.Sleep(refusedTime)
+		refused(true)
+		r.note(bus.PublishRefused{Subject: "b", Err: bus.ErrRefused})
+		time.Sleep(refusedTime)
+		refused(true)
+		time.Sleep(time.Second)
+		refused(false)
+	})
 }
 
 func BenchmarkObservers(b *testing.B) {

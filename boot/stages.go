@@ -69,6 +69,9 @@ type booting struct {
 	work        hook           // of a command
 	commandFrom []failure.Fact // its declaration
 	unfinished  atomic.Int32   // the tasks that have not returned
+
+	declared []*declared // the subscriptions of listeners
+	refused  refusal
 }
 
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
