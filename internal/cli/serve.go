@@ -106,6 +106,7 @@ func (h *hearing) heed(stop func()) {
 	for {
 		select {
 		case s := <-h.signals:
+			outliveLogReader()
 			switch {
 			case h.worker && s != syscall.SIGTERM:
 			case asked.IsZero():
@@ -121,6 +122,12 @@ func (h *hearing) heed(stop func()) {
 		}
 	}
 }
+
+// outliveLogReader makes a write to a closed pipe an error instead of the end of the process.
+// The signals that end the processes of a terminal also end the reader of a log
+// (program | tee log), and the shutdown has to finish requests and release locks.
+// Children do not inherit this, as they would from signal.Ignore.
+func outliveLogReader() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // before is a function to call before the end, which may be set later.
 type before struct{ known atomic.Pointer[func()] }

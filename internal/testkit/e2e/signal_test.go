@@ -28,8 +28,9 @@ import (
 
 // child is a program in a process of its own.
 type child struct {
-	cmd   *exec.Cmd
-	lines chan string // of standard error, until its end
+	cmd    *exec.Cmd
+	stderr io.Closer
+	lines  chan string // of standard error, until its end
 
 	mu   sync.Mutex // guards told
 	told bytes.Buffer
@@ -49,7 +50,7 @@ func startChild(t *testing.T, name string, environ ...string) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &child{cmd: cmd, lines: make(chan string)}
+	c := &child{cmd: cmd, stderr: stderr, lines: make(chan string)}
 	late := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() })
 	over := make(chan struct{})
 	t.Cleanup(func() {
@@ -200,6 +201,23 @@ func TestHangupInDevIsTheEnd(t *testing.T) {
 	c.signal(t, syscall.SIGHUP)
 	if status := c.end(t); status != 0 {
 		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// Ctrl-C also ends the reader of a log in a pipeline.
+func TestShutdownOutlivesTheReaderOfItsLog(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		t.Run(workers+" processes", func(t *testing.T) {
+			c := startWorkers(t, "settings", workers)
+			c.address(t)
+			if err := c.stderr.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.signal(t, syscall.SIGINT)
+			if status := c.end(t); status != 0 {
+				t.Errorf("%v", c.cmd.ProcessState)
+			}
+		})
 	}
 }
 
