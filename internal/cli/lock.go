@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/shell"
+	"github.com/megaframework/mega/lock"
 )
 
 // locks are the verbs of lock. The program determines their sources.
@@ -315,8 +317,8 @@ func (l *locks) heal() *cobra.Command {
 		Use: "heal KEY SLOT --reason TEXT", Short: "put a withdrawn slot of a pool back into circulation",
 		Long: "A slot is withdrawn when it cannot be cleaned or prepared; lock show has the reason. After heal, the next\n" +
 			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"error\"}, one for each process or\n" +
-			"server.",
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"healed\", \"error\"}, one for each\n" +
+			"process or server.",
 		Args:              arguments(2, "the key of a pool", "the number of a slot"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -331,12 +333,19 @@ func (l *locks) heal() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = ask(c.Context(), sources, func(ctx context.Context, k keeper) (struct{}, error) {
-				return struct{}{}, k.Heal(ctx, args[0], slot, reason)
+			done, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (bool, error) {
+				e, err := k.Lock(ctx, args[0])
+				if err != nil || !slices.ContainsFunc(e.Slots, func(s lock.SlotState) bool {
+					return s.Number == slot && (s.Status == lock.SlotWithdrawn || s.Status == lock.SlotResting)
+				}) {
+					return false, err
+				}
+				err = k.Heal(ctx, args[0], slot, reason)
+				return err == nil, err
 			})
 			all := make([]healed, len(sources))
 			for i, s := range sources {
-				all[i] = healed{s.about, s.failed()}
+				all[i] = healed{s.about, done[i], s.failed()}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printHealed(w, args[0], slot, all) }), err)
 		},
@@ -348,7 +357,8 @@ func (l *locks) heal() *cobra.Command {
 // healed is an element of the document of lock heal --json.
 type healed struct {
 	about
-	Error string `json:"error,omitempty"`
+	Healed bool   `json:"healed"`
+	Error  string `json:"error,omitempty"`
 }
 
 // completeKey completes the keys in use.

@@ -245,6 +245,10 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 		{"lock heal boxes 0", failure.ExitUsage, "cli.no_reason"},
 		{"lock heal boxes x --reason repaired", failure.ExitUsage, "cli.invalid_argument"},
 		{"lock heal boxes 0 --reason repaired", failure.ExitOK, "boxes: slot 0 is in circulation  (shop, pid 4121)\n"},
+		{"lock heal boxes 0 --reason again", failure.ExitOK, "boxes: slot 0 is not withdrawn  (shop, pid 4121)\n"},
+		{"lock heal boxes 1 --reason mistyped", failure.ExitOK, "boxes: slot 1 is not withdrawn  (shop, pid 4121)\n"},
+		{"lock heal boxes 7 --reason mistyped", failure.ExitOK, "boxes: slot 7 is not withdrawn  (shop, pid 4121)\n"},
+		{"lock heal box 0 --reason mistyped", failure.ExitOK, "box: slot 0 is not withdrawn  (shop, pid 4121)\n"},
 		{"lock release boxes --slot 2 --reason stuck", failure.ExitOK, "boxes: no holder  (shop, pid 4121)\n"},
 		{"lock release boxes --slot 1 --reason stuck", failure.ExitOK, "boxes: released from 1 holder  (shop, pid 4121)\n"},
 	} {

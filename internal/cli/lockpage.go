@@ -177,8 +177,12 @@ func printSlots(w io.Writer, s lock.State) {
 // printHealed writes the result of the healing of a slot.
 func printHealed(w io.Writer, key string, slot int, all []healed) {
 	for _, h := range all {
-		if h.Error == "" {
+		switch {
+		case h.Error != "":
+		case h.Healed:
 			fmt.Fprintf(w, "%s: slot %d is in circulation  (%s)\n", plain.Line(key), slot, h.short())
+		default:
+			fmt.Fprintf(w, "%s: slot %d is not withdrawn  (%s)\n", plain.Line(key), slot, h.short())
 		}
 	}
 }

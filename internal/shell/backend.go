@@ -84,6 +84,22 @@ func (b *Backend) String() string {
 	return b.Socket
 }
 
+// flags returns the flags that select the backend, without credentials.
+func (b *Backend) flags() string {
+	var s strings.Builder
+	for _, f := range []struct{ name, value string }{
+		{"url-env", b.URLEnv}, {"socket", b.Socket}, {"engine", b.Engine}, {"template", b.Template}, {"namespace", b.Namespace},
+	} {
+		if f.value != "" {
+			s.WriteString(" --" + f.name + " " + f.value)
+		}
+	}
+	if b.URL != "" && b.URLEnv == "" {
+		s.WriteString(" --url " + mask.URL(b.URL))
+	}
+	return s.String()
+}
+
 // closeTime bounds the end of a connection.
 const closeTime = 2 * time.Second
 
@@ -174,6 +190,12 @@ func Explain(b *Backend, err error) *Error {
 		Code() string
 	}](err); ok {
 		e.Code = coded.Code()
+	}
+	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok && busy.Withdrawn {
+		e.Actions = []string{
+			"show the reasons: mega lock show " + busy.Key + b.flags(),
+			"after the repair, put each slot back: mega lock heal " + busy.Key + " SLOT --reason TEXT" + b.flags(),
+		}
 	}
 	step, failed := errors.AsType[*stepError](err)
 	switch {

@@ -125,7 +125,7 @@ func execVerb() Verb {
 			"With --slots N, at most N commands of KEY run at once. --init prepares the slot before CMD, and --cleanup undoes\n" +
 			"that and CMD afterwards, whatever happened. Both run in sh, with the environment of CMD and their output on\n" +
 			"standard error. The next holder of a slot whose holder has died runs --cleanup first, with the reason in\n" +
-			"MEGA_RUN_LEFT. A slot whose --cleanup fails is given to nobody until lock heal.\n\n" +
+			"MEGA_RUN_LEFT. A slot whose --cleanup fails is given to nobody until mega lock heal.\n\n" +
 			"Without --url, the lock is shared by the processes of this user on this machine. No server is needed.",
 		Statuses: execStatuses,
 		Flags: func(f *pflag.FlagSet) {

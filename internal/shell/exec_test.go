@@ -55,6 +55,9 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"exec k --url redis://127.0.0.1:1/0 -- true", nil, ExitUnavailable, "127.0.0.1:1"},
 		{"ls --url redis://127.0.0.1:1/0", nil, ExitUnavailable, "127.0.0.1:1"},
 		{"nothing", nil, ExitUsage, "nothing"},
+		{"help", nil, ExitOK, "mega-lock VERB [flags]"},
+		{"help exec", nil, ExitOK, "--cleanup CMD"},
+		{"help nothing", nil, ExitUsage, "Unknown verb \"nothing\""},
 	} {
 		out, status := p.start(x.args, x.cmd...).rest()
 		if status != x.status || !strings.Contains(out, x.says) || strings.Contains(out, "connection pool") { // of the client's own log

@@ -14,6 +14,9 @@ import (
 // Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
 func Main(p Process, args []string) int {
 	redislog.Disable() // the verbs report the client's errors
+	if len(args) > 1 && args[0] == "help" {
+		args = []string{args[1], "--help"}
+	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(p.Stdout, p.Name)
 		return ExitOK

@@ -98,7 +98,13 @@ func TestFailedCleanupWithdrawsTheSlot(t *testing.T) { // X9
 	if status != 0 || !strings.Contains(out, "Slot 0 of k: ") {
 		t.Errorf("exit status %d: %s", status, out)
 	}
-	if out, status = p.start("exec k --slots 1", args...).rest(); status != ExitNotAcquired || !strings.Contains(out, "lock.pool_withdrawn") {
+	out, status = p.start("exec k --slots 1", args...).rest()
+	if status != ExitNotAcquired || !strings.Contains(out, "lock.pool_withdrawn") {
 		t.Errorf("exit status %d: %s", status, out)
+	}
+	for _, action := range []string{"mega lock show k --socket " + p.socket(), "mega lock heal k SLOT --reason TEXT --socket " + p.socket()} {
+		if !strings.Contains(out, action) {
+			t.Errorf("no action %q in:\n%s", action, out)
+		}
 	}
 }
