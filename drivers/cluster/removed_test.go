@@ -5,6 +5,7 @@ package cluster
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestRemovedFilesLetNobodyIn(t *testing.T) {
 		all = append(all, c.come(true))
 	}
 	for range suite.Scaled(3) {
-		time.Sleep(100 * time.Millisecond) // some work
+		c.works(all)
 		err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
 		if err != nil {
 			t.Fatal(err)
@@ -63,12 +64,14 @@ func TestRemovedFilesOfAStoppedHubLetNobodyIn(t *testing.T) {
 			}
 			next := c.come(false)
 			next.tell("take k")
-			time.Sleep(500 * time.Millisecond)
+			next.tell("try another")
+			if line := next.says(""); !strings.HasPrefix(line, "tried another") || line == "tried another <nil>" {
+				t.Errorf("beside the stopped hub it says %q", line)
+			}
 			next.silent()
 			must(t, hub.Continue())
-			time.Sleep(500 * time.Millisecond)
-			next.silent()
 			c.queued([]*proc{holder, next})
+			next.silent()
 			holder.tell("give k")
 			holder.says("gave k")
 			next.says("took k")

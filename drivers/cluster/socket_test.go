@@ -184,7 +184,6 @@ func TestAHubWithoutDescriptorsReportsItOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the report", func() bool { return failed.Load() > 0 })
-	time.Sleep(300 * time.Millisecond) // many attempts to accept
 	release()
 	must(t, conn.Close())
 	meetAt(t, socket)

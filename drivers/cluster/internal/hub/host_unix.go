@@ -105,19 +105,19 @@ func (h *Host) open(l *rendezvous.Listener) {
 		h.log.Warn("cluster: connection of another user refused", "socket", h.socket, "user", p.User(), "pid", p.PID)
 	}
 	h.listener = l
-	h.running.Go(func() { h.accept(l) })
+	h.running.Go(func() { h.accept(l.Accept) })
 }
 
 // atSocket are the limits of a process before its hello, for which it has
 // connected.
 var atSocket = protocol.Limits{Frame: beforeHello.Frame, First: 5 * time.Second, Within: beforeHello.Within}
 
-// accept makes each process that connects a client. It logs a failure at most once
+// accept makes each process that connects, as next returns it, a client. It logs a failure at most once
 // a minute: at the limit of descriptors, an accept fails after each success.
-func (h *Host) accept(l *rendezvous.Listener) {
+func (h *Host) accept(next func() (net.Conn, error)) {
 	var logged time.Time
 	for {
-		conn, err := l.Accept()
+		conn, err := next()
 		switch {
 		case err == nil:
 			h.hub.join(conn, "process", atSocket)
