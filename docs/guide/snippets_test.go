@@ -8,15 +8,15 @@ import (
 )
 
 // What a page shows must be code that is compiled and run: each fenced block of
-// Go has to appear, line by line, in a test of this folder, in sample/multi, or
-// in what mega new writes, which cmd/mega tests.
+// Go has to appear, line by line, in a test of this folder, in a sample, or in what
+// mega new writes, which cmd/mega tests.
 func TestEverySnippetIsCompiled(t *testing.T) {
 	code := compiled(t)
 	pages, err := filepath.Glob("*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("the guide's pages: %q, %v", pages, err)
 	}
-	for _, page := range append(pages, "../../README.md") {
+	for _, page := range append(pages, "../../README.md", "../../sample/crud/README.md") {
 		for _, s := range snippets(read(t, page)) {
 			if !strings.Contains(code, flat(s)) {
 				t.Errorf("%s shows code that no test compiles:\n%s", page, s)
@@ -42,6 +42,7 @@ func compiled(t *testing.T) string {
 	var b strings.Builder
 	for _, pattern := range []string{
 		"*_test.go", "../../internal/scaffold/templates/*.go.tmpl", "../../sample/multi/*.go", "../../sample/multi/*/*.go",
+		"../../sample/crud/apps/main/*.go", "../../sample/crud/apps/main/*/*.go",
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {

@@ -268,9 +268,13 @@ type Holder struct {
 }
 
 // String returns a text for logs and errors: `app "web" on host-1, worker 2,
-// pid 42 (label)`.
+// pid 42 (label)`. A holder of which nothing is known, such as a foreign client of
+// redislock, is "an unknown process".
 func (h Holder) String() string {
 	s := fmt.Sprintf("pid %d", h.PID)
+	if h.PID == 0 && h.App == "" && h.Host == "" && h.Worker == 0 {
+		s = "an unknown process"
+	}
 	if h.Worker != 0 {
 		s = fmt.Sprintf("worker %d, %s", h.Worker, s)
 	}
