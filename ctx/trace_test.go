@@ -140,6 +140,26 @@ func TestTheLogNamesTheTrace(t *testing.T) {
 	}
 }
 
+func TestTheLogOfAMessageNamesTheTrace(t *testing.T) {
+	s, _ := traced(t)
+	handle := s.host.Handle(func(std context.Context, _ *bus.Msg) error {
+		c, ok := megactx.From(std)
+		if !ok {
+			return errors.New("no Ctx")
+		}
+		c.Log.Info("inside")
+		return nil
+	})
+	ctx, span := s.host.Tracer.Start(t.Context(), "publisher")
+	defer span.End()
+	if err := handle(ctx, &bus.Msg{Subject: "order.paid"}); err != nil {
+		t.Error(err)
+	}
+	if id := span.SpanContext().TraceID().String(); !strings.Contains(s.log.String(), `"trace_id":"`+id+`"`) {
+		t.Errorf("no line names the trace %s:\n%s", id, s.log)
+	}
+}
+
 func TestAWaitForALockIsASpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, spans := traced(t)

@@ -54,7 +54,7 @@ func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
 		work.attrs = append(work.attrs, "request", id)
 	}
 	if id := traceOf(std); id != "" {
-		work.attrs = append(work.attrs, "trace", id)
+		work.attrs = append(work.attrs, "trace_id", id)
 	}
 	return carrier{std, work}, hop
 }
