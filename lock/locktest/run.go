@@ -33,7 +33,7 @@ func cases() []testCase {
 		orderCases, leavingCases, wakeCases, queueCases, panicCases, renewalCases, deadlockCases,
 		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
 		waitCases, extendCases, lookCases, handOverCases, requeueCases, slotCases, withdrawnCases, prepareCases,
-		severalCases, circleCases, leadCases, runCases, behindCases, cooldownCases,
+		severalCases, circleCases, leadCases, runCases, behindCases, cooldownCases, randomCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
 	return all
