@@ -511,6 +511,31 @@ func TestSlotIsGivenBack(t *testing.T) {
 	})
 }
 
+// The longest keys have slots of their own, though the key of a slot is longer (W15).
+func TestTheLongestKeysHaveSlots(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		longest := strings.Repeat("k", limit.MaxKey-1)
+		var permits []*limit.Permit
+		for _, key := range []string{longest + "a", longest + "b", longest[:limit.MaxKey-6]} {
+			p, err := l.Wait(t.Context(), key, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			permits = append(permits, p)
+		}
+		_, err := l.Wait(t.Context(), longest+"a", m, limit.MaxWait(time.Second))
+		if !errors.Is(err, limit.ErrLimited) || len(locker.Held()) != len(permits) {
+			t.Errorf("got %v, and %q are held", err, locker.Held())
+		}
+		for _, p := range permits {
+			if err := p.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestBusySlotsAreALimit(t *testing.T) {
 	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
 		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}

@@ -16,7 +16,8 @@ const maxConcurrent = lock.MaxSlots
 // Config configures a [Limiter]. The zero value is ready for use.
 type Config struct {
 	// Locker has the slots of Concurrent: the key of the pool is "limit:"
-	// followed by the key of the limit. Its driver should have the same scope.
+	// followed by the key of the limit, or by "sha256:" and its hash if that is
+	// too long for a lock. Its driver should have the same scope.
 	// Default: none, and Concurrent is ErrUnsupported.
 	Locker *lock.Locker
 	// Observer receives the events of the Limiter. Default: none.

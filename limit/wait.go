@@ -2,6 +2,8 @@ package limit
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -170,6 +172,17 @@ type slot struct {
 	end   context.CancelFunc // of the context on which the lease lives
 }
 
+// slotKey returns the key of the pool with the slots of Concurrent. It has the
+// hash of a key that would be too long for a lock (W15).
+func slotKey(key string) string {
+	const prefix = "limit:"
+	if len(prefix)+len(key) <= lock.MaxKey {
+		return prefix + key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return prefix + "sha256:" + hex.EncodeToString(sum[:])
+}
+
 // slot takes a slot of Concurrent, if the limit has that.
 func (t *turn) slot(ctx context.Context) (slot, error) {
 	n := t.call.limit.Concurrent
@@ -182,7 +195,7 @@ func (t *turn) slot(ctx context.Context) (slot, error) {
 	}
 	ctx, end := context.WithCancel(ctx)
 	stop := context.AfterFunc(t.limiter.group.Context(), end)
-	lease, err := t.limiter.config.Locker.Acquire(ctx, "limit:"+t.call.key, lock.Slots(n), lock.Wait(wait))
+	lease, err := t.limiter.config.Locker.Acquire(ctx, slotKey(t.call.key), lock.Slots(n), lock.Wait(wait))
 	stop() // the end of the Limiter ends the wait, and not the lease
 	if err == nil {
 		return slot{lease, end}, nil
