@@ -155,7 +155,8 @@ func (s *Sub) await(giveUp <-chan struct{}) bool {
 // Close ends the Bus and its driver at once: queued messages are discarded,
 // requests in flight fail with ErrClosed, and the contexts of the handlers are
 // ended. They have a quarter of a second to return; the error is an
-// *UnfinishedError that lists those which have not. It may be called again, and
+// *UnfinishedError that lists those which have not. A backend that does not answer
+// has 5 s for the messages that it has not confirmed. It may be called again, and
 // at once from several goroutines: each call returns when all is over, and the
 // first one's error. Called from within a handler, it does not wait for the
 // handlers of that subscription.
@@ -189,7 +190,7 @@ func (b *Bus) shutNow(ctx context.Context) error {
 		s.awaitUnlessExcused(grace.Done())
 	}
 	err := unfinished(context.Background(), subs)
-	bounded, cancelClose := context.WithTimeout(context.Background(), closeTime(ctx))
+	bounded, cancelClose := closeContext(ctx)
 	defer cancelClose()
 	if closeErr := b.driver.Close(bounded); err == nil && closeErr != nil {
 		err = closeErr
@@ -199,6 +200,24 @@ func (b *Bus) shutNow(ctx context.Context) error {
 		err = errObserver
 	}
 	return err
+}
+
+// closeContext returns the context of the driver's Close. It ends with ctx, but
+// not within closeGrace.
+func closeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithTimeout(context.Background(), closeTime(ctx))
+	grace := time.Now().Add(closeGrace)
+	unbind := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			return // the deadline of bounded
+		}
+		select {
+		case <-time.After(time.Until(grace)):
+			cancel()
+		case <-bounded.Done():
+		}
+	})
+	return bounded, func() { unbind(); cancel() }
 }
 
 // closeTime returns how long the driver may take to close: a backend that does not

@@ -451,6 +451,23 @@ func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 	})
 }
 
+// A context that is cancelled while the backend closes ends the Close.
+func TestDrainEndsWithACancelledContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Close", nil, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		time.AfterFunc(time.Second, cancel)
+		if err := b.Drain(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 func TestDrainReturnsTheErrorOfItsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})

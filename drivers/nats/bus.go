@@ -159,7 +159,7 @@ func (b *Bus) kickFlusher() {
 
 // Close implements [driver.Driver].
 func (b *Bus) Close(ctx context.Context) (err error) {
-	if b.life.Err() == nil && b.link.Load() != nil {
+	if b.life.Err() == nil && b.link.Load() != nil && b.ledger.open(b.out.count()) > 0 {
 		err = b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
 	}
 	b.end()

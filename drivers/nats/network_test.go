@@ -215,7 +215,11 @@ func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
 func TestSilentServerDelaysNoCaller(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	proxy := natstest.StartProxy(t, server.URL())
-	b := open(t, nats.Config{URL: proxy.URL()})
+	b, idle := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: proxy.URL()})
+	publish(t, idle, "n", "0")
+	if err := idle.Flush(t.Context()); err != nil { // it has nothing unconfirmed
+		t.Fatal(err)
+	}
 	proxy.Hold(natstest.ToServer, natstest.ToClient)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -236,6 +240,13 @@ func TestSilentServerDelaysNoCaller(t *testing.T) {
 	}
 	if took := time.Since(began); took > patience/2 {
 		t.Errorf("it took %v", took)
+	}
+	began = time.Now()
+	if err := idle.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > patience/4 {
+		t.Errorf("close of an idle bus took %v", took)
 	}
 	proxy.Cut()
 	await(t, func() bool { state, _ := b.State(); return state == bus.StateDisconnected })
