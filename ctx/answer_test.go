@@ -381,3 +381,13 @@ func TestPagesHaveADefaultHeader(t *testing.T) {
 		server.Close()
 	}
 }
+
+func TestAStatusThatDoesNotExistIsAnError(t *testing.T) {
+	for _, status := range []int{0, 99, 1000} {
+		s := newStage()
+		s.router.Get("/", func(c *megactx.Ctx) error { c.Writer().WriteHeader(status); return nil })
+		if w := s.ask("GET", "/", ""); w.Code != http.StatusInternalServerError {
+			t.Errorf("%d is answered with %d", status, w.Code)
+		}
+	}
+}

@@ -81,6 +81,7 @@ func (h *Host) refresh() error {
 	}
 	if files != nil {
 		h.fresh.Store(files)
+		h.pages.forget()
 	}
 	return nil
 }

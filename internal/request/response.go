@@ -57,7 +57,8 @@ func (r *Response) WriteHeader(status int) {
 }
 
 func (r *Response) writeHeaderLocked(status int) {
-	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+	isAnswer := status >= 200 && status <= 999 // net/http panics at others
+	if r.status == 0 && (isAnswer || status == http.StatusSwitchingProtocols) {
 		r.status = status
 		r.guardPageLocked()
 		r.hurryLocked()

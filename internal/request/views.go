@@ -86,6 +86,13 @@ type pageKey struct {
 	master *template.Template // of the page
 }
 
+// forget removes what was built from files that have changed.
+func (ps *pages) forget() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	clear(ps.made)
+}
+
 // has reports whether there is a page of that name.
 func (v *Views) has(name string) bool { return v != nil && v.pages[name] != nil }
 
