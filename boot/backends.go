@@ -48,7 +48,12 @@ func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logge
 	b.locker = l
 	b.metrics.Locker(l)
 	b.report.Lock.Opened(l.Info())
-	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
+	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: func(ctx context.Context) error {
+		if o := b.process.Offline; o != nil && o.Left != nil {
+			o.Left(l.Held())
+		}
+		return l.Close(ctx)
+	}})
 	b.dependOnLocks(c, l)
 	return l, nil
 }

@@ -23,6 +23,9 @@ type Offline struct {
 	Lock driver.Driver
 	// Bus is the driver of messages, likewise. Default: the configured driver.
 	Bus busdriver.Driver
+	// Left, if it is not nil, is called at the end of the program with the keys of
+	// the leases that are still held when all work has ended.
+	Left func(held []string)
 }
 
 func (o *Offline) lock() plan.Decision {

@@ -203,6 +203,25 @@ func TestLeaseThatIsStillHeldFailsTheTest(t *testing.T) {
 	}
 }
 
+// A leader, and a Run under a lock, keep their leases until the program stops.
+func TestLeasesOfBackgroundWorkDoNotFailTheTest(t *testing.T) {
+	fake := &recorder{TB: t}
+	until := func(ctx *mega.Ctx) error {
+		<-ctx.Done()
+		return nil
+	}
+	k := megatest.New(fake, megatest.Config{},
+		mega.Lead("leader", until),
+		mega.Run("keeper", func(ctx *mega.Ctx) error { return ctx.Lock.With("kept", until) }),
+	)
+	k.Lock.AwaitHolder("kept")
+	k.Lock.AwaitHolder("mega:lead::test:main:leader")
+	fake.end()
+	if fake.failed != 0 {
+		t.Errorf("the leases ended with the program, and the kit said %q", fake.said)
+	}
+}
+
 func TestLimitsOfTheKitAreThoseOfTheApplication(t *testing.T) {
 	k, once := kit(t), limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}}
 	if r, err := k.Ctx().Limit.Allow("partner", once); err != nil || !r.Allowed {
