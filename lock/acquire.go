@@ -143,7 +143,17 @@ func (l *Locker) ask(ctx context.Context, c *call, start, now instant) (outcome,
 func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration) (outcome, error) {
 	var r driver.Request
 	l.request(ctx, &r, c, wait, time.Now())
-	return l.awaitGrant(ctx, c, &r, func(ctx context.Context) (driver.Grant, error) { return l.driver.Acquire(ctx, r) })
+	return l.awaitGrant(ctx, c, &r, func(ctx context.Context) (driver.Grant, error) {
+		if l.asker == nil {
+			return l.driver.Acquire(ctx, r)
+		}
+		g, wait, err := l.asker.Ask(ctx, r)
+		if wait == nil {
+			return g, err
+		}
+		l.resized(r.Key, r.Slots, g.Resized, l.clock.now()) // L15: the end of ctx has no answer
+		return wait(ctx)
+	})
 }
 
 // awaitGrant calls wait, which waits for the grant of r, with a context that Close

@@ -110,21 +110,29 @@ func reportsAreRare(e *env) {
 // no Asker has no answer for a call that shares a ticket and gives up.
 func refusedResizeIsReported(e *env) {
 	a, b := e.process(), e.process()
-	calls := map[string][]lock.Option{"tried": nil, "waited": {lock.FIFO(), lock.Wait(e.Unit / 4)}}
+	calls := map[string][]lock.Option{
+		"tried": nil, "waited": {lock.FIFO(), lock.Wait(e.Unit / 4)}, "cancelled-in-order": {lock.FIFO()},
+	}
 	if _, asks := b.opened.(driver.Asker); asks || !e.remote() {
-		calls["late"] = []lock.Option{lock.Wait(e.Unit / 4)}
+		calls["late"], calls["cancelled"] = []lock.Option{lock.Wait(e.Unit / 4)}, nil
 	}
 	for name, opts := range calls {
 		key := e.key(name)
 		leases := []*lock.Lease{a.acquire(key, lock.Slots(2)), a.acquire(key, lock.Slots(2))}
 		before := len(eventsOf[lock.PoolResized](b))
 		var err error
-		if opts = append(opts, lock.Slots(1)); name == "tried" {
+		var want error = lock.ErrNotAcquired
+		switch opts = append(opts, lock.Slots(1)); name {
+		case "tried":
 			_, err = b.TryAcquire(e.Ctx, key, opts...)
-		} else {
+		case "cancelled", "cancelled-in-order":
+			call := b.queue(key, name, opts...)
+			call.cancel()
+			err, want = call.refused(), context.Canceled
+		default:
 			_, err = b.Acquire(e.Ctx, key, opts...)
 		}
-		e.Want(errors.Is(err, lock.ErrNotAcquired), "%s: %v, want ErrNotAcquired", name, err)
+		e.Want(errors.Is(err, want), "%s: %v, want %v", name, err, want)
 		resized := eventsOf[lock.PoolResized](b)[before:]
 		e.Want(len(resized) == 1 && resized[0] == lock.PoolResized{Key: key, Old: 2, New: 1}, "%s: reported %+v", name, resized)
 		e.releases(leases...)
