@@ -2,6 +2,7 @@ package megactx_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -104,6 +105,32 @@ func TestRightBodyIsBound(t *testing.T) {
 		"city":"Ulm","zip":8907,"to":[{"zip":null}],"extra":{"a":1,"A":2},"any":{"a":[1,{}]},"raw":{"x":1}}`)
 	if status != 204 {
 		t.Errorf("got %d %v", status, wrong)
+	}
+}
+
+func TestFormHasTheTypesOfJSON(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct {
+			Stock  uint8     `json:"stock"`
+			Weight float64   `json:"weight"`
+			Sent   time.Time `json:"sent"`
+		}
+		if err := c.Bind(&in); err != nil {
+			return err
+		}
+		return c.Text(200, fmt.Sprint(in.Stock, in.Weight, in.Sent.Year()))
+	})
+	for body, want := range map[string]string{
+		"stock=7&weight=1.5&sent=2026-01-02T03:04:05Z": "7 1.5 2026",
+		"stock=&weight=&sent=":                         "0 0 1",
+		"stock=-1&weight=NaN&sent=today":               `"errors":{"sent":"must be a time such as 2006-01-02T15:04:05Z","stock":"must be a whole number, 0 or more","weight":"must be a number"}`,
+		"stock=256&weight=-Inf":                        `"errors":{"stock":"must be a whole number, 0 or more","weight":"must be a number"}`,
+	} {
+		w := s.ask("POST", "/", body, "Content-Type: application/x-www-form-urlencoded", "Accept: application/json")
+		if got := w.Body.String(); got != want && !(w.Code == 422 && strings.Contains(got, want)) {
+			t.Errorf("%s: got %d %s, want %s", body, w.Code, got, want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/megaframework/mega/internal/request"
 )
@@ -71,11 +72,15 @@ func formName(f reflect.StructField) string {
 // setField sets a field to the text of a form's input. An empty input means
 // that the field was left out, unless the field is text.
 func setField(v reflect.Value, text string) error {
-	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
-		return u.UnmarshalText([]byte(text))
-	}
 	if text == "" && v.Kind() != reflect.String {
 		return nil
+	}
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
+		err := u.UnmarshalText([]byte(text))
+		if err != nil && v.Type() == reflect.TypeFor[time.Time]() {
+			return errors.New(expected(v.Type()))
+		}
+		return err
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -88,13 +93,19 @@ func setField(v reflect.Value, text string) error {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
-			return errors.New(request.AboutField("integer"))
+			return errors.New(expected(v.Type()))
 		}
 		v.SetInt(n)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
+		if err != nil {
+			return errors.New(expected(v.Type()))
+		}
+		v.SetUint(n)
 	case reflect.Float32, reflect.Float64:
 		n, err := strconv.ParseFloat(text, v.Type().Bits())
-		if err != nil {
-			return errors.New(request.AboutField("number"))
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) { // JSON has neither, and comparisons of Validate do not notice NaN
+			return errors.New(expected(v.Type()))
 		}
 		v.SetFloat(n)
 	default:
