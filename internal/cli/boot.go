@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/shell"
 )
 
 // bootVerb explains a boot without performing it.
@@ -79,5 +80,7 @@ func printFindings(w io.Writer, findings []doctor.Finding) {
 // onlyFlag adds --only to verbs that examine the apps that would run.
 func (l *line) onlyFlag(c *cobra.Command) {
 	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "only the apps `A,B`")
+	f := c.Flags().Lookup("only")
+	f.Value, f.DefValue = shell.Filled(f.Value), "" // an empty list would start all apps
 	completeFlag(c, "only", l.completeApps)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/shell"
 )
 
 // Process describes how a program was started.
@@ -98,7 +99,7 @@ func (l *line) root() *cobra.Command {
 	l.workersFlag(root)
 	versionFlag(l.shell, root)
 	all := root.PersistentFlags()
-	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, instead of searching for it")
+	all.Var(shell.Text(&l.flags.config), "config", "read the configuration from `PATH`, a file or a folder, instead of searching for it")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; repeatable")
 	all.StringSliceVar(&l.flags.trace, "trace", nil, "trace a part of the boot: `WHAT` is fx, the injector")
 	all.BoolVar(&l.flags.verbose, "verbose", false, "show all candidates, settings and slow phases in the boot report")

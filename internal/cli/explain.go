@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +45,7 @@ func explainVerb(s *Shell) *cobra.Command {
 // codes.
 func unknownCode(c *cobra.Command, code string, err error) error {
 	const list = "list all codes: "
-	if best := spelling.Nearest(code, codeNames()); best != "" {
+	if best := spelling.Nearest(strings.ToLower(code), codeNames()); best != "" {
 		text := fmt.Sprintf("Unknown code %q.", code)
 		return usage(c, "cli.unknown_code", text, "did you mean: "+typed(c)+" "+best, list+typed(c))
 	}

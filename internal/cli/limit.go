@@ -268,7 +268,7 @@ func printLimitState(w io.Writer, s limit.State) {
 		return
 	}
 	if p := s.Paused; p != nil {
-		fmt.Fprintln(w, "  "+plain.Line(fmt.Sprintf("paused for %s by %s: %s", plain.Short(p.Left), holderName(p.By), p.Reason)))
+		fmt.Fprintln(w, "  "+plain.Line(fmt.Sprintf("paused for %s by %s: %s", plain.Short(p.Left), shell.HolderName(p.By), p.Reason)))
 	}
 	if len(s.Rates)+len(s.Waiters) == 0 {
 		fmt.Fprintln(w, "  no unit is in use and nobody waits")
@@ -288,7 +288,7 @@ func printLimitState(w io.Writer, s limit.State) {
 	t = plain.Table{Indent: "  "}
 	t.Add("", "WHO", "AGE", "COST", "REQUEST")
 	for i, x := range s.Waiters {
-		t.Add(fmt.Sprintf("waits %d", i+1), holderName(x.Holder), age(x.Holder), fmt.Sprint(x.Cost), x.Request)
+		t.Add(fmt.Sprintf("waits %d", i+1), shell.HolderName(x.Holder), shell.Age(x.Holder), fmt.Sprint(x.Cost), x.Request)
 	}
 	t.Print(w)
 }

@@ -57,7 +57,7 @@ func TestVerbsOfLimitsRefuseWhatTheyCannotDo(t *testing.T) {
 		"limit pause partner:acme --for 9999h --reason x": "cli.wrong_flag",
 		"limit ls --limit 0":                              "cli.wrong_flag",
 		"limit show":                                      "cli.",
-		"limit exec k --rate 1/1s true":                   "shop limit exec k -- true",
+		"limit exec k --rate 1/1s true":                   "shop limit exec k --rate 1/1s -- true",
 	} {
 		if status, _, stderr := shop(t, strings.Fields(line)...); status != failure.ExitUsage || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit status %d: %s", line, status, stderr)

@@ -39,7 +39,7 @@ func (l *locks) verb() *cobra.Command {
 	c := group("lock", "run commands under locks, show holders and waiters, and force a release", l.ls(), l.show(), l.release(), l.heal())
 	c.AddCommand(l.scripted()...)
 	workerFlag(c, &l.worker)
-	c.PersistentFlags().StringVar(&l.socket, "socket", "", "call the hub at the socket `PATH`, which keeps the locks of scripts; auto is this user's own")
+	c.PersistentFlags().Var(shell.Text(&l.socket), "socket", "call the hub at the socket `PATH`, which keeps the locks of scripts; auto is this user's own")
 	return c
 }
 

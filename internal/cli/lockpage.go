@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -24,7 +25,7 @@ func printListed(w io.Writer, all []listed) {
 		case l.Error != "":
 			continue // reported on standard error
 		case l.Total == 0:
-			fmt.Fprintln(w, "  no lock is held")
+			fmt.Fprintln(w, shell.NoLock)
 			continue
 		}
 		printLocks(w, l.Locks)
@@ -38,16 +39,13 @@ func printListed(w io.Writer, all []listed) {
 // printLocks writes the holders of each lock. A pool without holders and waiters
 // is left to printPools.
 func printLocks(w io.Writer, locks []admin.Entry) {
-	t := plain.Table{Indent: "  "}
-	t.Add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+	var rows []shell.Row
 	for _, e := range locks {
 		if e.Pool == nil || len(e.Holders)+e.Waiting > 0 {
-			addHolders(&t, e.State, e.Waiting)
+			rows = append(rows, shell.Row{State: e.State, Waiting: e.Waiting})
 		}
 	}
-	if len(t.Rows) > 1 {
-		t.Print(w)
-	}
+	shell.PrintLocks(w, rows)
 }
 
 // printPools writes the number of slots of each pool by status.
@@ -62,52 +60,6 @@ func printPools(w io.Writer, locks []admin.Entry) {
 	if len(t.Rows) > 1 {
 		t.Print(w)
 	}
-}
-
-// addHolders adds a row for each holder. A key with waiters only also has one
-// row.
-func addHolders(t *plain.Table, s lock.State, waiting int) {
-	if s.Skipped != "" {
-		t.Add(s.Key, "-", "unreadable: "+s.Skipped, "-", "-", "-", "")
-		return
-	}
-	if len(s.Holders) == 0 {
-		t.Add(s.Key, "-", "-", "-", "-", fmt.Sprint(waiting), "")
-	}
-	for i, h := range s.Holders {
-		key, waits := s.Key, fmt.Sprint(waiting)
-		if i > 0 {
-			key, waits = "", ""
-		}
-		t.Add(key, slot(s, h), holderName(h.Holder), age(h.Holder), plain.Short(h.Left), waits, h.Label)
-	}
-}
-
-func slot(s lock.State, h lock.Holding) string {
-	if s.Size == 1 {
-		return "-"
-	}
-	return fmt.Sprintf("%d of %d", h.Slot, s.Size)
-}
-
-// holderName returns a holder as one word: app@host:pid, with its worker.
-func holderName(h lock.Holder) string {
-	s := fmt.Sprintf("%s:%d", cmp.Or(h.Host, "?"), h.PID)
-	if h.App != "" {
-		s = h.App + "@" + s
-	}
-	if h.Worker != 0 {
-		s += fmt.Sprintf(" worker %d", h.Worker)
-	}
-	return s
-}
-
-// age returns the time since h requested the lock.
-func age(h lock.Holder) string {
-	if h.Since.IsZero() {
-		return "-"
-	}
-	return plain.Short(max(0, time.Since(h.Since)))
 }
 
 // printShown writes the holders and waiters of a lock, for each source.
@@ -141,12 +93,12 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	for _, h := range s.Holders {
 		name := "holds"
 		if s.Size > 1 {
-			name = "holds " + slot(s, h)
+			name = "holds " + shell.SlotText(s, h)
 		}
-		t.Add(name, holderName(h.Holder), age(h.Holder), plain.Short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
+		t.Add(name, shell.HolderName(h.Holder), shell.Age(h.Holder), plain.Short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
 	}
 	for i, h := range s.Waiters {
-		t.Add(fmt.Sprintf("waits %d", i+1), holderName(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
+		t.Add(fmt.Sprintf("waits %d", i+1), shell.HolderName(h), shell.Age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
 	}
 	t.Print(w)
 	if more := waiting - len(s.Waiters); more > 0 {
@@ -193,7 +145,7 @@ func runText(r *lock.Run) string {
 	if r.Outcome != "" {
 		outcome = fmt.Sprintf("%s after %s", r.Outcome, plain.Short(r.End.Sub(r.Start)))
 	}
-	return fmt.Sprintf("%s, by %s, every %v, %s", r.Start.UTC().Format(time.RFC3339), holderName(r.By), r.Every, outcome)
+	return fmt.Sprintf("%s, by %s, every %v, %s", r.Start.UTC().Format(time.RFC3339), shell.HolderName(r.By), r.Every, outcome)
 }
 
 // printReleased writes the result of a forced release of a key.

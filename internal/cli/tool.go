@@ -11,6 +11,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
+	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -72,12 +73,12 @@ func (t *target) lockVerb(s *Shell) *cobra.Command {
 	c.Long = "It calls the processes of this user on this machine, or with --url a Redis. The binary of an application\n" +
 		"has the same verbs for its own processes."
 	all := c.PersistentFlags()
-	all.StringVar(&t.name, "name", "", "call only processes with the name `NAME`")
-	all.StringVar(&t.server.URL, "url", "", "use the Redis at `URL`, such as redis://localhost:6379/0")
-	all.StringVar(&t.urlEnv, "url-env", "", "use the Redis at the URL in the variable `VAR`, for a URL with a password")
-	all.StringVar(&t.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
+	all.Var(shell.Text(&t.name), "name", "call only processes with the name `NAME`")
+	all.Var(shell.Text(&t.server.URL), "url", "use the Redis at `URL`, such as redis://localhost:6379/0")
+	all.Var(shell.Text(&t.urlEnv), "url-env", "use the Redis at the URL in the variable `VAR`, for a URL with a password")
+	all.Var(shell.Text(&t.server.Engine), "engine", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
 	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use the Redis")
-	all.StringVar(&t.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
+	all.Var(shell.Text(&t.server.Key), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
@@ -82,13 +83,8 @@ func wrongFlag(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
-		name := unknown.GetSpecifiedName()
-		var names []string
-		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		return usage(c, "cli.unknown_flag", fmt.Sprintf("%s has no flag --%s.", c.CommandPath(), name), meant(name, names, "--")...)
-	}
-	return usage(c, "cli.wrong_flag", sentence(err.Error()))
+	e := shell.WrongFlag(c.CommandPath(), c.Flags(), err)
+	return usage(c, e.Code, e.Text, e.Actions...)
 }
 
 // meant returns an action that suggests the most similar of names, if one is

@@ -37,9 +37,10 @@ func Codes() []Code {
 	return all
 }
 
-// Explain returns the entry of a code. The error for an unknown code names
-// similar codes.
+// Explain returns the entry of a code, in upper or lower case. The error for an
+// unknown code names similar codes.
 func Explain(code string) (Code, error) {
+	code = strings.ToLower(strings.TrimSpace(code))
 	all := Codes()
 	var names []string
 	for _, c := range all {

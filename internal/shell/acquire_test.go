@@ -102,6 +102,30 @@ func TestLostLeaseIsReported(t *testing.T) { // X6
 	}
 }
 
+// A keeper that ends does not accept the connections in its queue.
+func TestLeaseOfAKeeperThatEndsIsOver(t *testing.T) { // X6
+	p := newPlace(t)
+	t.Setenv("XDG_RUNTIME_DIR", p.dir)
+	if err := os.MkdirAll(leasesFolder(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	handle := handlePrefix + "abc"
+	l, err := net.Listen("unix", filepath.Join(leasesFolder(), handle)+socketSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			_ = l.Close() // removes the socket
+			_ = conn.Close()
+		}
+	}()
+	e, ok := errors.AsType[*Error](ask(handle, request{Renew: true}))
+	if !ok || e.Code != "lock.lost" || e.Exit != ExitLost {
+		t.Errorf("got %v", e)
+	}
+}
+
 func TestAcquireThatCannotPrintItsHandleGivesTheLockBack(t *testing.T) { // X6
 	closed, err := os.Open(os.DevNull) // it cannot be written
 	if err != nil {
@@ -193,13 +217,16 @@ func TestListShowsHoldersAndStartsNothing(t *testing.T) {
 	if out, status := p.start("ls --json").rest(); status != 0 || !strings.Contains(out, `"locks": []`) {
 		t.Errorf("exit status %d: %s", status, out)
 	}
+	if out, status := p.start("ls").rest(); status != 0 || out != "process at "+p.socket()+"\n"+NoLock+"\n" {
+		t.Errorf("exit status %d: %s", status, out)
+	}
 	if _, err := os.Stat(p.socket()); err == nil {
 		t.Error("ls has started a keeper")
 	}
 	if out, status := p.start("acquire k --max 1h --label mine").rest(); status != 0 {
 		t.Fatalf("exit status %d: %s", status, out)
 	}
-	if out, status := p.start("ls").rest(); status != 0 || !strings.Contains(out, "mine") {
+	if out, status := p.start("ls").rest(); status != 0 || !strings.Contains(out, ": cluster, scope node\n  KEY  SLOT  HOLDER") || !strings.Contains(out, "mine") {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	if out, status := p.start("ls other --json").rest(); status != 0 || !strings.Contains(out, `"total": 0`) {

@@ -26,11 +26,11 @@ type Backend struct {
 
 // Flags adds the flags that select the backend.
 func (b *Backend) Flags(f *pflag.FlagSet) {
-	f.StringVar(&b.URL, "url", "", "keep the lock in the Redis at `URL`, such as redis://localhost:6379/0")
-	f.StringVar(&b.URLEnv, "url-env", "", "keep it in the Redis at the URL in the variable `VAR`, for a URL with a password")
-	f.StringVar(&b.Socket, "socket", "", "share it with the processes at the socket `PATH`; auto, the default, is this user's own")
-	f.StringVar(&b.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
-	f.StringVar(&b.Template, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
+	f.Var(Text(&b.URL), "url", "keep the lock in the Redis at `URL`, such as redis://localhost:6379/0")
+	f.Var(Text(&b.URLEnv), "url-env", "keep it in the Redis at the URL in the variable `VAR`, for a URL with a password")
+	f.Var(Text(&b.Socket), "socket", "share it with the processes at the socket `PATH`; auto, the default, is this user's own")
+	f.Var(Text(&b.Engine), "engine", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
+	f.Var(Text(&b.Template), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
 	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the lock")
 }
 

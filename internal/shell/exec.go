@@ -135,7 +135,7 @@ func execVerb() Verb {
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
 		},
 		Run: func(p Process, args []string, dash int) error {
-			key, command, err := keyAndCommand(p.line("exec"), args, dash)
+			key, command, err := keyAndCommand(p.line("exec"), "", args, dash)
 			if err != nil {
 				return err
 			}

@@ -58,6 +58,22 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"help", nil, ExitOK, "mega-lock VERB [flags]"},
 		{"help exec", nil, ExitOK, "--cleanup CMD"},
 		{"help nothing", nil, ExitUsage, "Unknown verb \"nothing\""},
+		{"exce", nil, ExitUsage, "• did you mean: mega-lock exec"},
+		{"ls --sokcet auto", nil, ExitUsage, "• did you mean: --socket"},
+		{"exec k --url= -- true", nil, ExitUsage, "it is empty"}, // a variable that is not set is not this machine
+		{"exec k --url-env= -- true", nil, ExitUsage, "it is empty"},
+		{"exec k --socket= -- true", nil, ExitUsage, "it is empty"},
+		{"exec k --wait abc -- true", nil, ExitUsage, "it must be a time such as 500ms, 10s or 1m30s"},
+		{"exec k --wait 5 -- true", nil, ExitUsage, "it must be a time such as 500ms, 10s or 1m30s"},
+		{"acquire k --for abc", nil, ExitUsage, `"abc" for "--for" flag: it must be a whole number`},
+		{"acquire k --for 99999999999999999999", nil, ExitUsage, "the number is too large"},
+		{"limit k -- true", nil, ExitUsage, "--rate 5/800ms"},
+		{"limit k", nil, ExitUsage, "• mega-lock limit k --rate 5/800ms -- CMD"},
+		{"limit -- true", nil, ExitUsage, "• name one: mega-lock limit KEY --rate 5/800ms -- CMD"},
+		{"limit k --rate 2/1s --rate 9/1h --", nil, ExitUsage, "• mega-lock limit k --rate 2/1s --rate 9/1h0m0s -- CMD"},
+		{"limit k --rate 0/1s -- true", nil, ExitUsage, "--rate 0/1s is not valid: N is 0, want 1 to"},
+		{"limit k --rate 5/1s --cost 6 -- true", nil, ExitUsage, "--cost 6 is not valid; it must be 1 to 5"},
+		{"limit k --rate 5/1s --url= -- true", nil, ExitUsage, "it is empty"},
 	} {
 		out, status := p.start(x.args, x.cmd...).rest()
 		if status != x.status || !strings.Contains(out, x.says) || strings.Contains(out, "connection pool") { // of the client's own log

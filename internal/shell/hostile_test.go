@@ -59,7 +59,7 @@ func TestTextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 		}
 		out.Reset()
 		p.warn("%s", hostile)
-		show(p, Verb{Name: "exec"}, &Error{Code: "lock.lost", Exit: ExitLost, Text: hostile, Actions: []string{hostile}})
+		show(p, "mega-lock help", &Error{Code: "lock.lost", Exit: ExitLost, Text: hostile, Actions: []string{hostile}})
 		if obeyed(out.String()) || !strings.Contains(out.String(), `\u001b`) {
 			t.Errorf("json %v: the error is %q", asJSON, out.String())
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -248,6 +249,17 @@ func (k *kept) serve(conn net.Conn) (r request) {
 
 // ask sends a request to the process that keeps a lease.
 func ask(handle string, r request) error {
+	err := askOnce(handle, r)
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) {
+		err = askOnce(handle, r) // the keeper has ended with the connection in its queue
+	}
+	if _, known := errors.AsType[*Error](err); err != nil && !known {
+		return unansweredError(handle, err)
+	}
+	return err
+}
+
+func askOnce(handle string, r request) error {
 	path := filepath.Join(leasesFolder(), handle)
 	conn, err := net.DialTimeout("unix", path+socketSuffix, askTime)
 	switch {
@@ -256,7 +268,7 @@ func ask(handle string, r request) error {
 		_ = os.Remove(path + socketSuffix)
 		return overError(handle, "it was given back or lost")
 	case err != nil: // the keeper may live
-		return unansweredError(handle, err)
+		return err
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(2 * askTime))
@@ -267,7 +279,7 @@ func ask(handle string, r request) error {
 	}
 	switch {
 	case err != nil:
-		return unansweredError(handle, err)
+		return err
 	case answer.Err != nil:
 		return answer.Err
 	}

@@ -37,10 +37,10 @@ func (o *PermitOrder) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Cost, "cost", 1, "take `N` units")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the permit")
 	f.BoolVar(&o.Allow, "allow", false, "do not wait")
-	f.StringVar(&o.URL, "url", "", "count in the Redis at `URL`, such as redis://localhost:6379/0")
-	f.StringVar(&o.URLEnv, "url-env", "", "count in the Redis at the URL in the variable `VAR`, for a URL with a password")
-	f.StringVar(&o.Socket, "socket", "", "count with the processes at the socket `PATH`; auto, the default, is this user's own")
-	f.StringVar(&o.Template, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
+	f.Var(Text(&o.URL), "url", "count in the Redis at `URL`, such as redis://localhost:6379/0")
+	f.Var(Text(&o.URLEnv), "url-env", "count in the Redis at the URL in the variable `VAR`, for a URL with a password")
+	f.Var(Text(&o.Socket), "socket", "count with the processes at the socket `PATH`; auto, the default, is this user's own")
+	f.Var(Text(&o.Template), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
 	f.StringVar(&o.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the limit")
 	o.given = f
 }
@@ -76,7 +76,7 @@ func LimitVerb(name string) Verb {
 				}
 				return printLimits(p, all)
 			}
-			key, command, err := keyAndCommand(p.line(name), args, dash)
+			key, command, err := keyAndCommand(p.line(name), o.hint(), args, dash)
 			if err != nil {
 				return err
 			}
@@ -94,6 +94,18 @@ func LimitVerb(name string) Verb {
 			return become(path, command, p.Environ)
 		},
 	}
+}
+
+// hint returns the flags that a hint has after KEY.
+func (o *PermitOrder) hint() string {
+	if len(o.Rates) == 0 {
+		return " --rate 5/800ms"
+	}
+	var b strings.Builder
+	for _, r := range o.Rates {
+		b.WriteString(" --rate " + rateText(r))
+	}
+	return b.String()
 }
 
 // check returns a usage error for values that cannot be.
@@ -116,10 +128,10 @@ func (o *PermitOrder) check(environ []string) error {
 		return usage("limit.invalid_key", "Not possible: "+fault+".")
 	}
 	if fault := driver.RatesFault(o.Rates); fault != "" {
-		return usage("limit.invalid_option", "Not possible: "+fault+".")
+		return usage("limit.invalid_option", fmt.Sprintf("--rate %v is not valid: %s.", &o.Rates, fault))
 	}
 	if most := o.Rates.smallest(); o.Cost > most {
-		return usage("limit.invalid_option", fmt.Sprintf("Not possible: Cost is %d, want 0 to %d, the smallest N.", o.Cost, most))
+		return usage("limit.invalid_option", fmt.Sprintf("--cost %d is not valid; it must be 1 to %d, the smallest N of --rate.", o.Cost, most))
 	}
 	return o.Resolve(environ)
 }

@@ -1,13 +1,13 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -86,21 +86,19 @@ func printLimits(p Process, all LimitListing) error {
 		return printJSON(p, []LimitListing{all})
 	}
 	var b strings.Builder
-	fmt.Fprintln(&b, plain.Line(all.heading()))
+	fmt.Fprintln(&b, plain.Line(heading(all.Driver, all.Scope, all.URL, all.Socket)))
 	PrintLimits(&b, all.Limits)
 	return p.write(b.String())
 }
 
-// heading describes the backend.
-func (l LimitListing) heading() string {
-	at := l.URL
-	if at == "" {
-		at = "process at " + l.Socket
-	}
-	if l.Driver == "" {
+// heading describes the backend of a list. driver is empty if no process serves
+// the socket.
+func heading(driver, scope, url, socket string) string {
+	at := cmp.Or(url, "process at "+socket)
+	if driver == "" {
 		return at
 	}
-	return fmt.Sprintf("%s: %s, scope %s", at, l.Driver, l.Scope)
+	return fmt.Sprintf("%s: %s, scope %s", at, driver, scope)
 }
 
 // PrintLimits writes limits as a table, with a row for each rate. A limit without
@@ -219,15 +217,14 @@ func printList(p Process, all Listing) error {
 		return printJSON(p, []Listing{all})
 	}
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(&b, plain.Line(heading(all.Driver, all.Scope, all.URL, all.Socket)))
+	var rows []Row
 	for _, s := range all.Locks {
-		for _, h := range s.Holders {
-			_, _ = fmt.Fprintf(w, "%q\tslot %d\t%q\n", s.Key, h.Slot, h.Holder.String()) // others have written the texts
-		}
-		for _, h := range s.Waiters {
-			_, _ = fmt.Fprintf(w, "%q\twaits\t%q\n", s.Key, h.String())
-		}
+		rows = append(rows, Row{s, len(s.Waiters)})
 	}
-	_ = w.Flush() // to b
+	PrintLocks(&b, rows)
+	if len(rows) == 0 {
+		fmt.Fprintln(&b, NoLock)
+	}
 	return p.write(b.String())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 // Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
@@ -26,8 +27,21 @@ func Main(p Process, args []string) int {
 			return Run(p, v, args[1:])
 		}
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "%s: Unknown verb %q. (cli.unknown_verb)\n  • show the verbs: %[1]s help\n", p.Name, args[0])
-	return ExitUsage
+	return show(p, p.Name+" help", unknownVerb(p.Name, args[0]))
+}
+
+func unknownVerb(program, name string) error {
+	var names []string
+	for _, v := range all() {
+		if !v.Hidden {
+			names = append(names, v.Name)
+		}
+	}
+	e := &Error{Code: "cli.unknown_verb", Exit: ExitUsage, Text: fmt.Sprintf("Unknown verb %q.", name)}
+	if best := spelling.Nearest(name, names); best != "" {
+		e.Actions = []string{"did you mean: " + program + " " + best}
+	}
+	return e
 }
 
 // all returns the verbs of a program that has no others.
@@ -35,7 +49,9 @@ func all() []Verb { return append(Verbs(), LimitVerb("limit")) }
 
 // Run executes one verb with its flags and arguments, and returns the exit
 // status.
-func Run(p Process, v Verb, args []string) int { return show(p, v, execute(&p, v, args)) }
+func Run(p Process, v Verb, args []string) int {
+	return show(p, p.Name+" "+v.Name+" --help", execute(&p, v, args))
+}
 
 func execute(p *Process, v Verb, args []string) error {
 	f := pflag.NewFlagSet(v.Name, pflag.ContinueOnError)
@@ -52,13 +68,14 @@ func execute(p *Process, v Verb, args []string) error {
 		}
 		return nil
 	case err != nil:
-		return &Error{Code: "cli.wrong_flag", Exit: ExitUsage, Text: err.Error() + "."}
+		return WrongFlag(p.Name+" "+v.Name, f, err)
 	}
 	return v.Run(*p, f.Args(), f.ArgsLenAtDash())
 }
 
-// show writes an error and returns the exit status.
-func show(p Process, v Verb, err error) int {
+// show writes an error and returns the exit status. help is the command that
+// shows the usage.
+func show(p Process, help string, err error) int {
 	if err == nil {
 		return ExitOK
 	}
@@ -70,9 +87,9 @@ func show(p Process, v Verb, err error) int {
 		e = &Error{Code: "cli.failed", Exit: ExitLost, Text: err.Error()}
 	}
 	if e.Exit == ExitUsage {
-		e.Actions = append(e.Actions, fmt.Sprintf("show the help: %s %s --help", p.Name, v.Name))
+		e.Actions = append(e.Actions, "show the help: "+help)
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "%s: %s (%s)\n", p.Name, plain.Text(e.Text), e.Code) // others have written parts of it
+	_, _ = fmt.Fprintf(p.Stderr, "%s: %s  (%s)\n", p.Name, plain.Text(e.Text), e.Code) // others have written parts of it
 	for _, a := range e.Actions {
 		_, _ = fmt.Fprintf(p.Stderr, "  • %s\n", plain.Text(a))
 	}

@@ -115,7 +115,7 @@ func TestWrongCommandLineOfLimit(t *testing.T) {
 		"k --rate 0/1s -- true":                             "N is 0, want 1 to",
 		"k --rate 1/1ms -- true":                            "Per is 1ms, want 10ms",
 		"k --rate 1/1s --rate 2/1000ms -- true":             "two rates",
-		"k --rate 5/1s --cost 6 -- true":                    "Cost is 6",
+		"k --rate 5/1s --cost 6 -- true":                    "--cost 6 is not valid; it must be 1 to 5",
 		"k --rate 5/1s --cost 0 -- true":                    "--cost 0",
 		"k --rate 5/1s --wait -1s -- true":                  "--wait -1s is negative",
 		"k --rate 5/1s --wait 1s --allow -- true":           "exclude",

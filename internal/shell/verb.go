@@ -108,17 +108,17 @@ func (p *Process) line(verb string) string {
 }
 
 // keyAndCommand splits the arguments "KEY -- CMD ARG…" of a verb, which is called
-// as line.
-func keyAndCommand(line string, args []string, dash int) (key string, command []string, err error) {
+// as line. flags are those that its hints need after KEY.
+func keyAndCommand(line, flags string, args []string, dash int) (key string, command []string, err error) {
 	switch {
 	case len(args) == 0 || dash == 0:
-		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+line+" KEY -- CMD")
+		return "", nil, usage("cli.missing_argument", "KEY is missing.", "name one: "+line+" KEY"+flags+" -- CMD")
 	case dash < 0:
-		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, line+" "+args[0]+" -- "+cmp.Or(strings.Join(args[1:], " "), "CMD"))
+		return "", nil, usage("cli.missing_argument", `"--" in front of the command is missing.`, line+" "+args[0]+flags+" -- "+cmp.Or(strings.Join(args[1:], " "), "CMD"))
 	case dash > 1:
 		return "", nil, usage("cli.extra_argument", fmt.Sprintf("%s takes one KEY in front of \"--\"; %q is too much.", line, args[1]))
 	case len(args) == 1:
-		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, line+" "+args[0]+" -- CMD")
+		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, line+" "+args[0]+flags+" -- CMD")
 	}
 	return args[0], args[1:], nil
 }
