@@ -7,6 +7,7 @@
   const pause = document.getElementById("pause");
   let source = null;
   let retry = 0;
+  let silent = 0;
 
   // The element with the focus keeps it if the new part has one with its id.
   const show = (html) => {
@@ -15,8 +16,22 @@
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   };
 
+  const say = (text, name) => {
+    status.textContent = text;
+    status.className = name;
+  };
+
+  // A server that is stopped, or out of reach, ends no connection. One that works
+  // sends a sign of life every 5 s.
+  const hear = () => {
+    if (status.className !== "on") say("Live", "on");
+    clearTimeout(silent);
+    silent = setTimeout(() => say("No answer, the values are old", "off"), 15000);
+  };
+
   const close = () => {
     clearTimeout(retry);
+    clearTimeout(silent);
     source?.close();
     source = null;
   };
@@ -24,11 +39,15 @@
   const open = () => {
     close();
     source = new EventSource(location.pathname + location.search);
-    source.onopen = () => { status.textContent = "Live"; status.className = "on"; };
-    source.onmessage = (event) => show(event.data);
+    source.onopen = hear;
+    source.addEventListener("alive", hear);
+    source.onmessage = (event) => {
+      hear();
+      show(event.data);
+    };
     source.onerror = () => {
-      status.textContent = "Not connected, trying again";
-      status.className = "off";
+      clearTimeout(silent);
+      say("Not connected, trying again", "off");
       if (source.readyState === EventSource.CLOSED) retry = setTimeout(open, 5000); // refused
     };
   };
@@ -40,8 +59,7 @@
       pause.textContent = running ? "Resume" : "Pause";
       if (!running) return open();
       close();
-      status.textContent = "Paused";
-      status.className = "off";
+      say("Paused", "off");
     };
     open();
   }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +22,11 @@ const bound = time.Minute
 type program struct {
 	name string
 	addr map[string]string // of each app and of ops: http://127.0.0.1:1234
+
+	exe, dir string
+	environ  []string
+	running  *os.Process
+	end      func() // ends it in order, once
 }
 
 // serve builds a sample and runs it until the test ends, which wants it to end in
@@ -51,27 +57,31 @@ func serve(t *testing.T, name string, apps []string, environ ...string) *program
 	if len(apps) > 1 {
 		environ = append(environ, links...)
 	}
-	p.run(t, exe, sample, environ)
+	p.exe, p.dir, p.environ = exe, sample, environ
+	p.run(t)
 	return p
 }
 
-func (p *program) run(t *testing.T, exe, dir string, environ []string) {
+// run starts the program, also again at the same addresses after end.
+func (p *program) run(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.Command(exe)
+	cmd := exec.Command(p.exe)
 	clean := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "MEGA_") })
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(clean, environ...), &log
+	cmd.Dir, cmd.Env, cmd.Stderr = p.dir, append(clean, p.environ...), &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
+	p.running = cmd.Process
+	p.end = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := <-ended; err != nil {
 			t.Errorf("%s ended with %v\n%s", p.name, err, &log)
 		}
 	})
+	t.Cleanup(p.end)
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		answer, err := http.Get(p.addr["ops"] + "/readyz")
 		if err == nil {

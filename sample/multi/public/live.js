@@ -58,7 +58,22 @@ function ages() {
   }
 }
 
-const stream = new EventSource("/live");
-for (const event of ["order", "product", "locks", "gap", "ready"]) stream.addEventListener(event, refresh);
+// listen opens the stream. While it is lost, the page says so: the browser connects
+// again, and this script does if the server refuses, as one that is starting does.
+function listen() {
+  const lost = document.getElementById("lost");
+  const stream = new EventSource("/live");
+  for (const event of ["order", "product", "locks", "gap", "ready"]) stream.addEventListener(event, refresh);
+  stream.addEventListener("open", () => { lost.hidden = true; });
+  stream.addEventListener("error", () => {
+    if (!leaving) lost.hidden = false;
+    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  });
+}
+
+let leaving = false; // the browser ends the stream when it leaves the page
+addEventListener("pagehide", () => { leaving = true; });
+addEventListener("pageshow", () => { leaving = false; });
+listen();
 setInterval(ages, 1000);
 ages();

@@ -112,22 +112,43 @@ function note(n) {
   while (list.children.length > 10) list.lastElementChild.remove();
 }
 
-const stream = new EventSource(root.dataset.stream);
-stream.addEventListener("open", () => { root.dataset.open = ""; });
-const on = (event, handle) => stream.addEventListener(event, (e) => handle(e.data && JSON.parse(e.data)));
-on("changed", refresh);
-on("job", refresh);
-on("gap", refresh);
-on("race", race);
-on("note", note);
-on("left", ({ millis }) => {
-  const meter = document.getElementById("left");
-  if (meter) meter.value = millis;
-  const text = document.getElementById("left-text");
-  if (text) text.textContent = `${millis} ms`;
-});
-on("ready", ({ pid }) => {
-  const state = document.getElementById("stream-state");
-  if (state) state.textContent = `${state.dataset.liveText} ${pid}`;
-  refresh();
-});
+// The events of the stream, and what each does.
+const events = {
+  changed: refresh,
+  job: refresh,
+  gap: refresh,
+  race,
+  note,
+  left({ millis }) {
+    const meter = document.getElementById("left");
+    if (meter) meter.value = millis;
+    const text = document.getElementById("left-text");
+    if (text) text.textContent = `${millis} ms`;
+  },
+  ready({ pid }) {
+    const state = document.getElementById("stream-state");
+    if (state) state.textContent = `${state.dataset.liveText} ${pid}`;
+    refresh();
+  },
+};
+
+// listen opens the stream. While it is lost, the page says so: the browser connects
+// again, and this script does if the server refuses, as one that is starting does.
+function listen() {
+  const lost = document.getElementById("lost");
+  const stream = new EventSource(root.dataset.stream);
+  for (const [event, handle] of Object.entries(events)) stream.addEventListener(event, (e) => handle(e.data && JSON.parse(e.data)));
+  stream.addEventListener("open", () => {
+    root.dataset.open = "";
+    lost.hidden = true;
+  });
+  stream.addEventListener("error", () => {
+    if (!leaving) lost.hidden = false;
+    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  });
+}
+
+let leaving = false; // the browser ends the stream when it leaves the page
+addEventListener("pagehide", () => { leaving = true; });
+addEventListener("pageshow", () => { leaving = false; });
+listen();
