@@ -16,42 +16,46 @@ import (
 const keyStack = "stack"
 
 // stacked is a handler for people: it writes the stack of a record on lines
-// below it, and folds the frames of mega and of Go.
+// below it, and folds the frames of mega and of Go. No lock is held while the
+// values of a record are formatted: their methods may log, too.
 type stacked struct {
-	slog.Handler // writes to out
+	slog.Handler                              // writes the records without a stack
+	on           func(io.Writer) slog.Handler // returns the same for another writer
 	out          *output
 	mask         func([]string, slog.Attr) slog.Attr
 }
 
-// output joins the parts of a record, so that each record is one write.
+// output writes one record at a time.
 type output struct {
-	mu  sync.Mutex // guards all fields; held while a record is written
-	buf bytes.Buffer
-	to  io.Writer
+	mu sync.Mutex // guards to; held during a write
+	to io.Writer
 }
 
-// Write adds a part of the record that Handle writes.
-func (o *output) Write(p []byte) (int, error) { return o.buf.Write(p) }
+// Write writes a whole record.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.to.Write(p)
+}
 
 // newStacked returns a handler for to. newHandler makes the handler of the lines.
 func newStacked(to io.Writer, mask func([]string, slog.Attr) slog.Attr, newHandler func(io.Writer) slog.Handler) slog.Handler {
 	out := &output{to: to}
-	return stacked{newHandler(out), out, mask}
+	return stacked{newHandler(out), newHandler, out, mask}
 }
 
 // Handle writes a record.
 func (s stacked) Handle(ctx context.Context, r slog.Record) error {
 	line, text := s.split(r)
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	s.out.buf.Reset()
-	if err := s.Handler.Handle(ctx, line); err != nil {
+	if text == "" {
+		return s.Handler.Handle(ctx, r)
+	}
+	var record bytes.Buffer
+	if err := s.on(&record).Handle(ctx, line); err != nil {
 		return err
 	}
-	if text != "" {
-		s.out.buf.WriteString("    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n")
-	}
-	_, err := s.out.to.Write(s.out.buf.Bytes())
+	record.WriteString("    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n")
+	_, err := s.out.Write(record.Bytes())
 	return err
 }
 
@@ -80,12 +84,16 @@ func (s stacked) split(r slog.Record) (slog.Record, string) {
 
 // WithAttrs returns the same handler with attributes.
 func (s stacked) WithAttrs(attrs []slog.Attr) slog.Handler {
-	s.Handler = s.Handler.WithAttrs(attrs)
-	return s
+	return s.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
 }
 
 // WithGroup returns the same handler with a group.
 func (s stacked) WithGroup(name string) slog.Handler {
-	s.Handler = s.Handler.WithGroup(name)
+	return s.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
+
+func (s stacked) with(add func(slog.Handler) slog.Handler) slog.Handler {
+	on := s.on
+	s.Handler, s.on = add(s.Handler), func(w io.Writer) slog.Handler { return add(on(w)) }
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/settings"
@@ -52,5 +53,38 @@ func TestStackIsCompleteForPrograms(t *testing.T) {
 	text := logOf(t, "production")
 	if strings.Count(text, "\n") != 2 || !strings.Contains(text, `"stack":"goroutine `) {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// chatty logs when it is written.
+type chatty struct{ log *slog.Logger }
+
+func (c chatty) String() string {
+	c.log.Info("inner")
+	return "said"
+}
+
+func TestValueThatLogsDoesNotBlockTheLog(t *testing.T) {
+	for _, env := range []string{"dev", "production"} {
+		c, err := settings.Load(settings.Source{Env: env, Apps: []string{"web"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		log := logging.New(&out, c, 0, nil).Process()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			log.Warn("outer", "value", chatty{log})
+			log.Error("outer", "value", chatty{log}, "stack", recovered())
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("env %s: a value that logs blocks the log", env)
+		}
+		if text := out.String(); strings.Count(text, "outer") != 2 || !strings.Contains(text, "inner") && env == "dev" {
+			t.Errorf("env %s: got\n%s", env, text)
+		}
 	}
 }
