@@ -302,7 +302,8 @@ func Run(name string, fn any, options ...HookOption) Option { return plan.Run(na
 // that share the locks: see [lock.Locker.Lead]. If the process ends or loses its
 // lock, another one runs fn; a process that shuts down hands over as soon as fn
 // has returned. An error or a panic of fn is logged, and fn is run again, in this
-// or another process. When fn returns nil, this process stops to campaign.
+// or another process. When fn returns nil
+// under a live lock, this process no longer campaigns.
 //
 // The lock is mega:lead:<namespace>:<program>:<app>:<name>, so an app has one
 // Lead of a name. Its fence, from ctx.Lease, is the number of the term.
