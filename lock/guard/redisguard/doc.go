@@ -14,7 +14,8 @@
 //
 // In a Redis Cluster a script reaches one hash slot only. The fence of a lock is
 // there in the slot of the script's first key, so keep all data of one lock
-// under one hash tag. The same is true for the shards of a redis.Ring.
+// under one hash tag. A redis.Ring is refused: it moves the keys of a shard that
+// does not answer to another shard, which has not seen their fences.
 //
 // See package guard for the rules of all guards.
 package redisguard

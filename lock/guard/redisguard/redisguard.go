@@ -20,7 +20,8 @@ import (
 // before any I/O, or an error of Redis. redis.Nil is returned for a script
 // without a result, as by go-redis. A script that fails half way has recorded
 // its fence. The script must not begin with a line "#!". On a Redis Cluster, a first
-// key with a "}" needs a hash tag; both are lock.ErrInvalid.
+// key with a "}" needs a hash tag; both are lock.ErrInvalid. A *redis.Ring is
+// lock.ErrUnsupported.
 func Redis(ctx context.Context, client redis.UniversalClient, script string, keys []string, args ...any) (any, error) {
 	leases, err := guard.Leases(ctx)
 	if err != nil {
@@ -28,6 +29,9 @@ func Redis(ctx context.Context, client redis.UniversalClient, script string, key
 	}
 	if strings.HasPrefix(script, "#!") {
 		return nil, fmt.Errorf("redisguard: a script with flags (%.20q) cannot be guarded: %w", script, lock.ErrInvalid)
+	}
+	if err := refuseRing(client); err != nil {
+		return nil, err
 	}
 	tag, err := hashTag(client, keys)
 	if err != nil {
@@ -83,6 +87,15 @@ func staleLease(err error) (n int, stale bool) {
 	return n, err == nil
 }
 
+// refuseRing returns an error for a Ring. It sends the keys of a shard that does
+// not answer to another shard, which has seen no fence (G2).
+func refuseRing(client redis.UniversalClient) error {
+	if _, ring := client.(*redis.Ring); ring {
+		return fmt.Errorf("redisguard: a Ring moves keys between servers without their fences; use a client of one server or of a Redis Cluster: %w", lock.ErrUnsupported)
+	}
+	return nil
+}
+
 // hashTag returns the tag that puts the fences into the hash slot of the first
 // key, or "" for a client that is not of a Redis Cluster. No tag contains "}", so
 // that no fence can join a key with a "}" and without a tag of its own.
@@ -110,7 +123,8 @@ func fenceKey(tag, id string) string {
 }
 
 // Fences is a [guard.Store] in Redis, for guard.Handler and guard.Middleware.
-// Outside a Redis Cluster it shares its fences with [Redis].
+// Outside a Redis Cluster it shares its fences with [Redis]. Its methods return
+// lock.ErrUnsupported for a *redis.Ring.
 type Fences struct{ Client redis.UniversalClient }
 
 // advance reports whether the fence is at least the greatest one seen, and
@@ -122,12 +136,18 @@ return 1`
 
 // Advance implements [guard.Store].
 func (f Fences) Advance(ctx context.Context, key string, fence uint64) (bool, error) {
+	if err := refuseRing(f.Client); err != nil {
+		return false, err
+	}
 	return redis.NewScript(advance).Run(ctx, f.Client, []string{fenceKey("", key)}, fence).Bool()
 }
 
 // Reset deletes the fence of a plain key, so that the next write passes with
 // any fence. Call it only when no earlier holder can write any more.
 func (f Fences) Reset(ctx context.Context, key string) error {
+	if err := refuseRing(f.Client); err != nil {
+		return err
+	}
 	if err := f.Client.Del(ctx, fenceKey("", url.PathEscape(key))).Err(); err != nil {
 		return fmt.Errorf("redisguard: reset %q: %w", key, err)
 	}

@@ -123,6 +123,20 @@ func TestNothingIsSentWithoutALeaseOrWithAWrongScriptOrKey(t *testing.T) {
 	}
 }
 
+func TestARingIsRefused(t *testing.T) {
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}) // no server
+	defer func() { _ = ring.Close() }()
+	lease := acquire(t, t.Context(), "k")
+	_, script := redisguard.Redis(lease.Context(), ring, set, []string{"k"}, 1)
+	fences := redisguard.Fences{Client: ring}
+	_, store := fences.Advance(t.Context(), "k", 1)
+	for name, err := range map[string]error{"Redis": script, "Advance": store, "Reset": fences.Reset(t.Context(), "k")} {
+		if !errors.Is(err, lock.ErrUnsupported) {
+			t.Errorf("%s: %v, want ErrUnsupported", name, err)
+		}
+	}
+}
+
 func TestAResultlessAndAFailingScriptAnswerAsInRedis(t *testing.T) {
 	client := servers(t)["single"]
 	lease := acquire(t, t.Context(), "k")
