@@ -43,11 +43,15 @@ type subjects struct {
 }
 
 // examine returns warnings about what the user of the link is not allowed to do. It
-// returns an error if it may do nothing that the bus needs.
+// returns an error if it may do nothing that the bus needs, or if ctx ends.
 func (l *link) examine(ctx context.Context) (warnings []string, err error) {
 	p, asked := l.ask(ctx)
 	if !asked {
-		if refused := l.tryOut(); len(refused) > 0 {
+		refused := l.tryOut(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("ask for the permissions of the user: %w", ctx.Err())
+		}
+		if len(refused) > 0 {
 			return []string{"the server refuses to this NATS user: " + strings.Join(refused, ", ") +
 				"; check its permissions, and allow it to publish to " + userInfo + ", so that the boot can read them"}, nil
 		}
@@ -112,7 +116,7 @@ func (l *link) ask(ctx context.Context) (p permissions, known bool) {
 	}
 	defer func() { _ = sub.Unsubscribe() }() // after the answer, the server has ended it
 	_ = sub.AutoUnsubscribe(1)               // fails with the link
-	if l.conn.PublishRequest(userInfo, inbox, nil) != nil || l.conn.FlushTimeout(l.bus.config.dial) != nil {
+	if l.conn.PublishRequest(userInfo, inbox, nil) != nil || l.flush(ctx) != nil {
 		return p, false
 	}
 	l.settle()
@@ -139,9 +143,9 @@ func (l *link) ask(ctx context.Context) (p permissions, known bool) {
 
 // tryOut returns what the server has refused of a message of each kind, and of
 // a subscription to answers. No message is delivered: its reply is reserved.
-func (l *link) tryOut() (refused []string) {
+func (l *link) tryOut(ctx context.Context) (refused []string) {
 	for _, n := range []need{{true, l.bus.prefixes[driver.Event] + tryout, "events"}, {true, l.bus.prefixes[driver.Request] + tryout, "requests"}} {
-		if !l.refusesPublish(n.pattern) {
+		if !l.refusesPublish(ctx, n.pattern) {
 			continue
 		}
 		refused = append(refused, n.String())
@@ -152,15 +156,23 @@ func (l *link) tryOut() (refused []string) {
 	return refused
 }
 
-func (l *link) refusesPublish(subject string) bool {
+func (l *link) refusesPublish(ctx context.Context, subject string) bool {
 	if len(l.refusals.of(userInfo)) == 0 { // the server reports each such message as an error in its log
 		return false
 	}
-	if l.conn.PublishRequest(subject, reservedReply, nil) != nil || l.conn.FlushTimeout(l.bus.config.dial) != nil {
+	if l.conn.PublishRequest(subject, reservedReply, nil) != nil || l.flush(ctx) != nil {
 		return false
 	}
 	l.settle()
 	return len(l.refusals.of(subject)) > 0
+}
+
+// flush waits until the server has handled everything before, at most for the
+// timeout of an attempt to connect.
+func (l *link) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.bus.config.dial)
+	defer cancel()
+	return l.conn.FlushWithContext(ctx)
 }
 
 // isTryout reports whether an error is about a subject that is tried out.

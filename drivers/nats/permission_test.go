@@ -1,8 +1,15 @@
 package nats_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/drivers/nats"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
@@ -50,4 +57,39 @@ func TestMissingPermissionsAreKnownWhenTheBusOpens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that falls silent while it describes the user delays OpenBus until the
+// end of its context.
+func TestOpenEndsWithItsContextWhileItAsksForPermissions(t *testing.T) {
+	proxy := natstest.StartProxy(t, natstest.Start(t, natstest.Options{}).URL())
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	b, err := nats.OpenBus(ctx, nats.Config{URL: proxy.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(muted{proxy: proxy})}})
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 3*time.Second {
+		t.Errorf("got %v after %v", err, took)
+	}
+	if err == nil {
+		_ = b.Close(ctx)
+	}
+}
+
+// muted connects through a proxy that falls silent with the question for the
+// permissions.
+type muted struct {
+	net.Conn
+	proxy *natstest.Proxy
+}
+
+func (m muted) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address) //nolint:noctx // the interface has no context
+	return muted{conn, m.proxy}, err
+}
+
+func (m muted) Write(part []byte) (int, error) {
+	if bytes.Contains(part, []byte("$SYS.REQ.USER.INFO")) {
+		m.proxy.Hold(natstest.ToServer, natstest.ToClient)
+	}
+	return m.Conn.Write(part)
 }
