@@ -4,12 +4,17 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
 )
 
 func TestOnlyTheUserAndRootComeIn(t *testing.T) {
@@ -28,13 +33,63 @@ func TestOnlyTheUserAndRootComeIn(t *testing.T) {
 		{"somebody whom the system does not know", t.Context(), 1000, 403, "admin.unknown_peer"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			d := &door{idle: make(chan struct{})}
+			d := &door{idle: make(chan struct{}), patience: writeTime}
 			w := httptest.NewRecorder()
 			d.guard(inside, x.self).ServeHTTP(w, httptest.NewRequestWithContext(x.ctx, http.MethodGet, "/", nil))
 			if w.Code != x.status || !strings.Contains(w.Body.String(), x.code) {
 				t.Errorf("got %d %s, want %d %s", w.Code, w.Body, x.status, x.code)
 			}
 		})
+	}
+}
+
+// A client that does not read costs a goroutine and its answer for a bounded time.
+func TestAnswerThatIsNotReadIsGivenUp(t *testing.T) {
+	wrote := make(chan error, 1)
+	inside := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, 64<<20))
+		wrote <- err
+	})
+	d := &door{idle: make(chan struct{}), patience: 10 * time.Millisecond}
+	server := httptest.NewUnstartedServer(d.guard(inside, os.Geteuid()))
+	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, peerKey{}, Peer{UID: os.Geteuid()})
+	}
+	server.Start()
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: shop\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-wrote:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is still being written")
+	}
+}
+
+// The bound of a tail is that of all that an event has.
+func TestBacklogOfATailCountsHeaders(t *testing.T) {
+	q := &backlog{more: make(chan struct{}, 1)}
+	headers := bus.Headers{"Trail": {strings.Repeat("x", 7<<10)}}
+	for range tailEvents {
+		if err := q.take(t.Context(), &bus.Msg{Subject: "order.made", Header: headers, Data: make([]byte, 7<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bytes := 0
+	for _, e := range q.give() {
+		bytes += len(e.Text) + len(e.Headers["Trail"])*7<<10
+	}
+	if bytes > tailBytes {
+		t.Errorf("%d bytes wait for the reader, at most %d may", bytes, tailBytes)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,7 +46,7 @@ func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ModifyResponse: func(a *http.Response) error { f.sign(a, r, relay.answered); return nil },
 		ErrorHandler:   func(w http.ResponseWriter, _ *http.Request, err error) { refuseWorker(w, err) },
 	}
-	proxy.ServeHTTP(patient{w}, r)
+	proxy.ServeHTTP(patiently(w, writeTime), r)
 }
 
 // again returns further candidates after all have failed, because a worker that
@@ -319,13 +320,47 @@ func refuseWorker(w http.ResponseWriter, err error) {
 }
 
 // patient is a writer that gives a slow client a timeout for each write.
-type patient struct{ http.ResponseWriter }
+type patient struct {
+	http.ResponseWriter
+	timeout time.Duration
+
+	mu    sync.Mutex // guards hasty, and the deadline of the connection
+	hasty bool
+}
+
+// patiently returns w, or a patient that writes to it.
+func patiently(w http.ResponseWriter, timeout time.Duration) *patient {
+	if p, ok := w.(*patient); ok {
+		return p
+	}
+	return &patient{ResponseWriter: w, timeout: timeout}
+}
 
 // Write restarts the client's timeout.
-func (p patient) Write(b []byte) (int, error) {
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime)) // a recorder in a test has none
+func (p *patient) Write(b []byte) (int, error) {
+	p.renew()
 	return p.ResponseWriter.Write(b)
 }
 
+func (p *patient) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.hasty {
+		p.endLocked(p.timeout)
+	}
+}
+
+// hurry gives the client a short timeout for all that is still written.
+func (p *patient) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hasty = true
+	p.endLocked(lastWrite)
+}
+
+func (p *patient) endLocked(after time.Duration) {
+	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(after)) // a recorder in a test has none
+}
+
 // Unwrap is for http.ResponseController.
-func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -65,7 +65,7 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 	ending, end := context.WithCancel(context.Background())
 	s := &Server{path: path, listener: l, served: make(chan struct{}), touched: make(chan struct{}), end: end}
 	s.remove = sync.OnceValue(func() error { return os.Remove(path) })
-	s.door.idle = make(chan struct{})
+	s.door.idle, s.door.patience = make(chan struct{}), writeTime
 	s.http = &http.Server{
 		Handler:           s.door.guard(newHandler(ending), os.Geteuid()),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -147,6 +147,8 @@ func admits(uid, self int) bool { return uid == self || uid == 0 }
 
 // door admits permitted peers, and counts requests in flight.
 type door struct {
+	patience time.Duration // timeout for a client that does not read
+
 	mu     sync.Mutex // guards the fields below
 	inside int
 	closed bool
@@ -164,8 +166,9 @@ func (d *door) guard(next http.Handler, self int) http.Handler {
 		case !d.enter():
 			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is shutting down"))
 		default:
-			defer d.leave(w)
-			next.ServeHTTP(w, r)
+			own := patiently(w, d.patience)
+			defer d.leave(own)
+			next.ServeHTTP(own, r)
 		}
 	})
 }
@@ -180,7 +183,8 @@ func (d *door) enter() bool {
 }
 
 // leave flushes the answer first, because the server may be closed next.
-func (d *door) leave(w http.ResponseWriter) {
+func (d *door) leave(w *patient) {
+	w.renew()
 	_ = http.NewResponseController(w).Flush() // the client disconnected
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -85,8 +85,12 @@ func ended(ending context.Context, to http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(ending, cancel)()
-		to.ServeHTTP(w, r.WithContext(ctx))
+		client := patiently(w, writeTime)
+		defer context.AfterFunc(ending, func() {
+			cancel()
+			client.hurry() // one that does not read would hold up the end
+		})()
+		to.ServeHTTP(client, r.WithContext(ctx))
 	})
 }
 

@@ -3,6 +3,7 @@
 package admin_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -467,6 +468,38 @@ func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+func TestStalledTailDoesNotHoldUpTheEndOfTheSupervisor(t *testing.T) {
+	c := newWorkers(t)
+	p, _, _ := c.join(t, 1, 4001)
+	s, err := admin.OpenSupervisor(admin.Supervisor{
+		Info: func() admin.Info { return admin.Info{Name: "other", PID: 5000} }, Workers: func() []admin.Worker { return *c.workers.Load() },
+		Log: slog.New(slog.DiscardHandler),
+	}, folders(c.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, let, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- admin.Dial(s.Path()).Tail(t.Context(), ">", func() { close(begun); <-let }, func(admin.Event) error { return nil })
+	}()
+	<-begun
+	for range 20 {
+		if err := p.Bus.Publish(t.Context(), "big.one", bytes.Repeat([]byte("x"), 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p.Bus.Stats().Total.Handled < 20 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("the end of the server: %v", err)
+	}
+	close(let)
+	t.Log(<-ended) // however it was cut off
 }
 
 func TestWorkersOfASupervisorAreNotFoundThemselves(t *testing.T) {

@@ -62,7 +62,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	out := newLines(w)
-	defer context.AfterFunc(t.ending, out.hurry)()
+	defer context.AfterFunc(t.ending, out.to.hurry)()
 	t.copy(ctx, out, q, sub)
 }
 
@@ -108,7 +108,7 @@ type backlog struct {
 func (b *backlog) take(_ context.Context, m *bus.Msg) error {
 	b.mu.Lock()
 	b.missed = sum(b.missed, m.Missed)
-	if size := len(m.Data); len(b.events) < tailEvents && b.bytes+size <= tailBytes {
+	if size := sizeOf(m); len(b.events) < tailEvents && b.bytes+size <= tailBytes {
 		b.events = append(b.events, Event{At: time.Now(), Subject: m.Subject, Headers: m.Header, Missed: b.missed, Data: NewData(m.Data)})
 		b.bytes += size
 		b.missed = 0
@@ -121,6 +121,17 @@ func (b *backlog) take(_ context.Context, m *bus.Msg) error {
 	default: // already signalled
 	}
 	return nil
+}
+
+// sizeOf returns the number of bytes that a message has in the backlog.
+func sizeOf(m *bus.Msg) int {
+	size := len(m.Subject) + len(m.Data)
+	for key, values := range m.Header {
+		for _, v := range values {
+			size += len(key) + len(v)
+		}
+	}
+	return size
 }
 
 // sum adds numbers of missed events, where -1 is unknown.
@@ -146,17 +157,13 @@ func (b *backlog) give() []Event {
 
 // lines writes values, one on each line.
 type lines struct {
-	to   http.ResponseWriter
-	rc   *http.ResponseController
+	to   *patient
 	text bytes.Buffer
 	json *json.Encoder
-
-	mu    sync.Mutex // guards hasty, and the deadline of the connection
-	hasty bool
 }
 
 func newLines(w http.ResponseWriter) *lines {
-	l := &lines{to: w, rc: http.NewResponseController(w)}
+	l := &lines{to: patiently(w, writeTime)}
 	l.json = json.NewEncoder(&l.text)
 	l.json.SetEscapeHTML(false)
 	return l
@@ -165,7 +172,6 @@ func newLines(w http.ResponseWriter) *lines {
 // write writes and flushes the events. A reader that does not read before the
 // timeout counts as disconnected.
 func (l *lines) write(events []Event) error {
-	l.bound()
 	for _, e := range events {
 		l.text.Reset()
 		if err := l.json.Encode(e); err != nil {
@@ -175,21 +181,6 @@ func (l *lines) write(events []Event) error {
 			return err
 		}
 	}
-	return l.rc.Flush()
-}
-
-func (l *lines) bound() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.hasty {
-		_ = l.rc.SetWriteDeadline(time.Now().Add(writeTime)) // a lost connection fails the next write
-	}
-}
-
-// hurry shortens the timeout of the current and of later writes.
-func (l *lines) hurry() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.hasty = true
-	_ = l.rc.SetWriteDeadline(time.Now().Add(lastWrite)) // likewise
+	l.to.renew()
+	return http.NewResponseController(l.to).Flush()
 }
