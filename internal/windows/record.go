@@ -77,7 +77,8 @@ func (t *Table) PauseAt(key string, p driver.Pause, at time.Time) error {
 	return t.change(key, func(e *entry, _ int64) { e.stop(p, at.UnixMicro()) })
 }
 
-// Records returns one or more records of each key in use, in no order.
+// Records returns the records of all keys in use, in no order: one or more of each
+// key with grants, a pause or the memory of a ticket.
 func (t *Table) Records() (all []Record) {
 	for i := range t.shards {
 		all = t.shards[i].records(all)
@@ -107,7 +108,9 @@ func (s *shard) records(all []Record) []Record {
 				r.Tickets = append(r.Tickets, TicketRecord{t.id, t.seq, t.cost, t.at, t.until})
 			}
 		}
-		all = append(all, r)
+		if len(r.Tickets) > 0 || r.PausedTo != 0 {
+			all = append(all, r)
+		}
 	}
 	return all
 }

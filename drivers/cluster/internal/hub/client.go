@@ -30,6 +30,10 @@ type Client struct {
 	bye      bool   // belongs to the reader
 	greeted  bool   // the welcome was queued; guarded by Hub.mu
 
+	// copies is the number of bytes of records that were queued for the client. It
+	// did not ask for them, and they are as long as the tables: they do not count as
+	// unread answers.
+	copies   atomic.Int64
 	noEvents atomic.Bool // no event of the client follows
 	// knowsRecords reports that the client has been welcomed, and receives the
 	// records of runs and limits.
@@ -222,6 +226,13 @@ const maxAnswers = 64 << 20
 
 var errUnread = errors.New("the client does not read its answers")
 
+// sendCopy is send for a record that the client keeps for the next hub.
+func (b *batch) sendCopy(to *Client, f *protocol.Frame) {
+	to.copies.Add(int64(f.Len()))
+	_ = b.queue(to, f, 0) // the reader of a client handles the end of its line
+	f.Free()
+}
+
 // batch collects the frames that a reader has queued for clients, until the
 // reader pauses. It belongs to one goroutine.
 type batch struct {
@@ -232,7 +243,7 @@ type batch struct {
 // send queues f and frees it, regardless of the bytes that wait for the client
 // already.
 func (b *batch) send(to *Client, f *protocol.Frame) {
-	err := b.queue(to, f, maxAnswers)
+	err := b.queue(to, f, maxAnswers+int(to.copies.Load()))
 	if errors.Is(err, protocol.ErrFull) {
 		to.line.End(errUnread)
 	}

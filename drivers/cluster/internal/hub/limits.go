@@ -164,7 +164,11 @@ func (h *hubLimits) send(b *batch, but *Client, t protocol.Type, v any) {
 		return // it was decoded from JSON
 	}
 	for _, c := range h.hub.list() {
-		if c != but && c.knowsRecords.Load() {
+		switch {
+		case c == but || !c.knowsRecords.Load():
+		case t == protocol.LimitRecord:
+			b.sendCopy(c, protocol.Begin(t).Rest(text))
+		default:
 			b.send(c, protocol.Begin(t).Rest(text))
 		}
 	}
@@ -179,7 +183,7 @@ func (h *hubLimits) introduce(c *Client) {
 	defer h.mu.Unlock()
 	for _, r := range h.table.Records() {
 		if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // it has numbers and texts
-			c.send(f)
+			c.batch.sendCopy(c, f)
 		}
 	}
 }

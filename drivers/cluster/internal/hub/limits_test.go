@@ -2,10 +2,12 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -28,5 +30,32 @@ func TestATicketEndsWithItsClientAlsoDuringACall(t *testing.T) {
 	s, err := h.limits.table.Inspect("k", r.Rates)
 	if err != nil || len(s.Waiters) != 0 {
 		t.Errorf("%d tickets wait after the end of their client, %v", len(s.Waiters), err)
+	}
+}
+
+// A process joins however many grants there are: they are not answers that it does
+// not read.
+func TestAProcessJoinsBesideManyGrants(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	h.limits.copied = true
+	here, there := net.Pipe()
+	defer there.Close()
+	c := newClient(h, here, "client")
+	defer c.line.Close()
+	var rates []driver.Rate
+	for i := range driver.MaxRates {
+		rates = append(rates, driver.Rate{N: 1, Per: time.Hour + time.Duration(i)*time.Second})
+	}
+	for i := range maxAnswers / 1024 { // each record has more than 1 KiB
+		r := driver.Request{Key: fmt.Sprintf("%0512d", i), Rates: rates, Cost: 1}
+		if a, err := h.limits.table.Take(&r); err != nil || !a.Granted {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	h.limits.introduce(c)
+	c.send(protocol.Begin(protocol.TypeOpen)) // as any answer
+	if n := c.line.Backlog(); c.line.Err() != nil || n <= maxAnswers {
+		t.Errorf("%d bytes wait, and the line has ended: %v", n, c.line.Err())
 	}
 }

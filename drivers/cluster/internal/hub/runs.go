@@ -107,7 +107,7 @@ func (h *hubLocks) publish(r *table.Record) {
 func (h *hubLocks) introduce(c *Client) {
 	c.knowsRecords.Store(true)
 	for _, r := range h.table.Runs() {
-		c.send(protocol.AddRecord(protocol.Begin(protocol.LockRan), &r))
+		c.batch.sendCopy(c, protocol.AddRecord(protocol.Begin(protocol.LockRan), &r))
 	}
 }
 
