@@ -110,6 +110,9 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"ann on >swordfish ~other:* &* +@all", "bob on >swordfish ~* &* +@all -set", "cid on >swordfish ~* &* +@all -zadd",
 	}})
 	member := redistest.Start(t, redistest.Options{Config: []string{"cluster-enabled yes"}})
+	without := func(command string) string {
+		return redistest.Start(t, redistest.Options{Config: []string{`rename-command ` + command + ` ""`}}).URL()
+	}
 	sentinels := redistest.StartSentinels(t, 0, redistest.Options{})
 	_, encrypted, _ := redistest.StartTLS(t, redistest.Certificate{})
 	open, token := natstest.Start(t, natstest.Options{}), natstest.Start(t, natstest.Options{Token: "swordfish"})
@@ -143,6 +146,11 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"a database of a member":   {[]string{cache + member.URL() + "/1"}, "lock.driver_refused", "SELECT is not allowed in cluster mode"},
 		"a member of a Cluster":    {[]string{cache + member.URL()}, "lock.driver_refused", "redis-cluster://"},
 		"no Cluster":               {[]string{cache + "redis-cluster://" + plain.Addr()}, "lock.driver_refused", "use the scheme redis://"},
+		"no scripts":               {[]string{cache + without("EVALSHA")}, "lock.driver_refused", "has disabled a command"},
+		"no pushes":                {[]string{cache + without("PUBLISH")}, "lock.driver_refused", "has disabled a command"},
+		"no subscriptions":         {[]string{cache + without("SUBSCRIBE")}, "lock.driver_refused", "has disabled a command"},
+		"no queues":                {[]string{cache + without("ZADD")}, "lock.driver_refused", "has disabled a command"},
+		"no scripts for limits":    {[]string{cache + without("EVALSHA"), "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.driver_refused", "has disabled a command"},
 		"a Sentinel":               {[]string{cache + "redis://" + sentinels.Addrs()[0]}, "lock.driver_refused", "redis-sentinel://"},
 		"no Sentinel":              {[]string{cache + "redis-sentinel://" + plain.Addr() + "/mega"}, "lock.driver_refused", "unknown command 'sentinel'"},
 		"an unknown authority":     {[]string{cache + "rediss://" + encrypted}, "lock.driver_refused", "unknown authority"},
@@ -212,6 +220,8 @@ func TestActionFitsTheStateOfTheServer(t *testing.T) {
 	for action, environ := range map[string][]string{
 		"Start its replicas":                     {"MEGA_CACHE_MAIN_URL=" + few.URL()},
 		"maxmemory in redis.conf":                {"MEGA_CACHE_MAIN_URL=" + full.URL()},
+		"Repair its persistence":                 {"MEGA_CACHE_MAIN_URL=" + withoutSnapshots(t).URL()},
+		"Correct the host name":                  {"MEGA_CACHE_MAIN_URL=redis://" + strings.Repeat("x", 64)}, // no DNS has so long a name
 		"MEGA_NATS_CREDS_FILE=/path/of/the/file": {"MEGA_NATS_URL=nats://127.0.0.1:1", "MEGA_NATS_CREDS_FILE=/nowhere/creds"},
 	} {
 		t.Run(action, func(t *testing.T) {
@@ -222,6 +232,26 @@ func TestActionFitsTheStateOfTheServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutSnapshots returns a server that takes no writes, because its snapshot has
+// failed.
+func withoutSnapshots(t *testing.T) *redistest.Server {
+	t.Helper()
+	s := redistest.Start(t, redistest.Options{Config: []string{"save 3600 1", "dbfilename snapshot"}})
+	if err := os.Mkdir(filepath.Join(s.Dir(), "snapshot"), 0o700); err != nil { // where the file belongs
+		t.Fatal(err)
+	}
+	if _, err := s.Do("BGSAVE"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if info, err := s.Info("persistence"); err == nil && info["rdb_last_bgsave_status"] == "err" {
+			return s
+		}
+	}
+	t.Fatal("the snapshot has not failed")
+	return nil
 }
 
 // seed returns a file with the seed of an nkey, which is from the documentation.

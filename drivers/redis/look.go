@@ -274,6 +274,8 @@ func explainConnect(err error) error {
 		hint = "the server is part of a Redis Cluster: use the scheme redis-cluster://, without a database"
 	case strings.Contains(text, "unknown command 'sentinel'"):
 		hint = "a server is not a Sentinel: use the sentinels' addresses, or the scheme redis://"
+	case refusal.Of(err) == refusal.Disabled:
+		hint = "the server has disabled a command: check rename-command in redis.conf"
 	case refusal.Of(err) == refusal.Foreign:
 		hint = "check the address: the server there does not have the commands of Redis"
 	case strings.Contains(text, "connection refused"):

@@ -23,6 +23,7 @@ const (
 	Certificate      // one side does not accept the other's certificate, or TLS settings
 	Encryption       // this side uses TLS, and the server does not
 	Database         // the server has no database of that number
+	Disabled         // the server has disabled a command, as with rename-command
 	Foreign          // it is not a server of that kind
 )
 
@@ -79,6 +80,14 @@ var refusals = []struct {
 	{Encryption, "nats: secure connection not available", ""},
 
 	{Database, "ERR DB index is out of range", ""},
+
+	{Disabled, "ERR unknown command 'eval", ""}, // also EVALSHA; Redis before 7.0 has other quotes
+	{Disabled, "ERR unknown command `eval", ""},
+	{Disabled, "ERR unknown command 'publish'", ""},
+	{Disabled, "ERR unknown command `publish`", ""},
+	{Disabled, "ERR unknown command 'subscribe'", ""},
+	{Disabled, "ERR unknown command `subscribe`", ""},
+	{Disabled, "Unknown Redis command called from ", ""}, // by a script
 
 	{Foreign, "ERR This instance has cluster support disabled", ""},
 	{Foreign, "ERR SELECT is not allowed in cluster mode", ""},

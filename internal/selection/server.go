@@ -133,6 +133,8 @@ func refused(kind refusal.Kind, name string) string {
 		return sentence(name) + " does not use TLS."
 	case refusal.Database:
 		return sentence(name) + " does not have that database."
+	case refusal.Disabled:
+		return sentence(name) + " has disabled a command that this program needs."
 	case refusal.Foreign:
 		return "Another kind of server answers at the address of " + name + "."
 	}
@@ -152,12 +154,18 @@ func (s server) repair(c *settings.Config, cause error) []string {
 		return []string{"Connect without TLS", failure.SetOther(c, s.key, s.example), "Use its port for TLS", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Database:
 		return []string{"Use a database of it", failure.SetOther(c, s.key, s.example), "Raise their number", "databases in redis.conf"}
+	case kind == refusal.Disabled:
+		return []string{"Enable the commands", "the cause names one; remove its rename-command from redis.conf"}
 	case kind == refusal.Foreign:
 		return []string{"Correct the address", failure.SetOther(c, s.key, s.fitting(cause))}
 	case strings.Contains(text, "NOREPLICAS "):
 		return []string{"Start its replicas", "the server takes no writes without min-replicas-to-write of them"}
 	case strings.Contains(text, "OOM "):
 		return []string{"Give it more memory", "maxmemory in redis.conf"}
+	case strings.Contains(text, "MISCONF "):
+		return []string{"Repair its persistence", "the server takes no writes while it cannot save; check the free space and dir in redis.conf"}
+	case strings.Contains(text, "no such host"):
+		return []string{"Correct the host name", "the DNS of this machine does not know it"}
 	case strings.Contains(text, "replica"):
 		return []string{"Use its master", failure.Set(c, s.key, exampleSentinels)}
 	case strings.Contains(text, "connection refused"):
