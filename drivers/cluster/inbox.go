@@ -188,10 +188,10 @@ var (
 // failed handles the hub's report that no further answer will come.
 func (b *Bus) failed(d *protocol.Decoder) {
 	id, why := d.Uint(), d.Byte()
-	err := error(driver.ErrNoResponders)
+	err := errGone // also for the reason of a newer build: the request may have been handled
 	switch why {
-	case protocol.FailGone:
-		err = errGone
+	case protocol.FailNoResponder:
+		err = driver.ErrNoResponders
 	case protocol.FailFull:
 		err = errFull
 	}
