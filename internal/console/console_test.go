@@ -170,6 +170,9 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	}
 	_, one := see(t, s.URL+"/console/lock?key=pool")
 	contains(t, one, "Slot 0", "1 of 3 slots, 2 free")
+	if _, all := see(t, s.URL+"/console/locks"); strings.Index(all, `id="prefix"`) > strings.Index(all, "<table") {
+		t.Error("the field for a prefix is below the list")
+	}
 	if _, none := see(t, s.URL+"/console/locks?prefix=nothing"); strings.Contains(none, "pool") {
 		t.Error("a prefix selects no keys")
 	}

@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -73,6 +74,9 @@ func shapeOf(u *url.URL) string {
 
 func TestPagesOfMulti(t *testing.T) {
 	p := serve(t, "multi", []string{"web", "admin"})
+	long := strings.Repeat("W", 100)
+	send(t, p.addr["admin"]+"/restocks", fmt.Sprintf(`{"product":%q,"quantity":1}`, long), http.StatusOK)
+	order(t, p, long)
 	order(t, p, "lamp")
 	order(t, p, "chair")
 	send(t, p.addr["admin"]+"/refunds", `{"order":1}`, http.StatusOK)

@@ -16,7 +16,7 @@ import (
 func shopkeeper(t *testing.T) (base string) {
 	t.Helper()
 	base = serve(t, "crud", []string{"main"}).addr["main"]
-	send(t, base+"/products", `{"name":"A lamp with a rather long name, as shops have them","price":49.5,"stock":30}`, http.StatusCreated)
+	send(t, base+"/products", `{"name":"A lamp with a rather long name, as shops have them, and a word of `+strings.Repeat("W", 100)+`","price":49.5,"stock":30}`, http.StatusCreated)
 	send(t, base+"/products", `{"name":"책상","price":120,"stock":1}`, http.StatusCreated)
 	for i := range 20 {
 		send(t, base+"/products", fmt.Sprintf(`{"name":"Chair %d","price":20,"stock":%d}`, i, i%3), http.StatusCreated)
