@@ -3,6 +3,8 @@
 package shell
 
 import (
+	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -155,6 +157,18 @@ func TestForcedReleaseEndsTheCommand(t *testing.T) { // X2
 	}
 	if out, status := s.rest(); status != ExitLost || !strings.Contains(out, "for a test") {
 		t.Errorf("exit status %d: %s", status, out)
+	}
+}
+
+// The front may see the end of a killed command before the reports of the holder.
+func TestReasonOfALossIsNotRepeated(t *testing.T) { // X2
+	lost := &lock.LostError{Key: "k", Cause: lock.Expired}
+	f := &front{group: 1, words: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
+	f.reports <- report{What: stopping, Text: lost.Error()}
+	f.reports <- report{What: over, Err: Explain(&Backend{}, lost)}
+	const want = `The command was ended because its lease was lost: lock: lost "k": expired`
+	if err := f.finish(0); err == nil || err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
 	}
 }
 

@@ -211,9 +211,12 @@ func (f *front) lost(why string) {
 	}
 }
 
-// end handles the last report of the holder.
+// end handles the last reports of the holder.
 func (f *front) end(r report) {
-	if r.Err != nil {
+	switch {
+	case r.What == stopping:
+		f.lost(r.Text)
+	case r.Err != nil:
 		f.lost(r.Err.Text)
 	}
 	if r.What == over {
