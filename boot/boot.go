@@ -119,7 +119,7 @@ type Running struct {
 // has started, or if a part of it fails to start, Start stops the parts that
 // have started. After Start returns, the end of ctx has no effect.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
-	return start(ctx, p, time.Now(), func(in workers.Inputs) (*plan.Plan, error) { return p.plan(options, in) })
+	return start(ctx, p, time.Now(), func(in workers.Inputs) (*plan.Plan, error) { return p.plan(ctx, options, in) })
 }
 
 // start boots the program of a plan. A worker can compute its plan only after
@@ -199,7 +199,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 				return nil
 			}
 			r.b.log.Info("configuration reload requested")
-			_, _ = r.b.reload(nil) // reload logs its errors
+			_, _ = r.b.reload(nil, ctx.Done()) // reload logs its errors
 		}
 	}
 }
@@ -226,8 +226,10 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 		return p.serve(ctx, running, err)
 	}
 	began := time.Now()
-	made, err := p.plan(options, workers.Inputs{})
+	made, err := p.plan(ctx, options, workers.Inputs{})
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return failure.ExitOK // stopped before anything had started
 	case err != nil:
 		return p.notStarted(p.failureOf(err))
 	case made.Config.Cluster.Workers > 1:

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"slices"
 
 	"go.uber.org/fx"
@@ -21,7 +22,7 @@ import (
 // is not an error here: the plan contains the decision, and the Failure in
 // Refused.
 func Plan(p Process, options ...Option) (*plan.Plan, error) {
-	made, err := p.plan(options, workers.Inputs{})
+	made, err := p.plan(context.Background(), options, workers.Inputs{})
 	if err != nil {
 		return nil, p.failureOf(err)
 	}
@@ -31,19 +32,24 @@ func Plan(p Process, options ...Option) (*plan.Plan, error) {
 // plan runs the modules of the planning. They are the first half of the boot;
 // stages are the second. An injector takes no options once it runs, and only
 // the plan shows whether this process serves, supervises or explains: so that
-// the halves are two runs of it.
-func (p Process) plan(options []Option, in workers.Inputs) (made *plan.Plan, err error) {
+// the halves are two runs of it. If ctx has ended, plan returns its error.
+func (p Process) plan(ctx context.Context, options []Option, in workers.Inputs) (made *plan.Plan, err error) {
 	app := fx.New(
 		p.injectorLog(),
 		fx.RecoverFromPanics(),
 		fx.Module("config", fx.Provide(
 			func() (*plan.Program, error) { return p.program(options) },
-			func(program *plan.Program) (*settings.Config, *settings.Files, error) { return p.load(program, in) },
+			func(program *plan.Program) (*settings.Config, *settings.Files, error) {
+				return p.load(ctx, program, in)
+			},
 		)),
 		fx.Module("select", fx.Provide(p.selects)),
 		fx.Populate(&made),
 	)
-	return made, app.Err()
+	if err = app.Err(); err != nil && ctx.Err() != nil {
+		err = ctx.Err() // the providers of the configuration were not waited for
+	}
+	return made, err
 }
 
 // program returns the program that options describe, as far as this process
@@ -55,19 +61,20 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 	return plan.NewProgram(options, p.Only)
 }
 
-// source returns the source of the configuration.
-func (p Process) source(program *plan.Program) settings.Source {
+// source returns the source of the configuration. The end of done ends the wait
+// for its providers.
+func (p Process) source(program *plan.Program, done <-chan struct{}) settings.Source {
 	return settings.Source{
 		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set, Flags: p.Flags,
-		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
+		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(), Done: done,
 	}
 }
 
 // load loads the configuration from the files that a supervisor has kept.
 // Without them it reads the files, and keeps a copy: a supervisor passes it to
 // its workers, so that all of them start by the same version.
-func (p Process) load(program *plan.Program, in workers.Inputs) (*settings.Config, *settings.Files, error) {
-	s := p.source(program)
+func (p Process) load(ctx context.Context, program *plan.Program, in workers.Inputs) (*settings.Config, *settings.Files, error) {
+	s := p.source(program, ctx.Done())
 	if s.Files = in.Start; s.Files == nil {
 		s.Files = new(settings.Files)
 	}

@@ -22,14 +22,14 @@ func (b *booting) settings() []plan.Setting {
 // process can apply. Each returned change has a field that reports whether it
 // is applied. After an error the configuration is unchanged; the error contains
 // the cause.
-func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
+func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil, nil) }
 
 // reload reloads the configuration from a copy of files, or from the disk if
-// files is nil.
-func (b *booting) reload(files *settings.Files) ([]config.Change, error) {
+// files is nil. The end of done ends the wait for providers.
+func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
-	changes, err := b.readAgain(files)
+	changes, err := b.readAgain(files, done)
 	if err != nil {
 		b.log.Error("configuration reload refused", "error", err)
 	}
@@ -56,8 +56,8 @@ func newReloaded(changes []config.Change, err error) *plan.Reloaded {
 	return r
 }
 
-func (b *booting) readAgain(files *settings.Files) ([]config.Change, error) {
-	s := b.process.source(b.plan.Program)
+func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
+	s := b.process.source(b.plan.Program, done)
 	s.Files = files
 	next, changes, err := settings.Reload(b.inForce.Load(), s)
 	if err != nil {

@@ -183,6 +183,54 @@ func TestHangupReadsTheConfigurationAgain(t *testing.T) {
 	}
 }
 
+// mute is a provider of configuration that answers only so many times.
+type mute struct {
+	answers atomic.Int32
+	asked   chan struct{} // receives when the provider does not answer
+	release chan struct{}
+}
+
+func (s *mute) Read() (map[string]any, error) {
+	if s.answers.Add(-1) < 0 {
+		s.asked <- struct{}{}
+		<-s.release
+	}
+	return map[string]any{}, nil
+}
+
+func (*mute) ReadBytes() ([]byte, error) { return nil, errors.New("a map only") }
+
+func TestShutdownDoesNotWaitForAProviderOfConfiguration(t *testing.T) {
+	for name, answers := range map[string]int32{"at boot": 0, "at a reload": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := &mute{asked: make(chan struct{}), release: make(chan struct{})}
+			s.answers.Store(answers)
+			defer close(s.release)
+			p, _, stderr := configured(t, "boot: {wait_for: 1h}\nlog: {format: json}\n")
+			hangups := make(chan os.Signal, 1)
+			p.Hangups = hangups
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan int, 1)
+			go func() { ended <- boot.Main(ctx, p, echoes(), mega.ConfigFrom("settings service", s, nil)) }()
+			if answers > 0 {
+				served(stderr)
+				hangups <- syscall.SIGHUP
+			}
+			<-s.asked
+			stop()
+			select {
+			case status := <-ended:
+				if status != failure.ExitOK {
+					t.Errorf("it ended with %d:\n%s", status, stderr)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("it has not ended:\n%s", stderr)
+			}
+		})
+	}
+}
+
 func TestHangupInDevelopmentIsTheEnd(t *testing.T) {
 	p, _ := process("MEGA_ENV=dev", "XDG_RUNTIME_DIR="+runtimeDir(t))
 	hangups := make(chan os.Signal, 1)

@@ -33,7 +33,8 @@ type supervisor struct {
 	process   Process
 	plan      *plan.Plan
 	began     time.Time
-	pages     ops.Supervisor // of ops.addr
+	done      <-chan struct{} // closed when the program has to end
+	pages     ops.Supervisor  // of ops.addr
 	console   *console.Console
 	ops       *listen.Server   // nil before it is open
 	admin     *admin.Server    // nil if it cannot be opened
@@ -51,7 +52,7 @@ type supervisor struct {
 
 // supervise runs the workers until ctx ends, and returns the exit status.
 func (p Process) supervise(ctx context.Context, made *plan.Plan) int {
-	s := &supervisor{process: p, plan: made, began: time.Now(), report: made.Report()}
+	s := &supervisor{process: p, plan: made, began: time.Now(), done: ctx.Done(), report: made.Report()}
 	s.veil.Add(made.Config, made.Program.Sections())
 	s.logs = logging.New(p.Stderr, made.Config, 0, &s.veil)
 	s.log = s.logs.Process()
@@ -185,7 +186,7 @@ func (s *supervisor) close() {
 
 // load loads the configuration again, and applies it to this process.
 func (s *supervisor) load(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error) {
-	source := s.process.source(s.plan.Program)
+	source := s.process.source(s.plan.Program, s.done)
 	source.Files = files
 	next, changes, err := settings.Reload(old, source)
 	if err == nil {

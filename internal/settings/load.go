@@ -22,6 +22,8 @@ type Source struct {
 	Set      []string          // key=value, as from the command line
 	Flags    map[string]string // the flags that set keys of Set in place of --set: cluster.workers by --workers
 	Files    *Files            // a copy of the files to record or to load from; nil for the disk alone
+
+	Done <-chan struct{} // ends the wait for Layers when it is closed; may be nil
 }
 
 // Load returns the configuration that s describes, or [Problems] with all
@@ -39,7 +41,7 @@ func Load(s Source) (*Config, error) {
 
 	below := slices.Concat([]*layer{defaults}, files.layers)
 	above := append(files.dotenv, env, set)
-	own := sc.readLayers(s.Layers, waitFor(slices.Concat(below, above)...), s.Files)
+	own := sc.readLayers(s.Layers, waitFor(slices.Concat(below, above)...), s.Files, s.Done)
 	layers := slices.Concat(below, own, above)
 	problems = append(problems, files.problems...)
 	for _, l := range layers {

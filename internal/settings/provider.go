@@ -32,12 +32,12 @@ type Layer struct {
 const minLayerTime = time.Second
 
 // readLayers reads the layers of the program concurrently, each with the
-// timeout bound.
-func (sc *schema) readLayers(sources []Layer, bound time.Duration, files *Files) []*layer {
+// timeout bound, until done is closed.
+func (sc *schema) readLayers(sources []Layer, bound time.Duration, files *Files, done <-chan struct{}) []*layer {
 	bound = max(bound, minLayerTime)
 	pending := make([]func() (map[string]any, error), len(sources))
 	for i, source := range sources {
-		pending[i] = files.layer(i, source, func() func() (map[string]any, error) { return source.begin(bound) })
+		pending[i] = files.layer(i, source, func() func() (map[string]any, error) { return source.begin(bound, done) })
 	}
 	layers := make([]*layer, len(sources))
 	for i, source := range sources {
@@ -68,8 +68,8 @@ func (sc *schema) readLayer(source Layer, read func() (map[string]any, error)) *
 
 // begin starts the provider and returns a function that waits for its result.
 // koanf's providers take no context: a provider that does not return within
-// bound is abandoned, with its goroutine.
-func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
+// bound, or before over is closed, is abandoned, with its goroutine.
+func (s Layer) begin(bound time.Duration, over <-chan struct{}) func() (map[string]any, error) {
 	type result struct {
 		tree map[string]any
 		err  error
@@ -86,6 +86,8 @@ func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
 		select {
 		case r := <-done:
 			return r.tree, r.err
+		case <-over:
+			return nil, errors.New("did not answer before the program was stopped")
 		case <-deadline.C:
 		}
 		select { // a layer before this one may have taken all the time
