@@ -15,6 +15,7 @@ var outageCases = []testCase{
 	{rule: "L4", claim: "a lease ends in time when the backend dies", needs: []fault{"Kill", "Restart"}, run: backendDies},
 	{rule: "L4", claim: "what a backend has lost is found within a second of the reconnect", remote: true, needs: []fault{"Lose"}, run: foundAtReconnect},
 	{rule: "L21", claim: "a refusal that time does not mend fails a call at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOnce},
+	{rule: "L21", claim: "a refusal that time does not mend fails the opening of the driver at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOpen},
 	{rule: "L24", claim: "another version is ErrUnavailable and names both versions", needs: []fault{"Newer"}, run: namesBothVersions},
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
@@ -90,6 +91,30 @@ func deniedAtOnce(e *env) {
 	e.comeBack(p, e.key("k"))
 	e.live(held)
 	e.releases(held)
+}
+
+// deniedAtOpen opens drivers as a program at its boot.
+func deniedAtOpen(e *env) {
+	p := e.process()
+	p.free(e.key("k"))
+	undo, err := e.h.Faults.Deny()
+	e.Must(err, "deny")
+	fastest := time.Hour
+	var errs []error
+	for range 3 {
+		before := time.Now()
+		d, err := e.h.Open()
+		fastest = min(fastest, time.Since(before))
+		if errs = append(errs, err); err == nil {
+			_ = closeBounded(d)
+		}
+	}
+	e.Must(undo(), "undo")
+	for _, err := range errs {
+		e.Want(isUnavailable(err), "open without a permission: got %v, want ErrUnavailable", err)
+	}
+	e.Want(fastest < driver.CallTimeout/2, "the fastest of three refused opens took %v", fastest)
+	e.comeBack(p, e.key("k"))
 }
 
 func namesBothVersions(e *env) {

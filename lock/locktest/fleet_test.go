@@ -76,7 +76,16 @@ func (f *fleet) open() (driver.Driver, error) {
 		client = f.breakClient(w)
 	}
 	f.wires[client] = w
-	return client, err
+	return client, errors.Join(err, f.rehearse(client))
+}
+
+// rehearse returns why a client could not use the table, if it has no permission.
+func (f *fleet) rehearse(client driver.Driver) error {
+	if !f.denied.Load() {
+		return nil
+	}
+	_, err := client.Acquire(context.Background(), driver.Request{Key: "rehearsal", Token: "rehearsal", TTL: time.Second, Slots: 1, Fences: 1})
+	return err
 }
 
 func (f *fleet) dropReply(d driver.Driver, op locktest.Op) error {
