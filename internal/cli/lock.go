@@ -285,6 +285,9 @@ func (l *locks) release() *cobra.Command {
 			if strings.TrimSpace(reason) == "" {
 				return usage(c, "cli.no_reason", "A forced release needs a reason. The holder that loses the lock receives it.", `give the reason: --reason "TEXT"`)
 			}
+			if c.Flags().Changed("slot") && slot < 0 { // it would stand for every slot
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--slot %d is not valid; it must be 0 or more.", slot), "lock show KEY lists the slots")
+			}
 			sources, err := l.open(c.Context())
 			if err != nil {
 				return err

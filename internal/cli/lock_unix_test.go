@@ -400,6 +400,7 @@ func TestWrongLockCommandLines(t *testing.T) {
 		{"lock show a b", "cli.extra_argument", `"b"`},
 		{"lock release a --reson x", "cli.unknown_flag", "did you mean: --reason"},
 		{"lock ls --limit many", "cli.wrong_flag", "--limit"},
+		{"lock release a --reason x --slot -1", "cli.wrong_flag", "--slot -1 is not valid"},
 		{"lock ls --limit 0", "cli.wrong_flag", "1 to 1000"},
 		{"lock show " + strings.Repeat("x", 600), "cli.refused", "600"},
 		{"lock ls --url redis://:geheim@localhost/0", "cli.wrong_flag", "--url-env REDIS_URL"},
