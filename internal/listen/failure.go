@@ -22,5 +22,8 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
 		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
 	}
+	if outOfDescriptors(err) { // another address needs one, too
+		f.Actions = failure.Actions("Raise the limit", "ulimit -n 1024, or LimitNOFILE of the service")
+	}
 	return f
 }
