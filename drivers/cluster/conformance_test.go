@@ -21,7 +21,10 @@ func TestInheritedConnectionsKeepTheContract(t *testing.T) {
 		t.Helper()
 		h := newHub(t, HubConfig{})
 		y := newYard(t, joining(h))
-		return y.harness(locktest.Faults{Newer: func(string) (func() error, [2]string, error) {
+		return y.harness(locktest.Faults{Beside: func() error {
+			hub.Speak(h, protocol.Versions{Oldest: protocol.Known.Newest, Newest: protocol.Known.Newest + 1})
+			return nil
+		}, Newer: func(string) (func() error, [2]string, error) {
 			return func() error {
 				hub.Speak(h, protocol.Versions{Oldest: 98, Newest: 99})
 				_, err := y.open()

@@ -17,6 +17,7 @@ var outageCases = []testCase{
 	{rule: "L21", claim: "a refusal that time does not mend fails a call at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOnce},
 	{rule: "L21", claim: "a refusal that time does not mend fails the opening of the driver at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOpen},
 	{rule: "L24", claim: "another version is ErrUnavailable and names both versions", needs: []fault{"Newer"}, run: namesBothVersions},
+	{rule: "L24", claim: "the next version works beside this one", remote: true, also: []string{"L7"}, needs: []fault{"Beside"}, run: nextVersionBeside},
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
 	{rule: "L8", claim: "a call to a stopped backend ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
@@ -128,6 +129,19 @@ func namesBothVersions(e *env) {
 		e.Want(strings.Contains(err.Error(), v), "the error %q does not name %q", err, v)
 	}
 	p.free(e.key("other"))
+}
+
+func nextVersionBeside(e *env) {
+	a := e.process()
+	held := a.acquire(e.key("k"), lock.TTL(time.Hour))
+	e.Must(e.h.Faults.Beside(), "the next version")
+	b := e.process()
+	b.busy(e.key("k"))
+	next := b.queue(e.key("k"), "next")
+	e.live(held)
+	e.releases(held)
+	e.releases(next.lease())
+	a.free(e.key("k"))
 }
 
 func waitersOverRestart(e *env) {

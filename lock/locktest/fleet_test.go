@@ -48,6 +48,7 @@ func (f *fleet) harness() locktest.Harness {
 			Lose:      f.lose,
 			Deny:      f.deny,
 			Newer:     f.newer,
+			Beside:    f.leave, // the table has one version
 			Foreign:   f.put,
 			Corrupt:   f.put,
 		},

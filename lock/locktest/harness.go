@@ -76,6 +76,8 @@ type Faults struct {
 	// work with this one. It returns a call that meets that version, and what names
 	// each of the two versions.
 	Newer func(key string) (call func() error, versions [2]string, err error)
+	// Beside makes the backend one of the next version, which works with this one.
+	Beside func() error
 	// ForgetScripts clears the scripts that the backend has cached for its
 	// clients.
 	ForgetScripts func() error

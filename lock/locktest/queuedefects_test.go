@@ -3,6 +3,7 @@ package locktest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -98,6 +99,19 @@ var queueDefects = []defect{
 			return g, err
 		}}
 	}},
+	{"L24", "refuses a backend of the next version", true, func() func() broken {
+		next := new(atomic.Bool) // of all processes
+		return func() broken {
+			return broken{rejoin: func(driver.Driver) {
+				next.Store(true)
+			}, acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+				if next.Load() {
+					return driver.Grant{}, fmt.Errorf("%w: the backend has version 4, this program version 3", driver.ErrUnavailable)
+				}
+				return d.Acquire(ctx, r)
+			}}
+		}
+	}()},
 	{"L24", "takes data of another version for a busy key", true, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
