@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +42,7 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.
 		options = append(options, onGap(gap, host))
 	}
 	d := &declared{name: name, log: host.Log, make: func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error) {
-		return subscribe(ctx, m, f, host, append(options[:len(options):len(options)], more...))
+		return subscribe(ctx, m, f, host, append(slices.Clip(options), more...))
 	}}
 	b.declared = append(b.declared, d)
 	return step{

@@ -174,7 +174,7 @@ func subscribe(t *testing.T, url string) (leave func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // by what is returned
+	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

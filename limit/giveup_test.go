@@ -99,7 +99,7 @@ func TestARoundTripThatPanicsGivesItsSlotBack(t *testing.T) {
 		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = transport.RoundTrip(r) //nolint:bodyclose // it panics
+			_, _ = transport.RoundTrip(r)
 		}()
 		p, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
 		if err != nil {

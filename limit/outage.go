@@ -22,10 +22,10 @@ func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request) (a driv
 		}
 		l.health.failed(err)
 	}
-	switch {
-	case policy == Closed:
+	switch policy {
+	case Closed:
 		return a, false, err
-	case policy == Open:
+	case Open:
 		return driver.Answer{Granted: true, At: time.Now(), By: -1, Remaining: c.limit.smallest()}, true, nil
 	}
 	a, err = l.shares.take(r, float64(policy))

@@ -136,7 +136,7 @@ func (l *Locker) tickAfter(tick instant, every time.Duration) instant {
 	case tick == 0:
 		return now.add(min(every, maxPause))
 	case tick <= now:
-		return tick.add((now.sub(tick)/every + 1) * every)
+		return tick.add((now.sub(tick)/every + 1) * every) //nolint:durationcheck // a quotient of durations is a number
 	}
 	return tick
 }

@@ -88,7 +88,8 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 			return nil, cmp.Or(set.lost(), err)
 		}
 		set.all = append(set.all, lease)
-		ctx = lease.Context() // A4: the next lease ends with this one
+		// A4: the next lease ends with this one
+		ctx = lease.Context() //nolint:fatcontext // it is to grow
 		if lease.waited {     // A2
 			if err := set.lost(); err != nil {
 				return nil, err

@@ -68,8 +68,8 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	if t.kind.handable() {
 		t.request.Fences = maxHandOns + 1
 	}
-	t.ctx.parent = l.group.Context()
-	l.gate.stay() // until came, so that Close waits for the clean-up too
+	t.ctx.parent = l.group.Context() //nolint:fatcontext // there is no loop
+	l.gate.stay()                    // until came, so that Close waits for the clean-up too
 	if w.asks {
 		q.ticket, w.ticket = t, t
 		return

@@ -33,7 +33,7 @@ func (r *record) fetch() map[string]int {
 
 // set changes one of a few keys, and publishes its new value. Like the owner of
 // any state it does not hold a lock meanwhile.
-func (r *record) set(e *env, p *process) {
+func (r *record) set(p *process) {
 	r.mu.Lock()
 	r.last++
 	key, value := strconv.Itoa(r.last%7), r.last
@@ -79,7 +79,7 @@ func (c *replica) isRight() bool {
 
 // keep subscribes, and again when the subscription has ended by its policy.
 func (c *replica) keep(ctx context.Context, p *process, opts ...bus.SubOption) <-chan struct{} {
-	opts = append(opts[:len(opts):len(opts)], bus.OnGap(c.fetch), bus.AfterGap())
+	opts = append(slices.Clip(opts), bus.OnGap(c.fetch), bus.AfterGap())
 	return c.e.Async(func() {
 		for ctx.Err() == nil {
 			s, err := p.Subscribe(ctx, "state.*", c.apply, opts...)
@@ -120,12 +120,12 @@ func copies(e *env) {
 	for name, opts := range keeping {
 		c := &replica{e: e, of: r, slow: 0.001, now: map[string]int{}}
 		all[name] = c
-		over = append(over, c.keep(ctx, b, append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20))...))
+		over = append(over, c.keep(ctx, b, append(slices.Clip(opts), bus.Buffer(5, 1<<20))...))
 	}
 	e.Soon("all have subscribed", func() bool { return len(b.Stats().Subs) == len(all) })
 	for range max(suite.Scaled(10), 3) {
 		for range 50 {
-			r.set(e, a)
+			r.set(a)
 		}
 		a.flush()
 		for name, c := range all {
@@ -189,15 +189,15 @@ func copyAfterOutages(e *env) {
 	over := c.keep(ctx, b)
 	for range min(outages(), 5) {
 		e.Soon("it has subscribed", func() bool { return len(b.Stats().Subs) == 1 })
-		r.set(e, a)
+		r.set(a)
 		e.Soon("the copy is right", c.isRight)
 		for range 10 {
-			r.set(e, a)
+			r.set(a)
 		}
 		e.down()
 		e.isDisconnected(a, b)
 		for range 10 {
-			r.set(e, a)
+			r.set(a)
 		}
 		e.up()
 		e.isConnected(a, b)

@@ -44,7 +44,7 @@ func missedAtItsPlace(e *env) {
 
 // newestMissed drops 15 of 20 messages behind the first, and 1 behind 21.
 func (e *env) newestMissed(a, b *process, name string, opts []bus.SubOption) {
-	s := e.stick(a, b, "x", "x", append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20))...)
+	s := e.stick(a, b, "x", "x", append(slices.Clip(opts), bus.Buffer(5, 1<<20))...)
 	publishMany(a, "x", 1, 20)
 	e.arrives(s.Sub, 21)
 	s.open()
@@ -57,7 +57,7 @@ func (e *env) newestMissed(a, b *process, name string, opts []bus.SubOption) {
 }
 
 func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
-	s := e.stick(a, b, "x", "x", append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))...)
+	s := e.stick(a, b, "x", "x", append(slices.Clip(opts), bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))...)
 	publishMany(a, "x", 1, 20)
 	e.arrives(s.Sub, 21)
 	s.open()
@@ -73,7 +73,7 @@ func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
 // expiredMissed has the message expire that follows the loss: the next one has
 // it.
 func (e *env) expiredMissed(a, b *process, name string, opts []bus.SubOption) {
-	s := e.stick(a, b, "x", "x", append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))...)
+	s := e.stick(a, b, "x", "x", append(slices.Clip(opts), bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))...)
 	publishMany(a, "x", 1, 2)
 	a.publish("x", "3", bus.Expires(e.Units(1)))
 	publishMany(a, "x", 4, 7)
@@ -286,7 +286,7 @@ func gapWithoutAMessage(e *env) {
 	a, b := e.pair()
 	for _, opts := range ways {
 		g := &gaps{}
-		s := e.stick(a, b, "x", "x", append(opts[:len(opts):len(opts)], bus.Buffer(1, 1<<20), bus.OnGap(g.onGap))...)
+		s := e.stick(a, b, "x", "x", append(slices.Clip(opts), bus.Buffer(1, 1<<20), bus.OnGap(g.onGap))...)
 		publishMany(a, "x", 1, 10)
 		e.arrives(s.Sub, 11)
 		s.open()

@@ -51,6 +51,7 @@ func zeroed(data []byte) {
 // Flaws whose case has no meaning for the driver are logged. [Run] must pass
 // first.
 func RunFlawed(t *testing.T, h Harness) {
+	t.Helper()
 	h, info := kind().Prepare(t, h)
 	h.impatient = true
 	for _, f := range flaws {

@@ -64,7 +64,7 @@ func startAgent(t *testing.T, dir, protocol string, args ...string) *agent {
 	}()
 	t.Cleanup(a.leave)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test"}, &mcp.ClientOptions{
-		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
+		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { //nolint:staticcheck // of a client that is not new
 			text, _ := json.Marshal(r.Params.Data)
 			a.told <- string(text)
 		},
@@ -356,7 +356,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 // client with the next answer. The command of a lost lease is ended.
 func TestLossIsTold(t *testing.T) {
 	a := startAgent(t, shortDir(t), "2025-06-18")
-	if err := a.session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "warning"}); err != nil {
+	if err := a.session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "warning"}); err != nil { //nolint:staticcheck // as above
 		t.Fatal(err)
 	}
 	h := a.must("lock_acquire", `{"key": "held"}`)

@@ -121,6 +121,7 @@ func TestAKilledJudgeSpoilsItsSandboxByHandOnly(t *testing.T) {
 
 // beJudge judges until the process is killed.
 func beJudge(t *testing.T, way string) {
+	t.Helper()
 	j := newJudge(t, os.Getenv(judgeServer), os.Getenv(judgeDir), func(ctx context.Context, folder string) error {
 		if err := os.WriteFile(filepath.Join(folder, "submission"), []byte("42"), 0o600); err != nil {
 			return err

@@ -34,6 +34,7 @@ func TestTwoProcessesAreOneShop(t *testing.T) {
 }
 
 func shopOfTwo(t *testing.T, exe string, drivers ...string) {
+	t.Helper()
 	drivers = append(drivers, "XDG_RUNTIME_DIR="+t.TempDir())
 	t.Run("pages", func(t *testing.T) {
 		web, admin := split(t, exe, drivers)

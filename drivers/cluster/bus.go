@@ -318,7 +318,7 @@ func (b *Bus) disconnected(why error) {
 
 // leaving handles the announcement that the hub shuts down in order: messages
 // wait for the next hub (S21), and this hub confirms the messages that it has.
-func (b *Bus) leaving(s *session) {
+func (b *Bus) leaving() {
 	b.out.pause()
 	b.out.confirmations.ask()
 }

@@ -156,7 +156,7 @@ func (o orders) hold(l *lock.Locker) error {
 
 // believe reports the end of the lease, until done is closed.
 func believe(lease *history.Lease, done <-chan struct{}) {
-	switch ended, late := lease.Watch(done); {
+	switch late, ended := lease.Watch(done); {
 	case ended != nil:
 		subprocess.Tell(subprocess.Report{What: subprocess.Lost, Fence: lease.Fence(), Text: ended.Error()})
 	case late > 0:

@@ -282,13 +282,3 @@ func newPipe() (here, there net.Conn, err error) {
 	there, err = net.FileConn(file)
 	return here, there, err
 }
-
-// pipeConn is the writing end of a pipe as a connection.
-type pipeConn struct{ *io.PipeWriter }
-
-func (pipeConn) Read([]byte) (int, error)         { return 0, io.EOF }
-func (pipeConn) LocalAddr() net.Addr              { return nil }
-func (pipeConn) RemoteAddr() net.Addr             { return nil }
-func (pipeConn) SetDeadline(time.Time) error      { return nil }
-func (pipeConn) SetReadDeadline(time.Time) error  { return nil }
-func (pipeConn) SetWriteDeadline(time.Time) error { return nil }

@@ -22,7 +22,8 @@ type party struct {
 }
 
 func newParty(t *testing.T) *party {
-	dir, err := os.MkdirTemp("", "mega") // a socket's path is short
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}

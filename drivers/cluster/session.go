@@ -237,7 +237,7 @@ func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 	case t == protocol.TypeOpen && s.shut:
 		n.open(s)
 	case t == protocol.TypeLeaving:
-		n.bus.leaving(s)
+		n.bus.leaving()
 		return s.line.Send(protocol.Begin(protocol.TypeLast))
 	case t == protocol.TypeCall:
 		s.calls.Serve(d)

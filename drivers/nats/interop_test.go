@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,7 +135,7 @@ func TestClientIsMadeAsTheUserAsksFor(t *testing.T) {
 	for name, c := range map[string]nats.Config{
 		"options": {URL: server.URL(), Options: options},
 		"connect": {Connect: func(more ...natsgo.Option) (*natsgo.Conn, error) {
-			return natsgo.Connect(server.URL(), append(options[:len(options):len(options)], more...)...)
+			return natsgo.Connect(server.URL(), append(slices.Clip(options), more...)...)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestFlushEndsWithAConnectionThatLostNothing(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Errorf("it waits until %v, for the next PING", l.due(5*time.Second).Sub(time.Now()))
+			t.Errorf("it waits until %v, for the next PING", time.Until(l.due(5*time.Second)))
 			l.release(true)
 		}
 	})

@@ -133,7 +133,7 @@ func TestLimitThatTheServerDoesNotAnnounceIsLearned(t *testing.T) {
 type boaster struct{ net.Conn }
 
 func (boaster) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.Dial(network, address) //nolint:noctx // the interface has no context
+	conn, err := net.Dial(network, address)
 	return boaster{conn}, err
 }
 

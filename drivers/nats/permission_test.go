@@ -83,7 +83,7 @@ type muted struct {
 }
 
 func (m muted) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.Dial(network, address) //nolint:noctx // the interface has no context
+	conn, err := net.Dial(network, address)
 	return muted{conn, m.proxy}, err
 }
 

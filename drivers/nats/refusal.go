@@ -60,10 +60,10 @@ func (r *refusals) of(subjects ...string) []string {
 	return slices.DeleteFunc(slices.Clone(r.tried), func(s string) bool { return !slices.Contains(subjects, s) })
 }
 
-func (r *refusals) latest() (error, <-chan struct{}) {
+func (r *refusals) latest() (news <-chan struct{}, heard error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard, r.news
+	return r.news, r.heard
 }
 
 // settle returns when the callback has handled every error that the client has
@@ -78,7 +78,7 @@ func (l *link) settle() {
 		_ = l.conn.FlushTimeout(forever)
 	}
 	for {
-		heard, news := l.refusals.latest()
+		news, heard := l.refusals.latest()
 		if last := l.conn.LastError(); last == nil || last == heard { //nolint:errorlint // the very same
 			return
 		}

@@ -323,7 +323,7 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 		return nil, err
 	}
 	l.settle()
-	nameless, undone := b.conclude(l, topics, subs)
+	undone, nameless := b.conclude(l, topics, subs)
 	for _, sub := range undone {
 		_ = sub.Unsubscribe() // fails with the link
 	}
@@ -332,11 +332,11 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 
 // conclude activates the topics that the server has confirmed on the link, and
 // returns the subscriptions of the others, and the refusal that named no subject.
-func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (nameless error, undone []*nats.Subscription) {
+func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (undone []*nats.Subscription, nameless error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.ended {
-		return nil, subs // the next link subscribes all topics
+		return subs, nil // the next link subscribes all topics
 	}
 	nameless, b.nameless = b.nameless, nil
 	for i, t := range topics {
@@ -346,7 +346,7 @@ func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (nam
 			undone = append(undone, subs[i])
 		}
 	}
-	return nameless, undone
+	return undone, nameless
 }
 
 // activate records that the server has confirmed a topic. The caller holds

@@ -20,10 +20,10 @@ func TestAConfirmationOfAConnectionThatHasEndedActivatesNothing(t *testing.T) {
 
 	before := b.newLink()
 	b.suspend(before)
-	if _, undone := b.conclude(before, topics, confirmed); len(undone) != 1 || topics[0].active {
+	if undone, _ := b.conclude(before, topics, confirmed); len(undone) != 1 || topics[0].active {
 		t.Error("the topic is active on a connection that has ended")
 	}
-	if _, undone := b.conclude(b.newLink(), topics, confirmed); len(undone) != 0 || !topics[0].active {
+	if undone, _ := b.conclude(b.newLink(), topics, confirmed); len(undone) != 0 || !topics[0].active {
 		t.Error("the topic is not active on the next connection")
 	}
 }

@@ -26,7 +26,7 @@ func TestAnErrorOfALimitKeepsItsClassAndItsCause(t *testing.T) {
 		}
 	}
 	for _, err := range []error{nil, context.Canceled, fmt.Errorf("take: %w", context.DeadlineExceeded), os.ErrClosed} {
-		if got := limitError(err); got != err { //nolint:errorlint // the same
+		if got := limitError(err); got != err {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

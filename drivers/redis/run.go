@@ -83,10 +83,10 @@ func (q *queue) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error 
 }
 
 // holder returns the holder of the grant with this token.
-func (c *claims) holder(token string) driver.Holder {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if held := c.byToken[token]; held != nil {
+func (cs *claims) holder(token string) driver.Holder {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if held := cs.byToken[token]; held != nil {
 		return held.r.Holder
 	}
 	return driver.Holder{}

@@ -193,7 +193,7 @@ func StandardOnly(pkgs []Package) (broken []string) {
 			continue
 		}
 		for _, dep := range p.Deps {
-			if to, ours := local(dep); !standard(dep) && !(ours && slices.Contains(below, to)) {
+			if to, ours := local(dep); !standard(dep) && (!ours || !slices.Contains(below, to)) {
 				broken = append(broken, fmt.Sprintf("%s depends on %s; it may depend on the standard library only", p.Path, dep))
 			}
 		}

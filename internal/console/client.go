@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -154,9 +155,7 @@ func each[T any](ctx context.Context, c *Console, sources []source, path string,
 		calls.Go(func() {
 			parts[i].source = s
 			q := s.query()
-			for key, values := range query {
-				q[key] = values
-			}
+			maps.Copy(q, query)
 			if err := c.get(ctx, path, q, &parts[i].Value); err != nil {
 				parts[i].Err = err.Error()
 			}

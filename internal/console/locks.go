@@ -77,8 +77,9 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
-	asked, all := []source{{}}, []source{{}}
-	if all, err = c.sources(ctx); err != nil || len(all) == 0 {
+	asked := []source{{}}
+	all, err := c.sources(ctx)
+	if err != nil || len(all) == 0 {
 		l.Tables = []locksOf{{Err: "no worker is ready"}}
 		return l
 	}

@@ -84,7 +84,7 @@ func (d *developing) run(ctx context.Context) error {
 	for {
 		now, changed := d.await(ctx, seen)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the user has ended it
 		}
 		seen = now
 		if d.readsItself(changed) {

@@ -42,7 +42,7 @@ func scan(root string) sources {
 	found := sources{}
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it has disappeared, or cannot be read: the build reports it
+			return nil //nolint:nilerr // it has disappeared, or cannot be read: the build reports it
 		}
 		name := entry.Name()
 		hidden := strings.HasPrefix(name, ".") && name != ".env" || strings.HasPrefix(name, "_")

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -72,7 +73,7 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 				if took := time.Since(began); took > timeout {
 					t.Errorf("it took %v", took)
 				}
-				if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+				if _, err := there.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 					t.Errorf("the connection is open: %v", err)
 				}
 				if took := time.Since(began); took > timeout+time.Second {

@@ -30,7 +30,7 @@ func logOf(t *testing.T, env string) string {
 	}
 	var out bytes.Buffer
 	log := logging.New(&out, c, 0, nil).Process().With("app", "web").WithGroup("g")
-	log.Error("request", "status", 500, slog.String("stack", recovered()), "took", 1)
+	log.Error("request", "status", 500, "stack", recovered(), "took", 1)
 	log.Info("next")
 	return out.String()
 }

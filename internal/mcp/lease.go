@@ -154,7 +154,7 @@ func (s *server) lose(ctx context.Context, h *held) {
 	s.lost = append(s.lost, text)
 	s.mu.Unlock()
 	for session := range s.sdk.Sessions() {
-		_ = session.Log(ctx, &sdk.LoggingMessageParams{Level: "error", Logger: "mega", Data: map[string]any{
+		_ = session.Log(ctx, &sdk.LoggingMessageParams{Level: "error", Logger: "mega", Data: map[string]any{ //nolint:staticcheck // clients of the protocol before 2026-07-28 learn of it in no other way
 			"code": "lock.lost", "handle": h.handle, "key": h.lease.Key(), "text": text,
 		}})
 	}

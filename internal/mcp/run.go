@@ -27,7 +27,7 @@ func run(p shell.Process, dir string, do func(shell.Process, shell.Stdio) error)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	out, err := newCapture()
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func Serve(ctx context.Context, c Config) error {
 	s.group.Init()
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "mega", Title: "Locks and limits of mega", Version: c.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
-		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}},
+		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}, //nolint:staticcheck // see lose
 	})
 	s.addTools()
 	ended := make(chan error, 1)

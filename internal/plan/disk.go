@@ -162,7 +162,7 @@ func stateOf(a Part) string {
 		}
 		_ = fs.WalkDir(d, ".", func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
-				return nil // a folder that cannot be read is an error of the reader
+				return nil //nolint:nilerr // a folder that cannot be read is an error of the reader
 			}
 			if info, err := entry.Info(); err == nil {
 				fmt.Fprintln(&b, path.Join(d.dir, name), info.Size(), info.ModTime().UnixNano())

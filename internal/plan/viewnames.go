@@ -80,7 +80,7 @@ func renderCalls(root string) (calls []renderCall) {
 	packages := map[string][]sourceFile{}
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // as above
 		}
 		name := entry.Name()
 		if entry.IsDir() {

@@ -33,7 +33,7 @@ func TestErrorsThatMayPassAreNoRefusals(t *testing.T) {
 }
 
 func TestAllSentinelsThatRefuseAreARefusal(t *testing.T) {
-	err := errors.New("redis: all sentinels specified in configuration are unreachable: ERR unknown command 'sentinel'\nNOAUTH Authentication required.")
+	err := errors.New("redis: all sentinels specified in configuration are unreachable: ERR unknown command 'sentinel'\nNOAUTH Authentication required.") //nolint:revive // as the client words it
 	if Of(err) == None {
 		t.Errorf("%v: no refusal", err)
 	}

@@ -129,7 +129,7 @@ func appendCauses(all []cause, err error, depth int) []cause {
 		return all
 	}
 	all = append(all, cause{depth, fmt.Sprintf("%T", err), mask.Text(err.Error())})
-	switch wraps := err.(type) {
+	switch wraps := err.(type) { //nolint:errorlint // it walks over the wrapped errors itself
 	case interface{ Unwrap() error }:
 		return appendCauses(all, wraps.Unwrap(), depth+1)
 	case interface{ Unwrap() []error }:

@@ -135,7 +135,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		r = r.WithContext(c)
 		x.Request = r
 		defer x.discard()
-		err := protect(fn, c)
+		err := protect(c, fn)
 		out.shut()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
 		case err != nil && answered:
@@ -172,7 +172,7 @@ func paramsOf(r *http.Request) (all []param) {
 
 // protect calls fn and returns its panic as an error, except
 // http.ErrAbortHandler, which net/http handles.
-func protect(fn func(context.Context) error, c context.Context) (err error) {
+func protect(c context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		switch value := recover(); value {
 		case nil:

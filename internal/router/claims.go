@@ -57,10 +57,10 @@ func (c claim) hides(d claim) bool {
 	return g != nil && strings.HasPrefix(c.shape, joined(shapeOf(g.prefix), "/")) && covers(c.shape, d.shape)
 }
 
-// isWithin reports whether g is the group area or a group inside it.
-func (g *Router) isWithin(area *Router) bool {
-	for ; g != nil; g = g.parent {
-		if g == area {
+// isWithin reports whether r is the group area or a group inside it.
+func (r *Router) isWithin(area *Router) bool {
+	for ; r != nil; r = r.parent {
+		if r == area {
 			return true
 		}
 	}
@@ -73,16 +73,16 @@ func shapeOf(pattern string) string {
 	var shape strings.Builder
 	depth, named := 0, false
 	for _, r := range pattern {
-		switch {
-		case r == '{':
+		switch r {
+		case '{':
 			named = depth == 0
 			depth++
 			shape.WriteRune(r)
 			continue
-		case r == '}':
+		case '}':
 			depth--
 			named = false
-		case r == ':':
+		case ':':
 			named = false
 		}
 		if !named {

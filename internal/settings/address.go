@@ -67,7 +67,7 @@ func (c *Config) listening(illegal map[string]bool) (all []listening) {
 	}
 	for _, app := range c.schema.apps {
 		key := "apps." + app + ".addr"
-		if a := c.Apps[app]; c.runs(app) && !unknown(app) && !(anyUnknown && c.Origin(key).IsDefault()) {
+		if a := c.Apps[app]; c.runs(app) && !unknown(app) && (!anyUnknown || !c.Origin(key).IsDefault()) {
 			add(key, a.Addr, a.Host+a.Prefix)
 		}
 	}

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -30,10 +31,10 @@ func exited(pid int) <-chan struct{} {
 	}
 	go func() {
 		defer close(gone)
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		for {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-			if n > 0 || err != nil && err != unix.EINTR {
+			if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}
@@ -43,7 +44,7 @@ func exited(pid int) <-chan struct{} {
 
 // alive reports whether a member of the group runs. A zombie does not.
 func alive(group int) bool {
-	if kill(group, 0) == syscall.ESRCH {
+	if errors.Is(kill(group, 0), syscall.ESRCH) {
 		return false
 	}
 	entries, err := os.ReadDir("/proc")

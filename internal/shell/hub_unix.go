@@ -30,7 +30,7 @@ func startHub(ctx context.Context, p Process, socket string) error {
 	if err != nil {
 		return fmt.Errorf("start the keeper of the locks: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			break
@@ -70,7 +70,7 @@ func spawnHub(ctx context.Context, p Process, socket string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	cmd, err := p.again("hub", socket)
 	if err == nil {
 		cmd.Stdout, cmd.Dir = w, "/"
@@ -115,7 +115,7 @@ func runHub(socket string) error {
 	defer stop()
 	node, err := cluster.Dial(ctx, cluster.Config{Socket: socket})
 	if err != nil {
-		fmt.Print(err)
+		fmt.Fprint(os.Stdout, err)
 		return Status(ExitUnavailable)
 	}
 	detach()

@@ -261,7 +261,7 @@ func ask(handle string, r request) error {
 
 func askOnce(handle string, r request) error {
 	path := filepath.Join(leasesFolder(), handle)
-	conn, err := net.DialTimeout("unix", path+socketSuffix, askTime)
+	conn, err := net.DialTimeout("unix", path+socketSuffix, askTime) //nolint:noctx // askTime bounds it
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		_ = os.Remove(path) // of a keeper that was killed

@@ -31,6 +31,7 @@ func TestCommandIsDeadBeforeTheNextOneStarts(t *testing.T) { // X4
 // round cuts off the holders of n keys at once, and reports whether one of the
 // commands has received SIGTERM.
 func round(t *testing.T, p *place, server *redistest.Server, n int) (warned bool) {
+	t.Helper()
 	proxy := redistest.StartProxy(t, server, nil)
 	defer func() { _ = proxy.Close() }()
 	holders, next := make([]*script, n), make([]*script, n)

@@ -40,7 +40,7 @@ func step(name, line string) func(context.Context, *lock.Slot) error {
 		cmd := exec.CommandContext(ctx, "sh", "-c", line)
 		cmd.Env = append(os.Environ(), runEnviron(s.Key(), s.Fence(), s.Number(), s.Token())...)
 		if left := s.Left(); left != nil {
-			cmd.Env = append(cmd.Env, "MEGA_RUN_LEFT="+string(left.Why))
+			cmd.Env = append(cmd.Env, "MEGA_RUN_LEFT="+left.Why)
 		}
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

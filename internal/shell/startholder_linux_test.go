@@ -69,7 +69,7 @@ func children(t *testing.T) map[string]bool {
 		if err != nil {
 			continue // the thread has ended
 		}
-		for _, child := range strings.Fields(string(text)) {
+		for child := range strings.FieldsSeq(string(text)) {
 			all[child] = true
 		}
 	}

@@ -114,7 +114,7 @@ func childrenEnded(t *testing.T, pid int) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, child := range strings.Fields(string(children)) {
+		for child := range strings.FieldsSeq(string(children)) {
 			stat, err := os.ReadFile("/proc/" + child + "/stat")
 			if err == nil && !strings.Contains(string(stat), ") Z ") {
 				return false

@@ -22,6 +22,7 @@ type copies struct {
 }
 
 func newCopies(t *testing.T, n int) *copies {
+	t.Helper()
 	c := &copies{bench: newBench(t), heard: make([]int, n)}
 	for range n {
 		other := windows.New(func() int64 { return c.now })

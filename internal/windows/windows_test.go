@@ -28,6 +28,7 @@ type bench struct {
 type grant struct{ at, units int64 }
 
 func newBench(t *testing.T) *bench {
+	t.Helper()
 	b := &bench{T: t, clock: clock{now: 1_000_000}}
 	b.Table = windows.New(func() int64 { return b.now })
 	t.Cleanup(b.Close)

@@ -47,11 +47,11 @@ func waitEnds(e *env) {
 	began := time.Now()
 	for name, opts := range ways {
 		key := e.key(name)
-		a.acquire(key, append(opts[:len(opts):len(opts)], e.ttl(100))...)
+		a.acquire(key, append(slices.Clip(opts), e.ttl(100))...)
 		if name == "pool" {
 			a.acquire(key, opts[0], e.ttl(100))
 		}
-		calls = append(calls, b.ask(key, append(opts[:len(opts):len(opts)], lock.Wait(wait))...))
+		calls = append(calls, b.ask(key, append(slices.Clip(opts), lock.Wait(wait))...))
 	}
 	late := time.Since(began) // of the last call
 	for _, c := range calls {

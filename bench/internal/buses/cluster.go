@@ -27,6 +27,8 @@ const eventsPerTurn = 10_000
 
 const handledSubject = "bench.handled"
 
+// ServeListener subscribes at the socket and confirms what it has handled, until in
+// ends.
 func ServeListener(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lab.ServeAt(in, out, func(at lab.Meeting) (func() error, error) {
 		b, err := openCluster(ctx, at.Socket)

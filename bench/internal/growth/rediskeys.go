@@ -22,7 +22,7 @@ func RedisKeys(ctx context.Context, l *lab.Lab) ([]measure.Claim, error) {
 		return nil, err
 	}
 	client := peers.Dial(server.Addr())
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	n := l.Scaled(40_000)
 	all := map[string]holdings{}
 	for rep := range l.Reps(5) {

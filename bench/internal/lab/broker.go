@@ -13,6 +13,7 @@ import (
 // ends with its input.
 const BrokerRole = "broker"
 
+// ServeBroker is the program of BrokerRole.
 func ServeBroker(_ context.Context, in io.Reader, out io.Writer) (err error) {
 	s, err := natstest.New(natstest.Options{})
 	if err != nil {

@@ -80,7 +80,7 @@ func copySelf() (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer from.Close()
+	defer func() { _ = from.Close() }()
 	to, err := os.CreateTemp("", "bench")
 	if err != nil {
 		return "", err

@@ -16,6 +16,7 @@ import (
 // input. A network in the process of the contestants would have their scheduler.
 const DistantRole = "distant"
 
+// ServeDistant is the program of DistantRole.
 func ServeDistant(_ context.Context, in io.Reader, out io.Writer) (err error) {
 	var roundTrip time.Duration
 	if err := json.NewDecoder(in).Decode(&roundTrip); err != nil {

@@ -17,6 +17,7 @@ const HubRole = "hub"
 // Meeting holds the addresses that the processes of a row share.
 type Meeting struct{ Socket, NATS, Key, File string }
 
+// ServeHub is the program of HubRole, until in ends.
 func ServeHub(ctx context.Context, in io.Reader, out io.Writer) error {
 	return ServeAt(in, out, func(at Meeting) (func() error, error) {
 		n, err := cluster.Dial(ctx, cluster.Config{Socket: at.Socket}) // the first process becomes the hub

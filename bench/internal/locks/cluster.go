@@ -33,6 +33,7 @@ const (
 // echoSize is how large a question to a hub is, about, and its answer.
 const echoSize = 80
 
+// ServeEcho sends back what it receives at the socket, until in ends.
 func ServeEcho(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lab.ServeAt(in, out, func(at lab.Meeting) (func() error, error) {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "unix", at.Socket)
@@ -61,6 +62,7 @@ func echoAll(conn net.Conn) {
 	}
 }
 
+// ServeHolder holds the key, or the lock of the file, until in ends.
 func ServeHolder(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lab.ServeAt(in, out, func(at lab.Meeting) (func() error, error) {
 		if at.File != "" {

@@ -27,6 +27,7 @@ func openMega(ctx context.Context, addr string, fifo bool) (Locker, error) {
 	return NewMega(locks), nil
 }
 
+// NewMega returns locks as a contestant.
 func NewMega(locks *lock.Locker) *megaLock {
 	return &megaLock{locks, []lock.Option{lock.Wait(lock.Forever)}}
 }

@@ -98,15 +98,18 @@ func openPush(ctx context.Context, addr string) (Locker, error) {
 	return l, nil
 }
 
+// Acquire returns when the next push arrives.
 func (l *PushLock) Acquire(ctx context.Context, _ string) (func() error, error) {
 	_, err := l.inbox.ReceiveMessage(ctx)
 	return func() error { return nil }, err
 }
 
+// Publish sends a push.
 func (l *PushLock) Publish(ctx context.Context) error {
 	return l.client.Publish(ctx, pushChannel, "0123456789abcdefghijkl").Err()
 }
 
+// Close closes the connections.
 func (l *PushLock) Close() error {
 	_ = l.inbox.Close()
 	return l.client.Close()

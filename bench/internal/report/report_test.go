@@ -137,8 +137,8 @@ func TestCurvesStayInTheirFrame(t *testing.T) {
 	}
 }
 
-// The committed page shows the committed results. If this fails after a change of
-// results.json: go run . -report report.html
+// The committed page shows the committed results. After a change of results.json,
+// go run . -report report.html repairs it.
 func TestCommittedReportShowsTheCommittedResults(t *testing.T) {
 	r, err := Load("../../results.json")
 	if err != nil {

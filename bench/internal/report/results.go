@@ -27,6 +27,7 @@ type Results struct {
 	Claims   []measure.Claim `json:"claims"`
 }
 
+// NewResults returns the results of a run that begins now.
 func NewResults(quick bool) *Results {
 	return &Results{
 		Date:   time.Now().UTC().Truncate(time.Second),
@@ -71,6 +72,7 @@ func (r *Results) Save(file string) error {
 	return nil
 }
 
+// Missed returns the number of missed claims.
 func (r *Results) Missed() (n int) {
 	for _, c := range r.Claims {
 		if c.Missed() {

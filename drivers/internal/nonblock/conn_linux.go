@@ -87,8 +87,7 @@ func (d *direction) moveLocked(p []byte) (int, error) {
 	err := d.wait(d.once)
 	d.p = nil
 	if err != nil {
-		var inner *net.OpError
-		if errors.As(err, &inner) { // it names a raw call, and one side only
+		if inner, ok := errors.AsType[*net.OpError](err); ok { // it names a raw call, and one side only
 			err = inner.Err
 		}
 		return 0, err

@@ -29,6 +29,7 @@ func eachKind(t *testing.T, fn func(t *testing.T, here, there net.Conn)) {
 }
 
 func connected(t *testing.T, network string) (here, there net.Conn) {
+	t.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
 		address = filepath.Join(t.TempDir(), "s")

@@ -30,8 +30,9 @@ type record struct {
 
 func (r *record) dirty() bool { return r.status == "" || r.status == driver.SlotDirty }
 
-func (r *record) leave(status driver.SlotStatus, by driver.Holder, at time.Time, why string) {
-	r.status, r.left = status, &driver.Leaving{By: by, At: at, Why: why}
+// soil makes the slot dirty.
+func (r *record) soil(by driver.Holder, at time.Time, why string) {
+	r.status, r.left = driver.SlotDirty, &driver.Leaving{By: by, At: at, Why: why}
 }
 
 // track makes e a pool whose slots have states, if it is not one yet. The slots
@@ -146,7 +147,7 @@ func (e *entry) abandoned(t *ticket, why string, now instant) {
 		return
 	}
 	r := e.pool.record(t.grant.Slot)
-	r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), why)
+	r.soil(t.holder, e.shard.wall(now), why)
 	if e.pool.quarantine > 0 {
 		r.status, r.until, e.pool.lasting = driver.SlotResting, now.add(e.pool.quarantine), true
 		e.dueBy(r.until)
@@ -162,7 +163,7 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 	r := e.track().record(t.grant.Slot)
 	known := h.Status == driver.SlotFree || h.Status == driver.SlotWithdrawn || h.Status == driver.SlotDirty && h.Left != nil
 	if !known { // also a status of a newer build, which does not show that the slot is clean (P10)
-		r.leave(driver.SlotDirty, driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
+		r.soil(driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
 		return
 	}
 	if r.status != driver.SlotHeld { // else its grant has recorded the holder
@@ -175,7 +176,7 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 	case h.Status == driver.SlotDirty:
 		r.status, r.left = driver.SlotDirty, h.Left
 	case t.grant.Slot >= e.size: // P9: the number may come back
-		r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), driver.LeftShrunk)
+		r.soil(t.holder, e.shard.wall(now), driver.LeftShrunk)
 	default:
 		r.status, r.left = driver.SlotFree, nil
 	}
@@ -185,7 +186,7 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 func (p *pool) shrink(size int, wall time.Time) {
 	for i := size; i < len(p.records); i++ {
 		if r := &p.records[i]; r.status == driver.SlotFree {
-			r.leave(driver.SlotDirty, r.last, wall, driver.LeftShrunk)
+			r.soil(r.last, wall, driver.LeftShrunk)
 		}
 	}
 }
@@ -218,7 +219,7 @@ func (e *entry) heal(slot int, by driver.Holder, now instant) {
 	}
 	r := &e.pool.records[slot]
 	if r.status == driver.SlotWithdrawn || r.status == driver.SlotResting {
-		r.leave(driver.SlotDirty, by, e.shard.wall(now), driver.LeftHealed)
+		r.soil(by, e.shard.wall(now), driver.LeftHealed)
 		r.strikes = 0
 		e.serve(now)
 	}

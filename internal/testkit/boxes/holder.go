@@ -129,7 +129,7 @@ func (h *Holder) settle(b box) error {
 	if err != nil {
 		return fmt.Errorf("a resident lives in an empty box: %w", err)
 	}
-	defer life.Close()
+	defer func() { _ = life.Close() }()
 	cmd := exec.Command("sh", "-c", `echo $$ >"$0"; exec cat`, b.file("resident"))
 	cmd.Stdin, cmd.ExtraFiles = h.life, []*os.File{life}
 	cmd.SysProcAttr = ofItsOwn()

@@ -2,7 +2,7 @@ package boxes
 
 import "testing"
 
-// at returns the events with the times 1, 2, 3, …
+// at returns the events with the times 1, 2 and so on.
 func at(events ...event) []event {
 	for i := range events {
 		events[i].At = int64(i + 1)

@@ -210,7 +210,7 @@ func (r *run) sweep() {
 	r.t.Helper()
 	life, end, err := os.Pipe()
 	r.must(err)
-	defer life.Close()
+	defer func() { _ = life.Close() }()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	var holders []*Holder

@@ -112,7 +112,7 @@ func (o orders) carryOut() error {
 	}
 	all.Wait()
 	_ = c.limiter.Close(context.Background()) // a busy backend may have no time for it
-	return errors.Join(append(errs, f.Close())...)
+	return errors.Join(errors.Join(errs...), f.Close())
 }
 
 func (o orders) open(ctx context.Context) (driver.Driver, error) {

@@ -18,6 +18,7 @@ const copies = 3
 // onSlowLinks returns a server that half of the clients reach through links that
 // become slow, whose delay varies, or that lose answers, and that stands still.
 func onSlowLinks(t *testing.T) *storm {
+	t.Helper()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	far := redistest.StartProxy(t, server, nil)
 	s := &storm{orders: orders{URL: server.URL()}, sameClock: true, repeats: true}
@@ -59,6 +60,7 @@ func onSlowLinks(t *testing.T) *storm {
 // onStops returns a socket whose hub, the oldest client, leaves in order, or is
 // stopped for longer than a call may take and then goes on, or is killed then.
 func onStops(t *testing.T) *storm {
+	t.Helper()
 	s := onSocket(t)
 	s.end = func(t *testing.T, killed int) {
 		hub := s.alive[0]

@@ -195,6 +195,7 @@ func (s *storm) wantBalance(t *testing.T, clients [][]record) {
 // onRedis returns a server that is killed and started again, and whose clock is
 // set back.
 func onRedis(t *testing.T) *storm {
+	t.Helper()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF, Clock: redistest.CanStepClock()})
 	s := &storm{orders: orders{URL: server.URL()}, sameClock: true}
 	s.disturb = func(t *testing.T, killed int) {
@@ -211,11 +212,12 @@ func onRedis(t *testing.T) *storm {
 }
 
 // open opens the backend as a client does.
-func (s *storm) open(t *testing.T) driver.Driver { return closed(t, s.orders.open) }
+func (s *storm) open(t *testing.T) driver.Driver { t.Helper(); return closed(t, s.orders.open) }
 
 // onSocket returns a socket whose hub is one of the clients. The oldest client is
 // killed first, so that the hub is killed, too.
 func onSocket(t *testing.T) *storm {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "grants") //nolint:usetesting // the path of a socket has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -227,6 +229,7 @@ func onSocket(t *testing.T) *storm {
 // onSupervisor returns a hub in this process, to which the clients have inherited
 // connections.
 func onSupervisor(t *testing.T) *storm {
+	t.Helper()
 	hub := cluster.NewHub(cluster.HubConfig{})
 	t.Cleanup(func() { _ = hub.Close(context.Background()) })
 	join := func(t *testing.T) *os.File {

@@ -49,18 +49,18 @@ func (l *Lease) use(ctx context.Context, ttl time.Duration) {
 // Watch looks at the lease until it has ended or done is closed. It returns why
 // the lease has ended, or nil, and how long the lease's context was alive after
 // its deadline, which must be 0 even if this process was stopped in between.
-func (l *Lease) Watch(done <-chan struct{}) (ended error, late time.Duration) {
+func (l *Lease) Watch(done <-chan struct{}) (late time.Duration, ended error) {
 	for {
 		now := time.Now() // before the look, so that the look is not older
 		if l.Context().Err() != nil {
-			return context.Cause(l.Context()), 0
+			return 0, context.Cause(l.Context())
 		}
 		if late := now.Sub(l.Deadline()); late > 0 {
-			return nil, late
+			return late, nil
 		}
 		select {
 		case <-done:
-			return nil, 0
+			return 0, nil
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -33,6 +33,7 @@ type Table = []struct{ Case, File, Old, New string }
 // A build takes two seconds of a processor, so that only some mutants have their
 // turn; the others are only compared with their files.
 func Catch(t *testing.T, turns int, all Table) {
+	t.Helper()
 	front, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +119,7 @@ func (m Mutant) build(t *testing.T, source string) (bin string) {
 
 // run runs the case of the mutant.
 func (m Mutant) run(t *testing.T, bin string) ([]byte, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, bin, "-test.run", pattern(m.test()), "-test.timeout", "30s")

@@ -39,7 +39,7 @@ var clockLibrary = sync.OnceValues(func() (string, error) {
 	if cc := os.Getenv("CC"); cc != "" {
 		compiler = cc
 	}
-	if out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-o", built, source).CombinedOutput(); err != nil { //nolint:gosec,noctx // a test's own compiler
+	if out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-o", built, source).CombinedOutput(); err != nil { //nolint:gosec // a test's own compiler
 		return "", fmt.Errorf("redistest: compile the clock: %w (install gcc and libc6-dev)\n%s", err, out)
 	}
 	library, err := os.ReadFile(built) //nolint:gosec // as above

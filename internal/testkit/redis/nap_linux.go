@@ -9,7 +9,7 @@ import (
 // its timers up to 1 ms late.
 func nap(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
-	for syscall.Nanosleep(&t, &t) == syscall.EINTR { //nolint:errorlint // a number of the kernel
+	for syscall.Nanosleep(&t, &t) == syscall.EINTR {
 		continue
 	}
 }

@@ -66,6 +66,7 @@ func TestCheckNoticesASecondRun(t *testing.T) {
 }
 
 func onRedis(t *testing.T) (orders, driver.Driver) {
+	t.Helper()
 	o := orders{URL: redistest.Start(t, redistest.Options{}).URL()}
 	d, err := o.open(t.Context())
 	must(t, err)
@@ -75,6 +76,7 @@ func onRedis(t *testing.T) (orders, driver.Driver) {
 
 // onCluster returns a hub in this process, whose clock is the machine's.
 func onCluster(t *testing.T) (orders, driver.Driver) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "ticks") //nolint:usetesting // the path of a socket has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

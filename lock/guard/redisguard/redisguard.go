@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/guard"
@@ -22,7 +22,7 @@ import (
 // its fence. The script must not begin with a line "#!". On a Redis Cluster, a first
 // key with a "}" needs a hash tag; both are lock.ErrInvalid. A *redis.Ring is
 // lock.ErrUnsupported.
-func Redis(ctx context.Context, client redis.UniversalClient, script string, keys []string, args ...any) (any, error) {
+func Redis(ctx context.Context, client goredis.UniversalClient, script string, keys []string, args ...any) (any, error) {
 	leases, err := guard.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, script string, key
 		allArgs = append(allArgs, l.Fence())
 	}
 	allArgs = append(allArgs, len(leases))
-	result, err := redis.NewScript(guarded(script)).Run(ctx, client, allKeys, allArgs...).Result()
+	result, err := goredis.NewScript(guarded(script)).Run(ctx, client, allKeys, allArgs...).Result()
 	if n, stale := staleLease(err); stale && 0 <= n && n < len(leases) { // else it is the script's own
 		return nil, fmt.Errorf("redisguard: %w", leases[n].Stale())
 	}
@@ -89,8 +89,8 @@ func staleLease(err error) (n int, stale bool) {
 
 // refuseRing returns an error for a Ring. It sends the keys of a shard that does
 // not answer to another shard, which has seen no fence (G2).
-func refuseRing(client redis.UniversalClient) error {
-	if _, ring := client.(*redis.Ring); ring {
+func refuseRing(client goredis.UniversalClient) error {
+	if _, ring := client.(*goredis.Ring); ring {
 		return fmt.Errorf("redisguard: a Ring moves keys between servers without their fences; use a client of one server or of a Redis Cluster: %w", lock.ErrUnsupported)
 	}
 	return nil
@@ -99,8 +99,8 @@ func refuseRing(client redis.UniversalClient) error {
 // hashTag returns the tag that puts the fences into the hash slot of the first
 // key, or "" for a client that is not of a Redis Cluster. No tag contains "}", so
 // that no fence can join a key with a "}" and without a tag of its own.
-func hashTag(client redis.UniversalClient, keys []string) (string, error) {
-	if _, cluster := client.(*redis.ClusterClient); !cluster || len(keys) == 0 {
+func hashTag(client goredis.UniversalClient, keys []string) (string, error) {
+	if _, cluster := client.(*goredis.ClusterClient); !cluster || len(keys) == 0 {
 		return "", nil
 	}
 	if _, rest, found := strings.Cut(keys[0], "{"); found {
@@ -125,7 +125,7 @@ func fenceKey(tag, id string) string {
 // Fences is a [guard.Store] in Redis, for guard.Handler and guard.Middleware.
 // Outside a Redis Cluster it shares its fences with [Redis]. Its methods return
 // lock.ErrUnsupported for a *redis.Ring.
-type Fences struct{ Client redis.UniversalClient }
+type Fences struct{ Client goredis.UniversalClient }
 
 // advance reports whether the fence is at least the greatest one seen, and
 // records it.
@@ -139,7 +139,7 @@ func (f Fences) Advance(ctx context.Context, key string, fence uint64) (bool, er
 	if err := refuseRing(f.Client); err != nil {
 		return false, err
 	}
-	return redis.NewScript(advance).Run(ctx, f.Client, []string{fenceKey("", key)}, fence).Bool()
+	return goredis.NewScript(advance).Run(ctx, f.Client, []string{fenceKey("", key)}, fence).Bool()
 }
 
 // Reset deletes the fence of a plain key, so that the next write passes with

@@ -36,6 +36,8 @@ type answer struct {
 	err  error
 }
 
+// Open makes c ready for the calls of line. handle answers the calls of the other
+// side; nil answers none.
 func (c *Calls) Open(line *Line, handle func(ctx context.Context, name string, body []byte) ([]byte, error), log *slog.Logger) {
 	c.line, c.handle, c.log = line, handle, log
 	c.busy.Init()

@@ -25,6 +25,7 @@ const (
 	LockReported                    // the client has reported all its leases and requests
 )
 
+// The frames from the hub.
 const (
 	LockAnswer  = TypeLocks + 0x10 + iota // number, verdict
 	LockGranted                           // token, grant: of a queued request
@@ -65,6 +66,7 @@ const (
 // highest returns the highest fence that an earlier hub may have given.
 func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
+// AddHolder adds a holder, with its texts cut to their bounds.
 func AddHolder(f *Frame, h *driver.Holder) {
 	f.String(cut(h.App)).String(cut(h.Host)).Int(int64(h.PID)).Int(int64(h.Worker)).String(cut(h.Label)).String(cut(h.Request))
 	if h.Since.IsZero() {
@@ -119,6 +121,7 @@ func same(known string, b []byte) string {
 	return string(b)
 }
 
+// AddRequest adds a request.
 func AddRequest(f *Frame, r *driver.Request) {
 	f.String(r.Key).String(r.Token).Int(int64(r.TTL)).Bool(r.Wait == 0)
 	f.Uint(uint64(r.Slots)).Uint(uint64(r.Fences)).Bool(r.NoRenew)
@@ -126,6 +129,7 @@ func AddRequest(f *Frame, r *driver.Request) {
 	addPool(f, r)
 }
 
+// ReadRequest reads what AddRequest has added. last is as for ReadHolder.
 func ReadRequest(d *Decoder, last *driver.Holder) (r driver.Request, err error) {
 	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
 	if !d.Bool() {
@@ -160,6 +164,7 @@ func checkName(key, token string) error {
 	return nil
 }
 
+// CheckTTL returns an error for a TTL that no client sends.
 func CheckTTL(ttl time.Duration) error {
 	if ttl <= 0 || ttl > maxTTL {
 		return fmt.Errorf("a lease for %v", ttl)
@@ -167,6 +172,7 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
+// CheckHolder returns an error for a holder whose texts are too long.
 func CheckHolder(h *driver.Holder) error {
 	if n := len(h.App) + len(h.Host) + len(h.Label) + len(h.Request); n > maxHolder {
 		return fmt.Errorf("the description of the holder has %d bytes, more than %d", n, maxHolder)
@@ -180,6 +186,7 @@ func AddGrant(f *Frame, g *driver.Grant, c Clock) {
 	addFound(f, g)
 }
 
+// ReadGrant reads what AddGrant has added.
 func ReadGrant(d *Decoder, g *driver.Grant, c Clock) {
 	g.Fence, g.Slot = d.Uint(), int(d.Uint())
 	g.Deadline = c.Time(d.Int())
@@ -187,6 +194,7 @@ func ReadGrant(d *Decoder, g *driver.Grant, c Clock) {
 	readFound(d, g)
 }
 
+// AddLease adds a grant that a client holds, with its request.
 func AddLease(f *Frame, g *driver.Grant, r *driver.Request, c Clock) {
 	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
 	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev).Int(c.Nanos(g.Deadline))
