@@ -215,7 +215,7 @@ var mutations = mutants.Table{
 	{"A3/calls with the same keys in different orders all succeed", "several.go",
 		"\tslices.Sort(keys) ", "\t"},
 	{"A4/the context ends with the loss of any lease, and its cause names the key", "several.go",
-		"\t\tctx = lease.Context() // A4", "\t\t// A4"},
+		"\t\tctx = lease.Context() //nolint", "\t\t//nolint"},
 	{"A4/a panic of fn releases all keys", "several.go",
 		"\tdefer func() {\n\t\tfor i, lost", "\terr = fn(set.Context())\n\tfn = func(context.Context) error { return err }\n\tfunc() {\n\t\tfor i, lost"},
 	{"A4/Goexit in fn releases all keys", "several.go",
