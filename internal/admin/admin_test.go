@@ -209,9 +209,7 @@ func TestListingsAreBounded(t *testing.T) {
 		}
 		return len(state.Waiters)
 	}
-	for queued() < 30 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "30 waiters", func() bool { return queued() >= 30 })
 	c := admin.Dial(s.Path())
 	list, err := c.Locks(t.Context(), "order:", 0)
 	if err != nil || len(list.Locks) != 100 || list.Total != 120 || !list.Truncated {
@@ -570,9 +568,7 @@ func TestCloseFinishesRequestsInFlight(t *testing.T) {
 	}()
 	<-begun
 	go func() { closed <- s.Close(t.Context()) }()
-	for !missing(s.Path()) {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the end of the socket", func() bool { return missing(s.Path()) })
 	if _, err := admin.Dial(s.Path()).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a new request: %v, want it to find nobody", err)
 	}
@@ -639,6 +635,16 @@ func TestViewsChangeNothing(t *testing.T) {
 			if w.Code < 400 {
 				t.Errorf("%s %s: %d", method, path, w.Code)
 			}
+		}
+	}
+}
+
+// until waits until a condition holds, at most 20 s.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited 20 s for %s", what)
 		}
 	}
 }

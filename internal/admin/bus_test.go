@@ -66,9 +66,7 @@ func TestEventsAreFollowedThroughTheSocket(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the tail ended with %v", err)
 	}
-	for len(p.Bus.Stats().Subs) > 0 { // nobody listens any more
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the end of the subscription", func() bool { return len(p.Bus.Stats().Subs) == 0 }) // nobody listens any more
 }
 
 // A decoder bounds the depth of a document, and an event is a part of one.
@@ -130,9 +128,7 @@ func TestTailThatIsNotReadLosesEventsAndHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p.Bus.Stats().Total.Handled < published {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "all events", func() bool { return p.Bus.Stats().Total.Handled >= published })
 	close(read)
 	if err := <-ended; !errors.Is(err, context.Canceled) || missed == 0 || got == 0 {
 		t.Errorf("%v: got %d and missed %d of %d", err, got, missed, published)
@@ -177,9 +173,7 @@ func TestStalledTailDoesNotHoldUpTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p.Bus.Stats().Total.Handled < 20 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "all events", func() bool { return p.Bus.Stats().Total.Handled >= 20 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {

@@ -490,9 +490,7 @@ func TestStalledTailDoesNotHoldUpTheEndOfTheSupervisor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p.Bus.Stats().Total.Handled < 20 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "all events", func() bool { return p.Bus.Stats().Total.Handled >= 20 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
