@@ -112,8 +112,9 @@ func (h *Host) open(l *rendezvous.Listener) {
 // connected.
 var atSocket = protocol.Limits{Frame: beforeHello.Frame, First: 5 * time.Second, Within: beforeHello.Within}
 
-// accept makes each process that connects, as next returns it, a client. It logs a failure at most once
-// a minute: at the limit of descriptors, an accept fails after each success.
+// accept makes a client of each process that next returns. It logs a failure at
+// most once a minute: at the limit of descriptors, an accept fails after each
+// success.
 func (h *Host) accept(next func() (net.Conn, error)) {
 	var logged time.Time
 	for {
