@@ -135,7 +135,7 @@ type (
 func read(w http.ResponseWriter, r *http.Request, in any) bool { return readUpTo(w, r, maxBody, in) }
 
 func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
+	d := json.NewDecoder(http.MaxBytesReader(unwrapped(w), r.Body, limit))
 	d.DisallowUnknownFields()
 	err := d.Decode(in)
 	if err == nil {
@@ -147,4 +147,13 @@ func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool 
 		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("decode the body: %w", err))
 	}
 	return err == nil
+}
+
+// unwrapped returns the writer of net/http. MaxBytesReader makes that one give the
+// client time to read the answer before the connection is closed.
+func unwrapped(w http.ResponseWriter) http.ResponseWriter {
+	if p, ok := w.(*patient); ok {
+		return p.ResponseWriter
+	}
+	return w
 }
