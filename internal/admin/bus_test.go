@@ -162,7 +162,13 @@ func TestTailsEndWithTheBusAndWithTheServer(t *testing.T) {
 
 func TestStalledTailDoesNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	endsBesideAStalledTail(t, open(t, p, folders(runtimeDir(t))), p)
+}
+
+// endsBesideAStalledTail closes the server while a client that does not read tails
+// the messages of p through it.
+func endsBesideAStalledTail(t *testing.T, s *admin.Server, p admin.Process) {
+	t.Helper()
 	begun, let, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- admin.Dial(s.Path()).Tail(t.Context(), ">", func() { close(begun); <-let }, func(admin.Event) error { return nil })

@@ -3,7 +3,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -447,9 +446,10 @@ func TestTailIsStreamedThroughTheSupervisor(t *testing.T) {
 	}
 }
 
-func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
-	c := newWorkers(t)
-	c.join(t, 1, 4001)
+// other opens the socket of another supervisor of the same workers. The test closes
+// it.
+func (c *workerSet) other(t *testing.T) *admin.Server {
+	t.Helper()
 	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info: func() admin.Info { return admin.Info{Name: "other", PID: 5000} }, Workers: func() []admin.Worker { return *c.workers.Load() },
 		Log: slog.New(slog.DiscardHandler),
@@ -457,6 +457,13 @@ func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
+	c := newWorkers(t)
+	c.join(t, 1, 4001)
+	s := c.other(t)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- admin.Dial(s.Path()).Tail(t.Context(), ">", func() { close(begun) }, func(admin.Event) error { return nil })
@@ -473,31 +480,7 @@ func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
 func TestStalledTailDoesNotHoldUpTheEndOfTheSupervisor(t *testing.T) {
 	c := newWorkers(t)
 	p, _, _ := c.join(t, 1, 4001)
-	s, err := admin.OpenSupervisor(admin.Supervisor{
-		Info: func() admin.Info { return admin.Info{Name: "other", PID: 5000} }, Workers: func() []admin.Worker { return *c.workers.Load() },
-		Log: slog.New(slog.DiscardHandler),
-	}, folders(c.dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	begun, let, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- admin.Dial(s.Path()).Tail(t.Context(), ">", func() { close(begun); <-let }, func(admin.Event) error { return nil })
-	}()
-	<-begun
-	for range 20 {
-		if err := p.Bus.Publish(t.Context(), "big.one", bytes.Repeat([]byte("x"), 256<<10)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	until(t, "all events", func() bool { return p.Bus.Stats().Total.Handled >= 20 })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := s.Close(ctx); err != nil {
-		t.Errorf("the end of the server: %v", err)
-	}
-	close(let)
-	t.Log(<-ended) // however it was cut off
+	endsBesideAStalledTail(t, c.other(t), p)
 }
 
 func TestWorkersOfASupervisorAreNotFoundThemselves(t *testing.T) {

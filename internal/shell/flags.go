@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -70,16 +69,19 @@ func WrongFlag(line string, f *pflag.FlagSet, err error) *Error {
 	return e
 }
 
-// wanted returns the form of a flag whose error is that of a package for
-// programmers, or "".
+// wanted returns the form of a flag, in place of an error of the packages time and
+// strconv, or "".
 func wanted(wrong *pflag.InvalidValueError) string {
-	switch kind := wrong.GetFlag().Value.Type(); {
+	kind, syntax := wrong.GetFlag().Value.Type(), errors.Is(wrong, strconv.ErrSyntax)
+	switch {
 	case kind == "duration":
 		return "it must be a time such as 500ms, 10s or 1m30s"
 	case errors.Is(wrong, strconv.ErrRange):
 		return "the number is too large"
-	case errors.Is(wrong, strconv.ErrSyntax):
-		return cmp.Or(map[string]string{"int": "it must be a whole number", "bool": "it must be true or false"}[kind], "")
+	case syntax && kind == "int":
+		return "it must be a whole number"
+	case syntax && kind == "bool":
+		return "it must be true or false"
 	}
 	return ""
 }
