@@ -17,8 +17,8 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 )
 
-// page is one page of the console. Its template defines "live", the part that
-// streams replace, and "still", the part below it.
+// page is one page of the console. Its template defines "lead", the part above the
+// part that streams replace, "live", that part, and "still", the part below it.
 type page struct {
 	path       string
 	file       string // of its template

@@ -87,7 +87,7 @@ func staleLease(err error) (n int, stale bool) {
 	return n, err == nil
 }
 
-// refuseRing returns an error for a Ring. It sends the keys of a shard that does
+// refuseRing returns an error for a Ring, which sends the keys of a shard that does
 // not answer to another shard, which has seen no fence (G2).
 func refuseRing(client goredis.UniversalClient) error {
 	if _, ring := client.(*goredis.Ring); ring {
