@@ -33,6 +33,7 @@ type conn struct {
 	mu        sync.Mutex // guards the fields below
 	use       use
 	since     time.Time // when use began
+	handshake bool      // of TLS, is not complete
 	inHandler bool
 	readBy    time.Time // read deadline of net/http or of a handler
 	due       time.Time // additional read deadline until a handler is called; zero for none
@@ -153,7 +154,20 @@ func (k *conn) SetReadDeadline(t time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.readBy = t
+	if k.handshake && t.IsZero() {
+		k.handshakeDoneLocked()
+	}
 	return k.limitReadLocked()
+}
+
+// handshakeDoneLocked records that a handshake is complete: net/http removes the
+// deadline of the handshake then. The bytes of a handshake are not the head of a
+// request, so the connection waits for its first request.
+func (k *conn) handshakeDoneLocked() {
+	k.handshake, k.use, k.since = false, waiting, time.Now()
+	if !k.due.IsZero() {
+		k.due = k.since.Add(k.of.patience)
+	}
 }
 
 // Write fails when the client has read nothing for stallTime. A whole response

@@ -52,6 +52,7 @@ func (c *connections) context(ctx context.Context, raw net.Conn) context.Context
 	if !ok {
 		return ctx
 	}
+	_, k.handshake = raw.(*tls.Conn)
 	ctx, k.cancel = context.WithCancelCause(context.WithValue(ctx, connKey{}, k))
 	return ctx
 }

@@ -1,0 +1,91 @@
+package listen
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/request"
+)
+
+// serveTLS serves "hello" over TLS, and returns the configuration of its clients.
+func serveTLS(t *testing.T) (*Server, *tls.Config) {
+	t.Helper()
+	example := httptest.NewTLSServer(nil) // it has a certificate
+	example.Close()
+	certificates := &Certificates{}
+	certificates.current.Store(&example.TLS.Certificates)
+	l, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
+	s := NewServer("main", l, hello, slog.New(slog.DiscardHandler), &request.Host{})
+	s.Secure(certificates)
+	s.Serve(func(err error) { t.Error(err) })
+	return s, example.Client().Transport.(*http.Transport).TLSClientConfig
+}
+
+// preconnect completes a handshake, on both sides, and sends no request.
+func preconnect(t *testing.T, s *Server, c *tls.Config) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", s.Addr().String(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	for began := time.Now(); s.conns.count() == 0 || len(s.conns.names(inUse)) > 0; time.Sleep(time.Millisecond) {
+		if time.Since(began) > headPatience {
+			t.Fatal("the connection does not wait for a request")
+		}
+	}
+	return conn
+}
+
+// Browsers open connections in advance, and complete their handshakes.
+func TestDrainDoesNotWaitForTheHeadOfARequestAfterAHandshake(t *testing.T) {
+	s, c := serveTLS(t)
+	preconnect(t, s, c)
+	began := time.Now()
+	if err := s.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > headPatience/2 {
+		t.Errorf("the drain took %v, want about %v", took, patience)
+	}
+}
+
+func TestUnusedTLSConnectionIsNotCutOff(t *testing.T) {
+	s, c := serveTLS(t)
+	preconnect(t, s, c)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Drain(ended); err != nil {
+		t.Error(err)
+	}
+}
+
+// The request of a connection that was opened in advance may come during a drain.
+func TestRequestAfterAHandshakeIsServedDuringADrain(t *testing.T) {
+	s, c := serveTLS(t)
+	conn := preconnect(t, s, c)
+	drained := make(chan error, 1)
+	go func() { drained <- s.Drain(context.WithoutCancel(t.Context())) }()
+	for !s.conns.ending.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if w, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || w.StatusCode != http.StatusOK || !w.Close {
+		t.Error(w, err)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
