@@ -2,7 +2,6 @@ package shell
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -60,15 +59,7 @@ func acquireVerb() Verb {
 			if err := o.check(p.Environ); err != nil {
 				return err
 			}
-			h, err := runAcquire(p, o)
-			if err != nil {
-				return err
-			}
-			if err := p.print(h); err != nil {
-				// Nobody knows the handle, so nobody else can give the lock back.
-				return errors.Join(&Error{Code: "cli.output", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot write the handle: %v.", err)}, ask(h.Handle, request{Release: true}))
-			}
-			return nil
+			return runAcquire(p, o)
 		},
 	}
 }
@@ -100,8 +91,10 @@ func (p *Process) print(h Handle) error {
 		}
 		text = string(b)
 	}
-	_, err := fmt.Fprintln(p.Stdout, text)
-	return err
+	if _, err := fmt.Fprintln(p.Stdout, text); err != nil {
+		return &Error{Code: "cli.output", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot write the handle: %v.", err)}
+	}
+	return nil
 }
 
 func oneArgument(args []string, dash int, name string) error {

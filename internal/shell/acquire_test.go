@@ -142,6 +142,22 @@ func TestAcquireThatCannotPrintItsHandleGivesTheLockBack(t *testing.T) { // X6
 	p.unused(p.locks(), "k")
 }
 
+func TestAcquireThatIsKilledBeforeItsHandleIsReadGivesTheLockBack(t *testing.T) { // X6
+	p := newPlace(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	_ = r.Close() // the write of the handle is SIGPIPE
+	cmd := exec.Command(os.Args[0], "acquire", "k", "--max", "1h")
+	cmd.Env, cmd.Stdout = p.environ(), w
+	if err := cmd.Run(); err == nil {
+		t.Error("the handle was written")
+	}
+	p.unused(p.locks(), "k")
+}
+
 func TestReleaseKeepsTheFilesOfAKeeperThatMayLive(t *testing.T) { // X6
 	p := newPlace(t)
 	t.Setenv("XDG_RUNTIME_DIR", p.dir)

@@ -29,8 +29,10 @@ func exists(pid int) bool { return pid > 1 && syscall.Kill(pid, 0) == nil }
 // leasesFolder returns the folder with the files of the leases (X6).
 func leasesFolder() string { return filepath.Join(filepath.Dir(cluster.AutoSocket()), "leases") }
 
-// runAcquire starts the process that keeps the lease, and returns when it has it.
-func runAcquire(p Process, o lent) (Handle, error) {
+// runAcquire starts the process that keeps the lease, and prints the handle. The
+// keeper gives the lease back if this process ends before: nobody knows the handle
+// then.
+func runAcquire(p Process, o lent) error {
 	if o.Label == "" {
 		o.Label = "acquire"
 	}
@@ -40,15 +42,19 @@ func runAcquire(p Process, o lent) (Handle, error) {
 	}
 	f := &front{p: p, order: o.Order, signals: make(chan os.Signal, 16)}
 	if err := f.startHolder("lease", o); err != nil {
-		return Handle{}, &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
+		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
 	}
 	f.listen()
 	r, err := f.await(granted)
+	if err == nil {
+		err = p.print(*r.Lease)
+	}
 	if err != nil {
 		f.leave()
-		return Handle{}, err
+		return err
 	}
-	return *r.Lease, nil
+	_ = f.words.Encode(word{Start: true}) // if the keeper has ended, renew and release report it
+	return nil
 }
 
 func keeperVerb() Verb {
@@ -100,7 +106,7 @@ func (h *holder) lend(ctx context.Context, p Process, o lent) error {
 	}
 	h.say(report{What: granted, Lease: &k.handle})
 	detach()
-	return k.keep(ctx)
+	return k.keep(ctx, h.words)
 }
 
 // kept is a lease that this process keeps for a script.
@@ -151,8 +157,9 @@ func (k *kept) remove() {
 const touchInterval = time.Hour
 
 // keep returns when the lease is released, when it is lost, when the process has
-// ended for which it is kept, or after its longest time.
-func (k *kept) keep(ctx context.Context) error {
+// ended for which it is kept, or after its longest time. It also returns when
+// words ends without a word: the handle was not printed.
+func (k *kept) keep(ctx context.Context, words <-chan word) error {
 	calls := make(chan net.Conn)
 	go k.accept(calls) // ends with the listener, or with the process
 	gone := k.gone()
@@ -170,6 +177,11 @@ func (k *kept) keep(ctx context.Context) error {
 				return nil
 			}
 			again = r.Renew
+		case _, ok := <-words:
+			if !ok {
+				return errFrontGone
+			}
+			again, words = false, nil
 		case now := <-touch.C:
 			again = false
 			_ = os.Chtimes(k.path, now, now) // a file that is missing is so for good

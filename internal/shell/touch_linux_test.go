@@ -40,7 +40,7 @@ func TestTheFilesOfALeaseStayYoung(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan error)
-	go func() { kept <- k.keep(ctx) }()
+	go func() { kept <- k.keep(ctx, nil) }()
 	p.until("the times of the files are new", func() bool {
 		for _, path := range files {
 			if info, err := os.Lstat(path); err != nil || time.Since(info.ModTime()) > time.Hour {
