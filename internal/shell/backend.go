@@ -84,6 +84,14 @@ func (b *Backend) String() string {
 	return b.Socket
 }
 
+// at returns where the locks are, or "" if err names the place itself.
+func (b *Backend) at(err error) string {
+	if strings.Contains(mask.Text(err.Error()), b.String()) {
+		return ""
+	}
+	return " at " + b.String()
+}
+
 // flags returns the flags that select the backend, without credentials.
 func (b *Backend) flags() string {
 	var s strings.Builder
@@ -184,7 +192,7 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // Explain converts an error of the lock to the error of a verb.
 func Explain(b *Backend, err error) *Error {
-	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks at %s: %v.", b, err)}
+	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks%s: %v.", b.at(err), err)}
 	if coded, ok := errors.AsType[interface {
 		error
 		Code() string
@@ -206,7 +214,7 @@ func Explain(b *Backend, err error) *Error {
 	case errors.Is(err, lock.ErrLost):
 		e.Exit, e.Text = ExitLost, fmt.Sprintf("The lease was lost: %v.", err)
 	case errors.Is(err, lock.ErrInvalid), errors.Is(err, lock.ErrUnsupported), errors.Is(err, lock.ErrPoolSize):
-		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible at %s: %v.", b, err)
+		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible%s: %v.", b.at(err), err)
 	}
 	e.Text = mask.Text(e.Text)
 	return e

@@ -221,7 +221,7 @@ func (o *PermitOrder) explain(err error) error {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused
 	}
-	e := &Error{Code: driver.ErrUnavailable.Code(), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the limits at %s: %v.", &o.Backend, err)}
+	e := &Error{Code: driver.ErrUnavailable.Code(), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the limits%s: %v.", o.at(err), err)}
 	if coded, ok := errors.AsType[interface {
 		error
 		Code() string
