@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Order is a lease to acquire, as the front gives it to the holder.
@@ -57,6 +59,14 @@ func (o *Order) flags(f *pflag.FlagSet) {
 // Check returns a usage error for values that cannot be, and completes the backend.
 func (o *Order) Check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
+	if fault := driver.KeyFault(o.Key); fault != "" {
+		return usage("lock.invalid_key", "Not possible: "+fault+".")
+	}
+	for _, f := range []struct{ name, text string }{{"init", o.Init}, {"cleanup", o.Cleanup}, {"label", o.Label}, {"socket", o.Socket}} {
+		if !utf8.ValidString(f.text) { // the holder gets it as JSON, which would replace bytes
+			return wrong("--%s %q is not valid UTF-8.", f.name, f.text)
+		}
+	}
 	switch {
 	case o.Slots < 0 || o.Slots > lock.MaxSlots || o.Slots == 0 && o.slots != nil && o.slots.Changed:
 		return wrong("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
@@ -130,8 +140,8 @@ func execVerb() Verb {
 		Statuses: execStatuses,
 		Flags: func(f *pflag.FlagSet) {
 			o.flags(f)
-			f.StringVar(&o.Init, "init", "", "prepare the slot with `CMD`")
-			f.StringVar(&o.Cleanup, "cleanup", "", "clean the slot with `CMD`, which may find it clean or half done")
+			f.Var(Text(&o.Init), "init", "prepare the slot with `CMD`")
+			f.Var(Text(&o.Cleanup), "cleanup", "clean the slot with `CMD`, which may find it clean or half done")
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")
 		},
 		Run: func(p Process, args []string, dash int) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,10 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"help nothing", nil, ExitUsage, "Unknown verb \"nothing\""},
 		{"exce", nil, ExitUsage, "• did you mean: mega-lock exec"},
 		{"ls --sokcet auto", nil, ExitUsage, "• did you mean: --socket"},
+		{"exec k --slots 2 --init= -- true", nil, ExitUsage, "it is empty"},
+		{"exec k --slots 2 --cleanup= -- true", nil, ExitUsage, "it is empty"},
+		{"exec k --namespace a,b -- true", nil, ExitUsage, `--namespace "a,b" is not valid`},
+		{"limit k --rate 5/1s --namespace a,b -- true", nil, ExitUsage, `--namespace "a,b" is not valid`},
 		{"exec k --url= -- true", nil, ExitUsage, "it is empty"}, // a variable that is not set is not this machine
 		{"exec k --url-env= -- true", nil, ExitUsage, "it is empty"},
 		{"exec k --socket= -- true", nil, ExitUsage, "it is empty"},
@@ -85,6 +90,60 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		if status != x.status || !strings.Contains(out, x.says) || strings.Contains(out, "connection pool") { // of the client's own log
 			t.Errorf("%s %q: exit status %d, want %d: %s", x.args, x.cmd, status, x.status, out)
 		}
+	}
+}
+
+func TestTextThatAHolderCannotReceiveIsRefusedBeforeAnythingStarts(t *testing.T) { // L14
+	p := newPlace(t)
+	for _, args := range [][]string{
+		{"exec", "a\xff", "--", "true"},
+		{"exec", "a b", "--", "true"},
+		{"exec", "k", "--label", "a\xff", "--", "true"},
+		{"exec", "k", "--slots", "2", "--init", "touch \xff", "--", "true"},
+		{"exec", "k", "--slots", "2", "--cleanup", "touch \xff", "--", "true"},
+		{"acquire", "a\xff", "--max", "1s"},
+	} {
+		if out, status := p.start("", args...).rest(); status != ExitUsage {
+			t.Errorf("%q: exit status %d: %s", args, status, out)
+		}
+	}
+	if _, err := os.Stat(p.socket()); err == nil {
+		t.Error("a keeper was started")
+	}
+}
+
+func TestCommandThatCannotBeStartedFreesTheLockAtOnce(t *testing.T) {
+	p := newPlace(t)
+	script := filepath.Join(p.dir, "script")
+	if err := os.WriteFile(script, []byte("echo no interpreter\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, status := p.start("exec k --", script).rest()
+	if status != ExitNotRunnable || !strings.Contains(out, "exec format error") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	l := memoryLocks(t)
+	lease, err := l.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release() }()
+	h := &holder{words: make(chan word, 1), order: Order{TTL: longTime}}
+	h.words <- word{Done: true}
+	close(h.words)
+	if group, err := h.started(lease); group != 0 || err != nil {
+		t.Errorf("the holder has the group %d, %v", group, err)
+	}
+}
+
+func TestStepsOfASlotDoNotSeeTheSlotAround(t *testing.T) { // X9
+	p := newPlace(t)
+	t.Setenv("MEGA_RUN_LEFT", "outer")
+	if out, status := p.start("exec k --slots 1 --init", "true", "--", "true").rest(); status != 0 { // from now on it is clean
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	if out, status := p.start("exec k --slots 1 --init", "echo left:$MEGA_RUN_LEFT", "--", "true").rest(); status != 0 || out != "left:\n" {
+		t.Errorf("exit status %d: %s", status, out)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -100,21 +101,17 @@ func (f *front) leave() {
 
 // environ returns the environment of the command (X1).
 func (f *front) environ(g report) []string {
-	var env []string
-	for _, kv := range f.p.Environ {
-		if !strings.HasPrefix(kv, "MEGA_RUN_") {
-			env = append(env, kv)
-		}
-	}
-	return append(env, runEnviron(f.order.Key, g.Fence, g.Slot, g.Token)...)
+	return runEnviron(f.p.Environ, f.order.Key, g.Fence, g.Slot, g.Token)
 }
 
-// runEnviron describes a lease to a command.
-func runEnviron(key string, fence uint64, slot int, token string) []string {
-	return []string{
-		"MEGA_RUN_KEY=" + key, "MEGA_RUN_FENCE=" + strconv.FormatUint(fence, 10),
-		"MEGA_RUN_SLOT=" + strconv.Itoa(slot), "MEGA_RUN_TOKEN=" + token,
-	}
+// runEnviron returns environ with a lease in the place of another one: this
+// process may be the command of an exec itself.
+func runEnviron(environ []string, key string, fence uint64, slot int, token string) []string {
+	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "MEGA_RUN_") })
+	return append(env,
+		"MEGA_RUN_KEY="+key, "MEGA_RUN_FENCE="+strconv.FormatUint(fence, 10),
+		"MEGA_RUN_SLOT="+strconv.Itoa(slot), "MEGA_RUN_TOKEN="+token,
+	)
 }
 
 // run starts the command and returns its exit status.
@@ -131,6 +128,7 @@ func (f *front) run(g report) error {
 		Dir: f.stdio.Dir, Env: f.environ(g), Files: []*os.File{f.stdio.In, f.stdio.Out, f.stdio.Err}, Sys: ownGroup(),
 	})
 	if err != nil {
+		_ = f.words.Encode(word{Done: true}) // else the holder waits for a command that may have started
 		return cannotRun(f.command[0], err)
 	}
 	f.group = child.Pid

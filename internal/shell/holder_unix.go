@@ -149,7 +149,7 @@ func (h *holder) command(lease *lock.Lease) error {
 	}
 	h.say(report{What: going})
 	group, err := h.started(lease)
-	if err != nil {
+	if err != nil || group == 0 {
 		return err
 	}
 	return h.watch(lease, group)
@@ -159,7 +159,7 @@ func (h *holder) command(lease *lock.Lease) error {
 // which the kernel has ended the command of a front that was killed meanwhile.
 const startTime = time.Second
 
-// started waits for the group of the command. A front that is stopped between
+// started waits for the group of the command, 0 if it cannot be started. A front that is stopped between
 // the permission and the start is killed: it would start the command after the
 // end of the lease.
 func (h *holder) started(lease *lock.Lease) (group int, err error) {
@@ -173,7 +173,7 @@ func (h *holder) started(lease *lock.Lease) (group int, err error) {
 			case !ok:
 				time.Sleep(startTime)
 				return 0, errFrontGone
-			case w.Group != 0:
+			case w.Group != 0, w.Done:
 				return w.Group, nil
 			}
 		case <-lost:

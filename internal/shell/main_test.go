@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/drivers/memory"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -217,6 +218,17 @@ func (p *place) locks() *lock.Locker {
 			p.t.Error(err)
 		}
 	})
+	return l
+}
+
+// memoryLocks returns the locks of a memory of their own.
+func memoryLocks(t *testing.T) *lock.Locker {
+	t.Helper()
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
 	return l
 }
 

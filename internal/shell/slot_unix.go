@@ -38,7 +38,7 @@ func step(name, line string) func(context.Context, *lock.Slot) error {
 	}
 	return func(ctx context.Context, s *lock.Slot) error {
 		cmd := exec.CommandContext(ctx, "sh", "-c", line)
-		cmd.Env = append(os.Environ(), runEnviron(s.Key(), s.Fence(), s.Number(), s.Token())...)
+		cmd.Env = runEnviron(os.Environ(), s.Key(), s.Fence(), s.Number(), s.Token())
 		if left := s.Left(); left != nil {
 			cmd.Env = append(cmd.Env, "MEGA_RUN_LEFT="+left.Why)
 		}

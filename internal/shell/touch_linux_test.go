@@ -5,9 +5,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/megaframework/mega/drivers/memory"
-	"github.com/megaframework/mega/lock"
 )
 
 // A cleaner of temporary folders removes files that are old, and a lease may be
@@ -15,12 +12,7 @@ import (
 func TestTheFilesOfALeaseStayYoung(t *testing.T) {
 	p := newPlace(t)
 	t.Setenv("XDG_RUNTIME_DIR", p.dir)
-	l, err := lock.New(memory.NewLock(), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(context.Background())
-	lease, err := l.Acquire(t.Context(), "k")
+	lease, err := memoryLocks(t).Acquire(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
