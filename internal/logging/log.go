@@ -45,13 +45,13 @@ func New(w io.Writer, c *settings.Config, worker int, v *secrets.Veil) *Logs {
 // newHandler returns a handler that writes all records, masked by v.
 func newHandler(w io.Writer, c *settings.Config, v *secrets.Veil) slog.Handler {
 	if !Readable(w, c) {
-		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.Attr})
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.JSONAttr})
 	}
 	options := &tint.Options{
-		ReplaceAttr: v.Attr,
+		ReplaceAttr: v.TextAttr,
 		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !IsTerminal(w) || os.Getenv("NO_COLOR") != "",
 	}
-	return newStacked(w, v.Attr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
+	return newStacked(w, v.TextAttr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
 }
 
 // Apply sets the log levels of a configuration.

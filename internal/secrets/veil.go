@@ -3,6 +3,7 @@ package secrets
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -68,44 +69,78 @@ func (v *Veil) conceal(texts []string) {
 	v.hidden.Store(strings.NewReplacer(pairs...))
 }
 
-// Attr masks an attribute of a log record, for slog.HandlerOptions.
-func (v *Veil) Attr(_ []string, a slog.Attr) slog.Attr {
+// JSONAttr masks an attribute of a record for the options of a slog.JSONHandler.
+func (v *Veil) JSONAttr(_ []string, a slog.Attr) slog.Attr { return v.attr(a, encoded) }
+
+// TextAttr masks an attribute of a record for the options of a handler that
+// writes text.
+func (v *Veil) TextAttr(_ []string, a slog.Attr) slog.Attr { return v.attr(a, printed) }
+
+// attr masks an attribute. written returns a value as the handler writes it, which
+// may contain more than the value's own text.
+func (v *Veil) attr(a slog.Attr, written func(any) string) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
 		if s := a.Value.String(); s != "" {
 			a.Value = slog.StringValue(v.Text(s))
 		}
 	case slog.KindAny:
-		text := textOf(a.Value.Any())
-		if masked := v.Text(text); masked != text {
-			a.Value = slog.StringValue(masked)
+		for _, form := range []func(any) string{ownText, written} {
+			text := attempt(form, a.Value.Any())
+			if masked := v.Text(text); masked != text {
+				a.Value = slog.StringValue(masked)
+				break
+			}
 		}
 	}
 	return a
 }
 
-// textOf returns the text of a logged value: the text of an error, the result of
-// a String method, otherwise JSON. It returns "" if that fails or panics, as on
-// a nil pointer: the handler deals with such a value.
-func textOf(value any) (text string) {
+// attempt returns the text of a logged value, or "" if form panics, as on a nil
+// pointer: the handler deals with such a value.
+func attempt(form func(any) string, value any) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = ""
 		}
 	}()
+	return form(value)
+}
+
+// ownText returns the text of an error or the result of a String method, or "".
+func ownText(value any) string {
 	switch value := value.(type) {
 	case error:
 		return value.Error()
 	case fmt.Stringer:
 		return value.String()
 	}
+	return ""
+}
+
+// encoded returns a value as JSON, or "" if it has none.
+func encoded(value any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(value) != nil {
 		return ""
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// printed returns a value as the text handlers of log/slog print it: its
+// MarshalText, its bytes, or all its fields, also those that JSON leaves out.
+func printed(value any) string {
+	if m, ok := value.(encoding.TextMarshaler); ok {
+		if text, err := m.MarshalText(); err == nil {
+			return string(text)
+		}
+	}
+	if v := reflect.ValueOf(value); v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+		return string(v.Bytes())
+	}
+	return fmt.Sprintf("%+v", value)
 }
 
 // finder collects the secrets of a configuration.
