@@ -23,7 +23,8 @@ func Lenient() BindOption { return BindOption{lenient: true} }
 // points to, and then calls the struct's method Validate, if it has one:
 // Validate() error, Validate(*Ctx) error or Validate(context.Context) error. A
 // form's field belongs to the struct field with the same name in its tag
-// form, or else in its tag json.
+// form, or else in its tag json, also of an embedded struct. A list has all values
+// of the form's fields with its name, another field the first one.
 //
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
 // fields or duplicate members, 413 for a body larger than the app's limit, 415

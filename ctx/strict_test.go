@@ -134,6 +134,78 @@ func TestFormHasTheTypesOfJSON(t *testing.T) {
 	}
 }
 
+type labels struct {
+	Kind string `json:"kind"`
+	ID   int    `json:"id"`
+}
+
+// Owner is exported: a form makes the struct that an embedded pointer misses.
+type Owner struct {
+	Owner string `form:"owner"`
+}
+
+func TestFormSetsEmbeddedStructsAndLists(t *testing.T) {
+	defaults := []string{"old"}
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		in := struct {
+			labels
+			*Owner
+			ID     string            `json:"id"`
+			Tags   []string          `json:"tags"`
+			Sizes  *[]uint16         `json:"sizes"`
+			Levels []level           `json:"levels"`
+			Image  []byte            `json:"image"`
+			Gift   bool              `json:"gift"`
+			Extra  map[string]string `json:"extra"`
+		}{Tags: defaults}
+		if err := c.Bind(&in); err != nil {
+			return err
+		}
+		owner, sizes := "-", []uint16(nil)
+		if in.Owner != nil {
+			owner = in.Owner.Owner
+		}
+		if in.Sizes != nil {
+			sizes = *in.Sizes
+		}
+		return c.Text(200, fmt.Sprintf("%s %d %s %s %q %v %v %s %v", in.Kind, in.labels.ID, in.ID, owner, in.Tags, sizes, in.Levels, in.Image, in.Gift))
+	})
+	for body, want := range map[string]string{
+		"kind=a&id=x&owner=me":                    `a 0 x me ["old"] [] []  false`,
+		"tags=a&tags=+b+&tags=&sizes=1&sizes=":    ` 0  - ["a" "b" ""] [1] []  false`,
+		"levels=high&image=aGk%3D&gift=yes":       ` 0  - ["old"] [] [1] hi true`,
+		"levels=low&levels=high&sizes=1&sizes=-1": `"errors":{"levels[0]":"has to be high","sizes[1]":"must be a whole number, 0 or more"}`,
+		"gift=perhaps&image=!&extra=x":            `"errors":{"extra":"must be an object","gift":"must be true or false","image":"must be text in base64"}`,
+	} {
+		w := s.ask("POST", "/", body, "Content-Type: application/x-www-form-urlencoded", "Accept: application/json")
+		if got := w.Body.String(); got != want && (w.Code != 422 || !strings.Contains(got, want)) {
+			t.Errorf("%s: got %d %s, want %s", body, w.Code, got, want)
+		}
+	}
+	if defaults[0] != "old" {
+		t.Errorf("the list of the handler has %v", defaults)
+	}
+}
+
+// The fields of a struct with a tag of its own are not fields of the struct around
+// it.
+func TestFieldsOfANamedStructAreUnknownOutsideIt(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct {
+			labels `json:"-"`
+			Owner  `json:"of"`
+			Name   string `json:"name"`
+		}
+		return c.Bind(&in)
+	})
+	w := s.ask("POST", "/", `{"kind":"a","Owner":"me","of":{"Owner":"me"},"name":"x"}`, "Content-Type: application/json")
+	if want := `"errors":{"Owner":"is unknown","kind":"is unknown"}`; w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("got %d %s, want 400 with %s", w.Code, w.Body, want)
+	}
+}
+
 func TestLenientBindAllowsUnknownFieldsAndDuplicates(t *testing.T) {
 	if status, wrong := bound(t, `{"nmae":1,"id":1,"id":2}`, megactx.Lenient()); status != 204 {
 		t.Errorf("got %d %v", status, wrong)

@@ -3,6 +3,7 @@ package input
 import (
 	"context"
 	"encoding"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math"
@@ -34,39 +35,78 @@ func readForm(r *http.Request, mediaType string, v any) error {
 	case err != nil:
 		return request.BadBody("bad_form", err)
 	}
-	if wrong := setFields(reflect.ValueOf(v).Elem(), r.PostForm); len(wrong) > 0 {
+	return setFields(reflect.ValueOf(v).Elem(), r.PostForm)
+}
+
+// setFields sets the fields of a struct to the inputs of a form.
+func setFields(v reflect.Value, form url.Values) error {
+	wrong := request.Fields{}
+	for name, f := range fieldsOf(v.Type(), formTag) {
+		if !f.tagged || !form.Has(name) {
+			continue
+		}
+		at, err := fieldAt(v, f.path)
+		if err != nil {
+			return fmt.Errorf("bind the field %s of a form: %w", name, err)
+		}
+		setInput(at, name, form[name], wrong)
+	}
+	if len(wrong) > 0 {
 		return request.Invalid(wrong, wrong)
 	}
 	return nil
 }
 
-func setFields(v reflect.Value, form url.Values) request.Fields {
-	wrong := request.Fields{}
-	for i := range v.NumField() {
-		name := formName(v.Type().Field(i))
-		if name == "" || !form.Has(name) {
-			continue
+// fieldAt returns the field at a path, and makes the embedded structs on the way to
+// it.
+func fieldAt(v reflect.Value, path []int) (reflect.Value, error) {
+	for _, i := range path {
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() && !v.CanSet() {
+				return v, fmt.Errorf("the embedded pointer has the unexported type %v", v.Type())
+			}
+			if v.IsNil() {
+				v.Set(reflect.New(v.Type().Elem()))
+			}
+			v = v.Elem()
 		}
-		if err := setField(v.Field(i), strings.TrimSpace(form.Get(name))); err != nil {
-			wrong[name] = err.Error()
-		}
+		v = v.Field(i)
 	}
-	return wrong
+	return v, nil
 }
 
-func formName(f reflect.StructField) string {
-	if !f.IsExported() {
-		return ""
+// setInput sets a field to the values of the inputs with its name: a list to all of
+// them, another field to the first one.
+func setInput(v reflect.Value, name string, values []string, wrong request.Fields) {
+	if !isList(elem(v.Type())) {
+		if err := setField(v, strings.TrimSpace(values[0])); err != nil {
+			wrong[name] = err.Error()
+		}
+		return
 	}
-	tag, ok := f.Tag.Lookup("form")
-	if !ok {
-		tag = f.Tag.Get("json")
+	list := reflect.New(elem(v.Type())).Elem()
+	for i, text := range values {
+		one := reflect.New(list.Type().Elem()).Elem()
+		text = strings.TrimSpace(text)
+		if text == "" && one.Kind() != reflect.String {
+			continue // left out
+		}
+		if err := setField(one, text); err == nil {
+			list = reflect.Append(list, one)
+		} else if len(wrong) < maxWrong {
+			wrong[item(name, i)] = err.Error()
+		}
 	}
-	name, _, _ := strings.Cut(tag, ",")
-	if name == "-" {
-		return ""
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(list.Type()))
+		v = v.Elem()
 	}
-	return name
+	v.Set(list)
+}
+
+// isList reports whether a field of a type takes all inputs with its name.
+func isList(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && isContainer(t) && !decodesItself(t)
 }
 
 // setField sets a field to the text of a form's input. An empty input means
@@ -89,7 +129,11 @@ func setField(v reflect.Value, text string) error {
 	case reflect.String:
 		v.SetString(text)
 	case reflect.Bool:
-		v.SetBool(text == "true" || text == "on" || text == "1")
+		b, ok := booleans[strings.ToLower(text)]
+		if !ok {
+			return errors.New(expected(v.Type()))
+		}
+		v.SetBool(b)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
@@ -109,7 +153,18 @@ func setField(v reflect.Value, text string) error {
 		}
 		v.SetFloat(n)
 	default:
-		return fmt.Errorf("cannot be set from a form: its type is %v", v.Type())
+		bytes, err := base64.StdEncoding.DecodeString(text)
+		if v.Kind() != reflect.Slice || isContainer(v.Type()) || err != nil {
+			return errors.New(expected(v.Type()))
+		}
+		v.SetBytes(bytes)
 	}
 	return nil
+}
+
+// booleans are the values of an input for a bool. A browser sends "on" for a
+// checkbox without a value.
+var booleans = map[string]bool{
+	"true": true, "on": true, "yes": true, "1": true,
+	"false": false, "off": false, "no": false, "0": false,
 }

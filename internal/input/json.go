@@ -121,9 +121,9 @@ func (in *bodyCheck) object(t reflect.Type, path string) {
 		in.refuse(path, expected(t))
 		t = nil
 	}
-	var fields map[string]reflect.Type
+	var fields map[string]field
 	if t != nil && t.Kind() == reflect.Struct {
-		fields = fieldsOf(t)
+		fields = fieldsOf(t, jsonTag)
 	}
 	seen := map[string]bool{}
 	for in.dec.More() {
@@ -232,47 +232,19 @@ func isContainer(t reflect.Type) bool {
 	return false
 }
 
-// fieldsOf returns the types of the fields of a struct by their names in JSON,
-// also of the structs that are embedded in it.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
-	fields := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Tag.Get("json") == "-":
-		case f.Anonymous && name == "" && isContainer(elem(f.Type)): // its fields follow
-		case f.IsExported():
-			if name == "" {
-				name = f.Name
-			}
-			fields[name] = f.Type
-			if strings.Contains(options, "string") { // the value is text that contains one of the type
-				fields[name] = reflect.TypeFor[any]()
-			}
-		}
-	}
-	return fields
-}
-
-func elem(t reflect.Type) reflect.Type {
-	if t.Kind() == reflect.Pointer {
-		return t.Elem()
-	}
-	return t
-}
-
 // lookUp returns the field with a name, as encoding/json does: the case of
 // letters matters only if two names differ in nothing else.
-func lookUp(fields map[string]reflect.Type, name string) (string, reflect.Type) {
-	if t, ok := fields[name]; ok {
-		return name, t
-	}
-	for field, t := range fields {
-		if strings.EqualFold(field, name) {
-			return field, t
+func lookUp(fields map[string]field, name string) (string, reflect.Type) {
+	f, ok := fields[name]
+	for other, of := range fields {
+		if !ok && strings.EqualFold(other, name) {
+			name, f, ok = other, of, true
 		}
 	}
-	return name, nil
+	if f.quoted {
+		return name, reflect.TypeFor[any]()
+	}
+	return name, f.t
 }
 
 // expected returns what a field of a type has to be.
