@@ -148,9 +148,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // ForceRelease ends every lease of key in every process and returns their
 // number. Their contexts end with a *LostError that has the cause Forced, the
 // reason and a description of the caller. The next waiters are served. The
-// reason must have 1 to 512 bytes. With OnlySlot, it ends the lease of one slot.
+// reason must have 1 to 512 bytes. With OnlySlot or OnlyFence, it ends one lease.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...ForceOption) (released int, err error) {
-	slot, err := l.forcedSlot(opts)
+	only, err := l.forced(opts)
 	if err == nil {
 		err = l.check(ctx, key, checkReason(reason))
 	}
@@ -159,7 +159,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 	}
 	bounded, cancel := forceContext(ctx)
 	defer cancel()
-	n, err := l.force(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
+	n, err := l.force(bounded, key, only, reason, l.holder(ctx, "", time.Now()))
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
@@ -168,30 +168,62 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 }
 
 // ForceOption changes one call of ForceRelease.
-type ForceOption struct{ slot int }
+type ForceOption struct {
+	slot    int // or everySlot
+	fence   uint64
+	byFence bool
+}
 
 // OnlySlot restricts a ForceRelease to one slot of a pool.
-func OnlySlot(n int) ForceOption { return ForceOption{n} }
+func OnlySlot(n int) ForceOption { return ForceOption{slot: n} }
+
+// OnlyFence restricts a ForceRelease to the holder that Inspect and List show
+// with this fence, so that an operator who has looked at it does not end the
+// lease of a successor. If the key has no such holder any more, ForceRelease
+// returns 0. The driver looks first and releases then: a successor that comes
+// between these two calls is not spared.
+func OnlyFence(fence uint64) ForceOption {
+	return ForceOption{slot: everySlot, fence: fence, byFence: true}
+}
 
 // everySlot means that a force concerns all slots.
 const everySlot = -1
 
-// forcedSlot returns the slot that opts name, or everySlot.
-func (l *Locker) forcedSlot(opts []ForceOption) (int, error) {
+// forced returns the option of a ForceRelease, or one for every slot.
+func (l *Locker) forced(opts []ForceOption) (ForceOption, error) {
 	switch {
 	case len(opts) == 0:
-		return everySlot, nil
+		return ForceOption{slot: everySlot}, nil
 	case len(opts) > 1:
-		return 0, invalidOption("%d slots given to ForceRelease, want at most 1", len(opts))
+		return ForceOption{}, invalidOption("%d options given to ForceRelease, want at most 1", len(opts))
+	case opts[0].byFence:
+		return opts[0], nil
 	}
 	err := checkSlot(opts[0].slot)
 	if err == nil {
 		err = l.supportsPools()
 	}
-	return opts[0].slot, err
+	return opts[0], err
 }
 
-func (l *Locker) force(ctx context.Context, key string, slot int, reason string, by Holder) (int, error) { // L16
+func (l *Locker) force(ctx context.Context, key string, only ForceOption, reason string, by Holder) (int, error) { // L16
+	slot := only.slot
+	if only.byFence {
+		s, err := l.driver.Inspect(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		i := slices.IndexFunc(s.Holders, func(h Holding) bool { return h.Fence == only.fence })
+		if i < 0 {
+			return 0, nil
+		}
+		if s.IsPool() {
+			slot = s.Holders[i].Slot
+			if err := l.supportsPools(); err != nil {
+				return 0, err
+			}
+		}
+	}
 	if slot == everySlot {
 		return l.driver.ForceRelease(ctx, key, reason, by)
 	}

@@ -17,7 +17,7 @@
 //	GET  /bus             Messages
 //	GET  /bus/topics      []Topic
 //	GET  /bus/tail        ?pattern=: Event, one on a line, until the client or the process ends
-//	POST /lock/release    {key, reason, slot} -> {released}; without slot, of every slot
+//	POST /lock/release    {key, reason, slot, fence} -> {released}; without slot and fence, of every slot
 //	POST /lock/heal       {key, slot, reason}
 //	POST /limit/pause     {key, for, reason}; for is in nanoseconds
 //	POST /limit/reset     {key}

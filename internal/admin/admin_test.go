@@ -111,7 +111,7 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 		var v any
 		check(path, c.Get(ctx, path, &v), v != nil)
 	}
-	n, err := c.Release(ctx, "order:1", "stuck since noon")
+	n, err := c.Release(ctx, "order:1", "stuck since noon", admin.Only{})
 	check("release", err, n == 1)
 	changes, err := c.Reload(ctx)
 	check("reload", err, len(changes) == 1 && changes[0].Key == "log.level")
@@ -126,7 +126,7 @@ func TestForcedHolderLearnsAuthorAndReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Dial(s.Path()).Release(t.Context(), "order:1", "stuck since noon"); err != nil {
+	if _, err := admin.Dial(s.Path()).Release(t.Context(), "order:1", "stuck since noon", admin.Only{}); err != nil {
 		t.Fatal(err)
 	}
 	<-lease.Context().Done()
@@ -152,16 +152,16 @@ func TestRefusalsHaveACode(t *testing.T) {
 		status int
 		code   string
 	}{
-		{"a release without a reason", func(ctx context.Context) error { _, err := c.Release(ctx, "k", " "); return err }, 400, "request.invalid"},
+		{"a release without a reason", func(ctx context.Context) error { _, err := c.Release(ctx, "k", " ", admin.Only{}); return err }, 400, "request.invalid"},
 		{"a reason that is too long", func(ctx context.Context) error {
-			_, err := c.Release(ctx, "k", strings.Repeat("x", 513))
+			_, err := c.Release(ctx, "k", strings.Repeat("x", 513), admin.Only{})
 			return err
 		}, 400, "lock.invalid_option"},
 		{"a body that is too long", func(ctx context.Context) error {
-			_, err := c.Release(ctx, "k", strings.Repeat("x", 1<<20))
+			_, err := c.Release(ctx, "k", strings.Repeat("x", 1<<20), admin.Only{})
 			return err
 		}, 400, "request.bad_body"},
-		{"a key that cannot be", func(ctx context.Context) error { _, err := c.Release(ctx, "a b", "r"); return err }, 400, "lock.invalid_key"},
+		{"a key that cannot be", func(ctx context.Context) error { _, err := c.Release(ctx, "a b", "r", admin.Only{}); return err }, 400, "lock.invalid_key"},
 		{"a look at a key that cannot be", func(ctx context.Context) error { _, err := c.Lock(ctx, ""); return err }, 400, "lock.invalid_key"},
 		{"a limit that cannot be", func(ctx context.Context) error { _, err := c.Locks(ctx, "", -1); return err }, 400, "request.invalid"},
 		{"a limit that is too high", func(ctx context.Context) error { _, err := c.Locks(ctx, "", 1001); return err }, 400, "request.invalid"},

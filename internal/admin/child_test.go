@@ -83,7 +83,7 @@ func TestMemoryOfAnotherProcessIsOperated(t *testing.T) {
 	if err != nil || len(list.Locks) != 1 || list.Locks[0].Key != "order:1" {
 		t.Fatalf("locks: %+v, %v", list, err)
 	}
-	if n, err := client.Release(t.Context(), "order:1", "from outside"); n != 1 || err != nil {
+	if n, err := client.Release(t.Context(), "order:1", "from outside", admin.Only{}); n != 1 || err != nil {
 		t.Fatalf("released %d, %v", n, err)
 	}
 	if !lines.Scan() || !strings.Contains(lines.Text(), "from outside") {

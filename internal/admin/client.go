@@ -133,18 +133,11 @@ func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
 	return s, c.Get(ctx, "/stats", &s)
 }
 
-// Release forces the release of key from its holders, and returns the number of
-// leases it ended.
-func (c *Client) Release(ctx context.Context, key, reason string) (released int, err error) {
+// Release forces the release of key from its holders, or from
+// one of them, and returns the number of leases it ended.
+func (c *Client) Release(ctx context.Context, key, reason string, only Only) (released int, err error) {
 	var out releaseAnswer
-	err = c.post(ctx, "/lock/release", releaseRequest{Key: key, Reason: reason}, &out)
-	return out.Released, err
-}
-
-// ReleaseSlot is Release for one slot of a pool.
-func (c *Client) ReleaseSlot(ctx context.Context, key string, slot int, reason string) (released int, err error) {
-	var out releaseAnswer
-	err = c.post(ctx, "/lock/release", releaseRequest{key, reason, &slot}, &out)
+	err = c.post(ctx, "/lock/release", releaseRequest{key, reason, only}, &out)
 	return out.Released, err
 }
 

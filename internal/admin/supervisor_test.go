@@ -152,7 +152,7 @@ func TestSupervisorAnswersForItsWorkers(t *testing.T) {
 	if err != nil || len(entry.Holders) != 1 {
 		t.Errorf("the key came as %+v, %v", entry, err)
 	}
-	if n, err := client.Release(ctx, "first&only=1;%41+", "by hand"); n != 1 || err != nil {
+	if n, err := client.Release(ctx, "first&only=1;%41+", "by hand", admin.Only{}); n != 1 || err != nil {
 		t.Errorf("released %d, %v", n, err)
 	}
 	<-lease.Context().Done()
@@ -290,7 +290,7 @@ func TestAnotherWorkerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 	if list, err := client.Locks(ctx, "", 0); err != nil || len(list.Locks) != 1 {
 		t.Errorf("locks: %+v, %v", list, err)
 	}
-	if n, err := client.Release(ctx, "third", "by hand"); n != 1 || err != nil {
+	if n, err := client.Release(ctx, "third", "by hand", admin.Only{}); n != 1 || err != nil {
 		t.Errorf("release: %d, %v", n, err)
 	}
 }

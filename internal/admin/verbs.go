@@ -47,11 +47,7 @@ func (d doing) release(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a forced release needs a reason; the holder that loses the lock receives it"))
 		return
 	}
-	var opts []lock.ForceOption
-	if in.Slot != nil {
-		opts = append(opts, lock.OnlySlot(*in.Slot))
-	}
-	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason, opts...)
+	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason, in.Options()...)
 	if err != nil {
 		fail(w, err)
 		return
@@ -107,12 +103,29 @@ func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
 	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
 }
 
+// Only restricts a forced release to one holder. The zero Only means all of them.
+type Only struct {
+	Slot  *int    `json:"slot,omitempty"`
+	Fence *uint64 `json:"fence,omitempty"` // as Lock and Locks show it
+}
+
+// Options returns the options of [lock.Locker.ForceRelease].
+func (o Only) Options() (all []lock.ForceOption) {
+	if o.Slot != nil {
+		all = append(all, lock.OnlySlot(*o.Slot))
+	}
+	if o.Fence != nil {
+		all = append(all, lock.OnlyFence(*o.Fence))
+	}
+	return all
+}
+
 // The parameters and results of the verbs.
 type (
 	releaseRequest struct {
 		Key    string `json:"key"`
 		Reason string `json:"reason"`
-		Slot   *int   `json:"slot,omitempty"` // nil for every slot
+		Only
 	}
 	healRequest struct {
 		Key    string `json:"key"`

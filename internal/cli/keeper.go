@@ -20,8 +20,7 @@ import (
 type keeper interface {
 	Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error)
 	Lock(ctx context.Context, key string) (admin.Entry, error)
-	Release(ctx context.Context, key, reason string) (released int, err error)
-	ReleaseSlot(ctx context.Context, key string, slot int, reason string) (released int, err error)
+	Release(ctx context.Context, key, reason string, only admin.Only) (released int, err error)
 	Heal(ctx context.Context, key string, slot int, reason string) error
 }
 
@@ -134,12 +133,8 @@ func (k lockerKeeper) Lock(ctx context.Context, key string) (admin.Entry, error)
 	return admin.NewEntry(s, len(s.Waiters)), err
 }
 
-func (k lockerKeeper) Release(ctx context.Context, key, reason string) (int, error) {
-	return k.locker.ForceRelease(ctx, key, reason)
-}
-
-func (k lockerKeeper) ReleaseSlot(ctx context.Context, key string, slot int, reason string) (int, error) {
-	return k.locker.ForceRelease(ctx, key, reason, lock.OnlySlot(slot))
+func (k lockerKeeper) Release(ctx context.Context, key, reason string, only admin.Only) (int, error) {
+	return k.locker.ForceRelease(ctx, key, reason, only.Options()...)
 }
 
 func (k lockerKeeper) Heal(ctx context.Context, key string, slot int, reason string) error {

@@ -267,13 +267,14 @@ type released struct {
 
 func (l *locks) release() *cobra.Command {
 	var reason string
+	var fence uint64
 	slot := everySlot
 	c := &cobra.Command{
 		Use: "release KEY --reason TEXT | HANDLE", Short: "force the release of a lock, or give back one from acquire",
 		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
 			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n" +
-			"With --slot it ends the lease of one slot of a pool. With a HANDLE from acquire, and without a reason, it gives\n" +
-			"back that lease.\n\n" +
+			"With --slot it ends the lease of one slot of a pool, and with --fence that of the holder that lock show lists\n" +
+			"with this fence, and of no successor. With a HANDLE from acquire, and without a reason, it gives back that lease.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
 			"process or server.",
 		Args:              arguments(1, "the key of a lock"),
@@ -288,26 +289,34 @@ func (l *locks) release() *cobra.Command {
 			if c.Flags().Changed("slot") && slot < 0 { // it would stand for every slot
 				return usage(c, "cli.wrong_flag", fmt.Sprintf("--slot %d is not valid; it must be 0 or more.", slot), "lock show KEY lists the slots")
 			}
+			if c.Flags().Changed("slot") && c.Flags().Changed("fence") {
+				return usage(c, "cli.wrong_flag", "--slot and --fence exclude each other.", "a fence names one lease: leave --slot out")
+			}
+			var only admin.Only
+			if slot != everySlot {
+				only.Slot = &slot
+			}
+			if c.Flags().Changed("fence") {
+				only.Fence = &fence
+			}
 			sources, err := l.open(c.Context())
 			if err != nil {
 				return err
 			}
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) {
-				if slot != everySlot {
-					return k.ReleaseSlot(ctx, args[0], slot, reason)
-				}
-				return k.Release(ctx, args[0], reason)
+				return k.Release(ctx, args[0], reason, only)
 			})
 			all := make([]released, len(sources))
 			for i, s := range sources {
 				all[i] = released{s.about, s.failed(), answers[i]}
 			}
-			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReleased(w, args[0], all) }), err)
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReleased(w, args[0], only, all) }), err)
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "the reason, a `TEXT` for the holder that loses the lock and for the log")
 	c.Flags().IntVar(&slot, "slot", everySlot, "the `NUMBER` of one slot of a pool (default: every slot)")
 	c.Flags().Lookup("slot").DefValue = "0" // hides the default, which is no slot
+	c.Flags().Uint64Var(&fence, "fence", 0, "the `NUMBER` of one lease, as lock show lists it (default: every lease)")
 	return c
 }
 

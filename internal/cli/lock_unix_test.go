@@ -250,6 +250,8 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 		{"lock heal boxes 7 --reason mistyped", failure.ExitOK, "boxes: slot 7 is not withdrawn  (shop, pid 4121)\n"},
 		{"lock heal box 0 --reason mistyped", failure.ExitOK, "box: slot 0 is not withdrawn  (shop, pid 4121)\n"},
 		{"lock release boxes --slot 2 --reason stuck", failure.ExitOK, "boxes: no holder  (shop, pid 4121)\n"},
+		{"lock release boxes --fence 1 --reason stuck", failure.ExitOK, "boxes: no holder with fence 1  (shop, pid 4121)\n"},
+		{"lock release boxes --slot 1 --fence 1 --reason stuck", failure.ExitUsage, "exclude each other"},
 		{"lock release boxes --slot 1 --reason stuck", failure.ExitOK, "boxes: released from 1 holder  (shop, pid 4121)\n"},
 	} {
 		if status, stdout, stderr := s.tool(t, c.verb); status != c.status || !strings.Contains(stdout+stderr, c.want) {

@@ -149,10 +149,12 @@ func runText(r *lock.Run) string {
 }
 
 // printReleased writes the result of a forced release of a key.
-func printReleased(w io.Writer, key string, all []released) {
+func printReleased(w io.Writer, key string, only admin.Only, all []released) {
 	for _, r := range all {
 		switch {
 		case r.Error != "":
+		case r.Released == 0 && only.Fence != nil:
+			fmt.Fprintf(w, "%s: no holder with fence %d  (%s)\n", plain.Line(key), *only.Fence, r.short())
 		case r.Released == 0:
 			fmt.Fprintf(w, "%s: no holder  (%s)\n", plain.Line(key), r.short())
 		default:

@@ -51,17 +51,9 @@ func (k socketKeeper) Lock(ctx context.Context, key string) (e admin.Entry, err 
 	return e, err
 }
 
-func (k socketKeeper) Release(ctx context.Context, key, reason string) (n int, err error) {
+func (k socketKeeper) Release(ctx context.Context, key, reason string, only admin.Only) (n int, err error) {
 	err = k.use(ctx, func(l lockerKeeper) (err error) {
-		n, err = l.Release(ctx, key, reason)
-		return err
-	})
-	return n, err
-}
-
-func (k socketKeeper) ReleaseSlot(ctx context.Context, key string, slot int, reason string) (n int, err error) {
-	err = k.use(ctx, func(l lockerKeeper) (err error) {
-		n, err = l.ReleaseSlot(ctx, key, slot, reason)
+		n, err = l.Release(ctx, key, reason, only)
 		return err
 	})
 	return n, err

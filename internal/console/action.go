@@ -20,10 +20,11 @@ const maxForm = 16 << 10
 type releaseForm struct {
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
-	Slot   *int   `json:"slot,omitempty"` // nil for every slot
+	admin.Only
 }
 
-// release ends the leases of a lock by force. The ops listener has checked the
+// release ends a lease of a lock by force: the one that the page showed, or, without
+// a fence, all of them. The ops listener has checked the
 // origin of the form and ops.actions; the locks require a reason, which the
 // holder receives, and log the release with the operator.
 func (c *Console) release(w http.ResponseWriter, r *http.Request) {
@@ -37,21 +38,21 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in := releaseForm{Key: r.PostForm.Get("key"), Reason: r.PostForm.Get("reason")}
-	if text := r.PostForm.Get("slot"); text != "" {
-		slot, err := strconv.Atoi(text)
+	if text := r.PostForm.Get("fence"); text != "" {
+		fence, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			c.problem(w, http.StatusBadRequest, "Not released", "The slot is not a number.")
+			c.problem(w, http.StatusBadRequest, "Not released", "The fence is not a number.")
 			return
 		}
-		in.Slot = &slot
+		in.Fence = &fence
 	}
 	page := url.Values{"key": {in.Key}}
 	if worker := r.PostForm.Get("worker"); worker != "" {
 		page.Set("worker", worker)
 	}
-	n, err := c.post(r, in, page)
+	n, status, err := c.post(r, in, page)
 	if err != nil {
-		c.problem(w, http.StatusUnprocessableEntity, "Not released", err.Error())
+		c.problem(w, max(status, http.StatusBadRequest), "Not released", err.Error())
 		return
 	}
 	page.Set("released", strconv.Itoa(n))
@@ -59,12 +60,12 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 }
 
 // post releases the lock in the process of page, and returns the number of
-// leases that ended.
-func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (released int, err error) {
+// leases that ended, and the status of the answer.
+func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (released, status int, err error) {
 	const path = "/ops/lock/release"
 	body, err := json.Marshal(in)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	own, cancel := alone(r.Context())
 	defer cancel()
@@ -74,16 +75,17 @@ func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (releas
 	}
 	call, err := http.NewRequestWithContext(admin.WithOperator(own, operator(r)), http.MethodPost, address(path, query), bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	status, text, err := c.call(call)
 	if err != nil {
-		return 0, err
+		return 0, http.StatusBadGateway, err
 	}
 	var out struct {
 		Released int `json:"released"`
 	}
-	return out.Released, decode(path, status, text, &out)
+	err = decode(path, status, text, &out)
+	return out.Released, status, err
 }
 
 // operator describes the user of a browser: the address, and the name that the

@@ -14,6 +14,7 @@ var forceCases = []testCase{
 	{rule: "L16", claim: "force keeps the queue and serves it", also: []string{"L7"}, run: forceServesQueue},
 	{rule: "L16", claim: "force frees every slot", also: []string{"L15"}, run: forceFreesSlots},
 	{rule: "L16", claim: "a force of one slot ends only its lease", also: []string{"P6"}, run: forceFreesOne},
+	{rule: "L16", claim: "a force of one fence ends only its lease", also: []string{"P6"}, run: forceByFence},
 	{rule: "L16", claim: "force on a free key has no effect", run: forceOnFree},
 	{rule: "L16", claim: "force of a lease of the own process notifies its holder", run: forceOwn},
 	{rule: "L16", claim: "force concurrent with renewal and release restores nothing", run: forceRaces},
@@ -106,6 +107,32 @@ func forceFreesOne(e *env) {
 		e.Is(err, lock.ErrInvalid, "force of slot %d", slot)
 	}
 	e.releases(append(held, leases[2])...)
+}
+
+func forceByFence(e *env) {
+	a, b := e.process(), e.process()
+	pool := lock.Slots(2)
+	for key, opts := range map[string][]lock.Option{e.key("k"): {e.ttl(20)}, e.key("pool"): {pool, e.ttl(20)}} {
+		first := a.acquire(key, opts...)
+		n, err := b.ForceRelease(e.Ctx, key, "test", lock.OnlyFence(first.Fence()))
+		e.Must(err, "force")
+		e.Want(n == 1, "forced %d, want 1", n)
+		e.Is(e.ended(first, e.Units(10)), lock.ErrLost, "the cause")
+		_ = first.Release()
+		second := a.acquire(key, opts...)
+		n, err = b.ForceRelease(e.Ctx, key, "test", lock.OnlyFence(first.Fence()))
+		e.Must(err, "force of a fence that is over")
+		e.Want(n == 0, "forced %d, want 0", n)
+		e.live(second)
+		e.releases(second)
+	}
+	one, other := a.acquire(e.key("pool"), pool, e.ttl(20)), a.acquire(e.key("pool"), pool, e.ttl(20))
+	_, err := b.ForceRelease(e.Ctx, e.key("pool"), "test", lock.OnlyFence(other.Fence()))
+	e.Must(err, "force")
+	e.Is(e.ended(other, e.Units(10)), lock.ErrLost, "the cause")
+	_ = other.Release()
+	e.live(one)
+	e.releases(one)
 }
 
 func forceOnFree(e *env) {

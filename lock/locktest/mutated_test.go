@@ -170,6 +170,8 @@ var mutations = mutants.Table{
 		"\t\te := *lost\n", "\t\te := LostError{Cause: lost.Cause}\n"},
 	{"L16/a force of one slot ends only its lease", "locker.go",
 		"if slot == everySlot {", "if slot >= everySlot {"},
+	{"L16/a force of one fence ends only its lease", "locker.go",
+		"h.Fence == only.fence", "true"},
 	{"L17/Close ends the waiters", "gate.go",
 		"\tg.shutNow()\n", ""},
 	{"L17/Close lets holders finish", "close.go",

@@ -118,6 +118,7 @@ func TestOrderAndRefundExcludeEachOther(t *testing.T) {
 	admin.Post("/restocks", order("lamp", 1)).Status(http.StatusConflict).Code("lock.not_acquired")
 	admin.Get("/locks").Status(http.StatusOK).Contains("product:lamp").Contains(`"app":"web"`).Contains(`"label":"order"`)
 
+	admin.Post("/locks/release", map[string]any{"key": "product:lamp", "fence": 1, "reason": "an old page"}).Status(http.StatusOK).Contains(`"released":0`)
 	admin.Post("/locks/release", map[string]string{"key": "product:lamp", "reason": "stuck"}).Status(http.StatusOK).Contains(`"released":1`)
 	(<-answered).Status(http.StatusConflict).Code("lock.lost")
 	kit.Log.Expect("lock released by force", "key", "product:lamp", "reason", "stuck")
@@ -240,8 +241,8 @@ func TestPagesShowAndDo(t *testing.T) {
 			t.Errorf("%s shows the text of a link as its own:\n%s", name, page)
 		}
 	}
-	admin.Post("/locks/release", url.Values{"key": {"product:lamp"}, "reason": {"test"}}, page).Status(http.StatusSeeOther).Header("Location", "/?done=free")
-	admin.Get("/?done=free", page).Contains("Nobody held the lock.")
+	admin.Post("/locks/release", url.Values{"key": {"product:lamp"}, "reason": {"test"}}, page).Status(http.StatusSeeOther).Header("Location", "/?done=over")
+	admin.Get("/?done=over", page).Contains("Nothing was released")
 	admin.Post("/locks/release", url.Values{"key": {"product:lamp"}, "reason": {" "}}, page).Status(http.StatusUnprocessableEntity)
 	admin.Get("/style.css").Status(http.StatusOK)
 	admin.Get("/live.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")

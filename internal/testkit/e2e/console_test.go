@@ -34,10 +34,19 @@ func (w watched) shows(t *testing.T, path string, texts ...string) (page string)
 	return ""
 }
 
-// releases releases a lock by the form of the console.
-func (w watched) releases(t *testing.T, key, worker string) {
+// fence returns the fence that the form of a lock's page names.
+func (w watched) fence(t *testing.T, key, worker string) string {
 	t.Helper()
-	form := url.Values{"key": {key}, "worker": {worker}, "reason": {"it is stuck"}}
+	page := w.shows(t, "/console/lock?"+url.Values{"key": {key}, "worker": {worker}}.Encode(), `name="fence"`)
+	_, rest, _ := strings.Cut(page, `name="fence" value="`)
+	fence, _, _ := strings.Cut(rest, `"`)
+	return fence
+}
+
+// releases releases a lease by the form of the console, whose answer has a text.
+func (w watched) releases(t *testing.T, key, worker, fence, text string) {
+	t.Helper()
+	form := url.Values{"key": {key}, "worker": {worker}, "fence": {fence}, "reason": {"it is stuck"}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.ops+"/console/release", strings.NewReader(form.Encode()))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +59,7 @@ func (w watched) releases(t *testing.T, key, worker string) {
 	}
 	defer func() { _ = a.Body.Close() }()
 	page, err := io.ReadAll(a.Body)
-	if err != nil || a.StatusCode != http.StatusOK || !strings.Contains(string(page), "Released by force: 1 lease.") {
+	if err != nil || a.StatusCode != http.StatusOK || !strings.Contains(string(page), text) {
 		t.Errorf("%d, %v\n%s", a.StatusCode, err, page)
 	}
 }
@@ -68,7 +77,9 @@ func TestConsoleOfASupervisorShowsItsWorkers(t *testing.T) {
 			w.shows(t, "/console/boot", "chosen", "lock.driver")
 			w.shows(t, "/console/config", "MEGA_OPS_CONSOLE")
 			w.shows(t, "/console/bus", "Subscriptions")
-			w.releases(t, "held:2", "2")
+			fence := w.fence(t, "held:2", "2")
+			w.releases(t, "held:2", "2", fence, "Released by force: 1 lease.")
+			w.releases(t, "held:2", "2", fence, "Nothing was released") // by another operator, on the same page
 			w.shows(t, "/console/errors", "lock lost", "held:2", "by the console")
 			w.quits(t)
 		})

@@ -59,7 +59,7 @@ var notices = map[string]string{
 	"refunded":  "The order was refunded.",
 	"restocked": "The stock was raised.",
 	"released":  "The lock was released.",
-	"free":      "Nobody held the lock.",
+	"over":      "Nothing was released: the lease had ended before.",
 }
 
 // Home shows orders, stock and locks.

@@ -79,6 +79,7 @@ func whoIsWhere(states []lock.State) []who {
 // ReleaseInput is a forced release with its reason.
 type ReleaseInput struct {
 	Key    string `json:"key"`
+	Fence  uint64 `json:"fence"` // of the holder that the page showed; 0 for any
 	Reason string `json:"reason"`
 }
 
@@ -98,20 +99,25 @@ func (in *ReleaseInput) Validate() error {
 	return wrong.Or()
 }
 
-// Release releases a lock by force. The contexts of its holders end, and the
-// next waiter gets the lock.
+// Release releases a lock by force. The context of its holder ends, and the next
+// waiter gets the lock. With a fence it spares a later holder, which the page did
+// not show.
 func (h *Handlers) Release(ctx *mega.Ctx) error {
 	var in ReleaseInput
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	n, err := ctx.Lock.ForceRelease(in.Key, in.Reason)
+	var only []lock.ForceOption
+	if in.Fence != 0 {
+		only = append(only, lock.OnlyFence(in.Fence))
+	}
+	n, err := ctx.Lock.ForceRelease(in.Key, in.Reason, only...)
 	if err != nil {
 		return err
 	}
 	notice := "released"
 	if n == 0 {
-		notice = "free"
+		notice = "over"
 	}
 	return done(ctx, map[string]int{"released": n}, notice)
 }
