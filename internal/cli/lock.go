@@ -27,10 +27,11 @@ import (
 
 // locks are the verbs of lock. The program determines their sources.
 type locks struct {
-	shell  *Shell
-	find   func(context.Context) ([]source, error)
-	worker int
-	socket string
+	shell    *Shell
+	find     func(context.Context) ([]source, error)
+	worker   int
+	socket   string
+	atSocket func() (namespace string, err error) // of the flags that a tool has besides; nil without them
 
 	environ []string
 }
@@ -46,7 +47,7 @@ func (l *locks) verb() *cobra.Command {
 // open returns the sources.
 func (l *locks) open(ctx context.Context) ([]source, error) {
 	if l.socket != "" {
-		return l.openSocket(), nil
+		return l.openSocket()
 	}
 	sources, err := l.find(ctx)
 	return sharing(among(sources, l.worker)), err

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/lock"
 )
@@ -13,19 +14,37 @@ import (
 // scripts and their keeper among them. Each question connects anew.
 type socketKeeper struct {
 	process shell.Process
-	socket  string
+	backend shell.Backend
 }
 
 // openSocket returns the source for the locks at a socket.
-func (l *locks) openSocket() []source {
-	k := socketKeeper{shell.Process{Name: l.shell.Name, Environ: l.environ}, l.socket}
+func (l *locks) openSocket() (_ []source, err error) {
+	if l.worker != 0 {
+		return nil, wrongSocket("--worker")
+	}
 	b := shell.Backend{Socket: l.socket}
-	_ = b.Resolve(l.environ) // the first question reports the error
-	return []source{{keeper: k, about: about{Socket: b.Socket}}}
+	if l.atSocket != nil {
+		if b.Namespace, err = l.atSocket(); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.Resolve(l.environ); err != nil {
+		if e, ok := errors.AsType[*shell.Error](err); ok {
+			return nil, &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
+		}
+		return nil, err
+	}
+	k := socketKeeper{shell.Process{Name: l.shell.Name, Environ: l.environ}, b}
+	return []source{{keeper: k, about: about{Socket: b.Socket}}}, nil
+}
+
+// wrongSocket returns the failure for a flag that --socket would ignore.
+func wrongSocket(flag string) error {
+	return &failure.Failure{Code: "cli.wrong_flag", Exit: failure.ExitUsage, Text: "--socket and " + flag + " exclude each other."}
 }
 
 func (k socketKeeper) use(ctx context.Context, do func(lockerKeeper) error) error {
-	b := shell.Backend{Socket: k.socket}
+	b := k.backend
 	return b.Look(ctx, k.process, func(l *lock.Locker) error { return do(lockerKeeper{l}) })
 }
 

@@ -50,6 +50,30 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := lock.New(n.Locks("eu"), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	if status, out := tool("lock release lamp --reason stuck --namespace eu"); status != failure.ExitOK || !strings.Contains(out, "lamp: no holder") {
+		t.Errorf("release in another namespace: exit status %d: %s", status, out)
+	}
+	if _, err := other.Acquire(t.Context(), "boat"); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "released from 1 holder"}} {
+		if status, out := tool("lock " + x[0] + " --namespace eu"); status != failure.ExitOK || !strings.Contains(out, x[1]) {
+			t.Errorf("%s: exit status %d: %s", x[0], status, out)
+		}
+	}
+	for flag, value := range map[string]string{"--url": "redis://localhost", "--url-env": "A", "--name": "shop", "--engine": "queue", "--template": "%s", "--worker": "1"} {
+		if status, out := tool("lock ls " + flag + " " + value); status != failure.ExitUsage || !strings.Contains(out, "--socket and "+flag+" exclude") {
+			t.Errorf("%s: exit status %d: %s", flag, status, out)
+		}
+	}
+	if status, out := tool("lock ls --namespace a,b"); status != failure.ExitUsage || !strings.Contains(out, "is not valid") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
 	for line, says := range map[string]string{"lock ls --json": `"key": "lamp"`, "lock show lamp": "holds"} {
 		if status, out := tool(line); status != failure.ExitOK || !strings.Contains(out, says) {
 			t.Errorf("%s: exit status %d: %s", line, status, out)

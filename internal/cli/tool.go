@@ -69,7 +69,7 @@ func (t *target) close() {
 }
 
 func (t *target) lockVerb(s *Shell) *cobra.Command {
-	c := (&locks{shell: s, find: t.open, environ: t.process.Environ}).verb()
+	c := (&locks{shell: s, find: t.open, atSocket: t.atSocket, environ: t.process.Environ}).verb()
 	c.Long = "It calls the processes of this user on this machine, or with --url a Redis. The binary of an application\n" +
 		"has the same verbs for its own processes."
 	all := c.PersistentFlags()
@@ -77,7 +77,7 @@ func (t *target) lockVerb(s *Shell) *cobra.Command {
 	all.Var(shell.Text(&t.server.URL), "url", "use the Redis at `URL`, such as redis://localhost:6379/0")
 	all.Var(shell.Text(&t.urlEnv), "url-env", "use the Redis at the URL in the variable `VAR`, for a URL with a password")
 	all.Var(shell.Text(&t.server.Engine), "engine", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
-	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use the Redis")
+	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use the Redis or the socket")
 	all.Var(shell.Text(&t.server.Key), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
 	return c
 }
@@ -122,9 +122,22 @@ func (t *target) url() (string, error) {
 		return wrong("--name selects processes on this machine. A Redis does not belong to one program.")
 	}
 	if at == "" && t.server.Engine+t.server.Key+t.server.Namespace != "" {
-		return wrong("--engine, --template and --namespace need --url.")
+		return wrong("--engine, --template and --namespace need --url; --namespace also fits --socket.")
 	}
 	return at, nil
+}
+
+// atSocket returns the namespace for --socket, or an error for a flag that does
+// not fit it.
+func (t *target) atSocket() (namespace string, err error) {
+	for _, f := range []struct{ name, value string }{
+		{"--url", t.server.URL}, {"--url-env", t.urlEnv}, {"--engine", t.server.Engine}, {"--template", t.server.Key}, {"--name", t.name},
+	} {
+		if f.value != "" {
+			return "", wrongSocket(f.name)
+		}
+	}
+	return t.server.Namespace, nil
 }
 
 func lookup(environ []string, name string) (value string) {
