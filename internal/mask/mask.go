@@ -10,6 +10,7 @@ package mask
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -114,16 +115,32 @@ func Credentials(s string) (all []string) {
 		return append(Credentials(first), Credentials(others)...)
 	}
 	_, rest, _ := strings.Cut(s, "://")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user, password, ok := strings.Cut(rest[:at], ":")
+	for _, info := range userInfos(rest) {
+		user, password, ok := strings.Cut(info, ":")
 		if !ok && serverList.MatchString(s) { // NATS takes a user without a password for a token
 			password = user
 		}
-		all, rest = appendBoth(all, password), rest[at:]
+		all = appendBoth(all, password)
 	}
 	for _, p := range parameter.FindAllStringSubmatch(rest, -1) {
 		if credential.MatchString(p[2]) {
 			all = appendBoth(all, strings.TrimPrefix(p[3], "="))
+		}
+	}
+	return all
+}
+
+// userInfos returns what may be the user info of a URL without its scheme. An "@"
+// after the first "/", "?" or "#" ends it if these are unescaped in a password, and
+// belongs to the path or the query otherwise.
+func userInfos(rest string) (all []string) {
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority = rest[:end]
+	}
+	for _, part := range []string{authority, rest} {
+		if at := strings.LastIndexByte(part, '@'); at >= 0 && !slices.Contains(all, part[:at]) {
+			all = append(all, part[:at])
 		}
 	}
 	return all

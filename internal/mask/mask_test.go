@@ -74,6 +74,9 @@ func TestCredentialsOfAURLAreFound(t *testing.T) {
 		"nats://token1@a,nats://u:hunter2@b":     {"token1", "hunter2"},
 		"redis://h?sentinel_password=a%2Bb&db=1": {"a%2Bb", "a+b"},
 		"redis://h?api_key=a+b":                  {"a+b", "a b"},
+		"https://h/p?token=t0ken&from=ann@h":     {"t0ken"},
+		"smtp://u:hunter2@h?from=ann@shop":       {"hunter2", "hunter2@h?from=ann"},
+		"postgres://u:hunt/er@h/db":              {"hunt/er"},
 	} {
 		if got := mask.Credentials(in); !slices.Equal(got, want) {
 			t.Errorf("Credentials(%q) = %q, want %q", in, got, want)
