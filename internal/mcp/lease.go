@@ -18,12 +18,12 @@ import (
 
 // held is a lease of the client.
 type held struct {
-	handle  string
-	lease   *lock.Lease
-	end     context.CancelFunc // of the context on which the lease lives
-	order   shell.Order
-	max     time.Duration // it ends after this time without a renewal; 0 for no bound
-	renewed chan struct{}
+	handle string
+	lease  *lock.Lease
+	end    context.CancelFunc // of the context on which the lease lives
+	order  shell.Order
+	max    time.Duration // it ends after this time without a renewal; 0 for no bound
+	due    time.Time     // when max ends it; the server's mutex guards it
 }
 
 // lease describes a lease in an answer.
@@ -72,7 +72,7 @@ func (s *server) acquire(ctx context.Context, in acquireArgs) (any, error) {
 		end()
 		return nil, shell.Explain(&o.Backend, err)
 	}
-	h := &held{handle: "lease-" + strings.ToLower(rand.Text()[:16]), lease: l, end: end, order: o, max: longest, renewed: make(chan struct{}, 1)}
+	h := &held{handle: "lease-" + strings.ToLower(rand.Text()[:16]), lease: l, end: end, order: o, max: longest, due: time.Now().Add(longest)}
 	if !stop() || !s.keep(h) { // nobody receives the answer
 		_ = h.giveBack()
 		return nil, context.Canceled
@@ -120,17 +120,34 @@ func (s *server) drop(h *held) bool {
 	return known
 }
 
+// dropDue is drop for a lease that its max ends. If a renewal came before, it
+// returns the time that is left.
+func (s *server) dropDue(h *held) (dropped bool, left time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left := time.Until(h.due); left > 0 {
+		return false, left
+	}
+	_, known := s.leases[h.handle]
+	delete(s.leases, h.handle)
+	return known, 0
+}
+
 // watch waits for the end of a lease.
 func (s *server) watch(ctx context.Context, h *held) {
+	var late <-chan time.Time
+	if h.max > 0 {
+		late = time.After(h.max)
+	}
 	for {
-		var late <-chan time.Time
-		if h.max > 0 {
-			late = time.After(h.max)
-		}
 		select {
-		case <-h.renewed:
 		case <-late:
-			if s.drop(h) {
+			dropped, left := s.dropDue(h)
+			if left > 0 {
+				late = time.After(left)
+				continue
+			}
+			if dropped {
 				_ = h.giveBack()
 			}
 			return
@@ -185,7 +202,12 @@ func (s *server) find(handle string) (*held, error) {
 	case !shell.IsHandle(handle):
 		return nil, &shell.Error{Code: "cli.invalid_argument", Exit: shell.ExitUsage, Text: fmt.Sprintf("%q is not a handle, which lock_acquire returns.", handle)}
 	}
-	return nil, &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", handle)}
+	return nil, over(handle)
+}
+
+// over is the error of a call for a lease that the client no longer has.
+func over(handle string) error {
+	return &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", handle)}
 }
 
 func (s *server) renew(ctx context.Context, in handleArgs) (any, error) {
@@ -196,11 +218,19 @@ func (s *server) renew(ctx context.Context, in handleArgs) (any, error) {
 	if err := h.lease.Extend(ctx, h.order.TTL); err != nil {
 		return nil, shell.Explain(&h.order.Backend, err)
 	}
-	select {
-	case h.renewed <- struct{}{}:
-	default: // the watcher has not begun anew yet
+	if !s.prolong(h) { // its max may have passed during the call
+		return nil, over(h.handle)
 	}
 	return h.describe(), nil
+}
+
+// prolong begins the max of a lease anew. It returns false if the lease is over.
+func (s *server) prolong(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.due = time.Now().Add(h.max)
+	_, known := s.leases[h.handle]
+	return known
 }
 
 func (s *server) release(_ context.Context, in handleArgs) (any, error) {
@@ -209,7 +239,7 @@ func (s *server) release(_ context.Context, in handleArgs) (any, error) {
 		return nil, err
 	}
 	if !s.drop(h) {
-		return nil, &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", in.Handle)}
+		return nil, over(h.handle)
 	}
 	if err := h.giveBack(); errors.Is(err, lock.ErrLost) { // another error is retried
 		return nil, shell.Explain(&h.order.Backend, err)
