@@ -63,7 +63,7 @@ func TestRunningProcessIsOperated(t *testing.T) {
 	if err != nil || len(entry.Holders) != 1 || entry.Holders[0].App != "main" {
 		t.Errorf("the lock is %+v, %v", entry, err)
 	}
-	if n, err := client.Release(ctx, "held:1", "stuck since noon"); n != 1 || err != nil {
+	if n, err := client.Release(ctx, "held:1", "stuck since noon", admin.Only{}); n != 1 || err != nil {
 		t.Errorf("released %d, %v", n, err)
 	}
 	if cause, ok := errors.AsType[*lock.LostError](<-lost); !ok || cause.Reason != "stuck since noon" || !strings.Contains(cause.By.Label, "by the admin socket") {
