@@ -57,8 +57,13 @@ var marks = map[rune]ending{
 	'#': closed, '¥': closed, '₩': closed,
 }
 
+// maxRead is the number of bytes at the end of a word that are read. A value with
+// thousands of brackets would take minutes.
+const maxRead = 256
+
 // endingOf reads the end of a word without the parts that are not read.
 func endingOf(word string) ending {
+	word = word[max(len(word)-maxRead, 0):]
 	for word != "" {
 		r, size := utf8.DecodeLastRuneInString(word)
 		if end, ok := marks[r]; ok {

@@ -80,6 +80,17 @@ func TestBothFormsFollowAnUnreadableWord(t *testing.T) {
 	}
 }
 
+// A value may be the input of a client.
+func TestLongWordsAreReadAtTheirEnd(t *testing.T) {
+	for word, want := range map[string]string{
+		strings.Repeat(")", 1<<20): "을(를)", "(" + strings.Repeat(")", 1<<20): "을(를)", strings.Repeat("책", 1<<20) + "(물)": "을", strings.Repeat("가", 1<<20) + "!": "를",
+	} {
+		if got := locale.Josa(word, "을/를"); got != want {
+			t.Errorf("behind %.10q…: got %s, want %s", word, got, want)
+		}
+	}
+}
+
 func TestTextWithoutAParticleIsUnchanged(t *testing.T) {
 	for _, pair := range []string{"", "을", "를/을", "a/b", "/를", "을/"} {
 		if got := locale.Josa("책", pair); got != pair {

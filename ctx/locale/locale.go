@@ -135,13 +135,37 @@ func (l *Texts) Names() []string {
 }
 
 // Match returns the locale that matches wanted best, the most important first,
-// each written as in an Accept-Language header. It returns "" without locales.
+// each written as in an Accept-Language header. Languages that are unknown or
+// malformed are ignored. It returns "" without locales.
 func (l *Texts) Match(wanted ...string) string {
 	if l == nil || len(l.names) == 0 {
 		return ""
 	}
-	_, i := language.MatchStrings(l.matcher, wanted...)
-	return l.names[i]
+	for _, header := range wanted {
+		if _, i, match := l.matcher.Match(languages(header)...); match != language.No {
+			return l.names[i]
+		}
+	}
+	return l.names[0]
+}
+
+// maxLanguages bounds the work for a header with a malformed language.
+const maxLanguages = 100
+
+// languages returns the languages of an Accept-Language header, the preferred one
+// first. The parser refuses a whole header because of one item.
+func languages(header string) []language.Tag {
+	tags, _, err := language.ParseAcceptLanguage(header)
+	if err == nil {
+		return tags
+	}
+	items := strings.SplitN(header, ",", maxLanguages+1)
+	items = slices.DeleteFunc(items[:min(len(items), maxLanguages)], func(item string) bool {
+		_, _, err := language.ParseAcceptLanguage(item)
+		return err != nil
+	})
+	tags, _, _ = language.ParseAcceptLanguage(strings.Join(items, ",")) // each of them is right
+	return tags
 }
 
 func readCatalogs(source fs.FS) (map[string]*catalog, error) {

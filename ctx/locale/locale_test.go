@@ -121,3 +121,21 @@ func FuzzCatalogs(f *testing.F) {
 		}
 	})
 }
+
+func TestUnknownLanguagesOfAClientAreIgnored(t *testing.T) {
+	texts, err := locale.Parse([]string{"en", "ko", "pt-BR"}, files("en.yaml", "a: x", "ko.yaml", "a: x", "pt-BR.yaml", "a: x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]string{
+		"zz, ko;q=0.9": "ko", "en;q=0.5, ko-KR, x1234567890": "ko", "C, ko;q=0.5": "ko", "ko;q=best, pt": "pt-BR", "*;q=0.1, zz, ko;q=0.5": "ko",
+		"ko;q=0, zz": "en", "zz": "en", ",;=-": "en", "": "en", strings.Repeat("zz,", 1<<16) + "ko": "en",
+	} {
+		if got := texts.Match(header); got != want {
+			t.Errorf("%.40q: got %s, want %s", header, got, want)
+		}
+	}
+	if got := texts.Match("zz", "ko"); got != "ko" {
+		t.Errorf("the second choice: got %s", got)
+	}
+}
