@@ -99,6 +99,7 @@ func TestMethods(t *testing.T) {
 	s.router.Patch("/patch", echo)
 	s.router.Delete("/delete", echo)
 	s.router.Handle("/any", echo)
+	s.router.Route("/in", func(in megactx.Router) { in.Handle("/any", echo) })
 	s.router.Get("/files/*", func(c *megactx.Ctx) error { return c.Text(200, c.Param("*")+c.Query("q")) })
 	for _, x := range []struct {
 		method, target string
@@ -107,6 +108,7 @@ func TestMethods(t *testing.T) {
 	}{
 		{"GET", "/get", 200, "GET"}, {"HEAD", "/get", 200, "HEAD"}, {"POST", "/post", 200, "POST"}, {"PUT", "/put", 200, "PUT"},
 		{"PATCH", "/patch", 200, "PATCH"}, {"DELETE", "/delete", 200, "DELETE"}, {"OPTIONS", "/any", 200, "OPTIONS"},
+		{"PROPFIND", "/any", 200, "PROPFIND"}, {"get", "/any", 200, "get"}, {"PROPFIND", "/in/any", 200, "PROPFIND"}, {"QUERY", "/any", 200, "QUERY"},
 		{"GET", "/files/a/b%20c?q=1", 200, "a/b c1"}, {"GET", "/files/a%2Fb", 200, "a/b"},
 	} {
 		if w := s.ask(x.method, x.target, ""); w.Code != x.status || w.Body.String() != x.body {
@@ -119,6 +121,9 @@ func TestMethods(t *testing.T) {
 	}
 	if p := problemIn(t, s.ask("BREW", "/get", "", wantJSON)); p.Status != 405 {
 		t.Errorf("an unknown method: got %+v", p)
+	}
+	if p := problemIn(t, s.ask("BREW", "/nothing", "", wantJSON)); p.Status != 404 {
+		t.Errorf("an unknown method at an unknown path: got %+v", p)
 	}
 }
 
