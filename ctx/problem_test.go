@@ -74,3 +74,35 @@ func TestHandlerThatCallsGoexitIsLogged(t *testing.T) {
 		t.Errorf("the log is %s", log)
 	}
 }
+
+// A handler may describe its answer before it fails.
+func TestAnswerToAnErrorHasNoHeadersOfTheAnswerThatFailed(t *testing.T) {
+	s := newStage()
+	describe := func(w http.ResponseWriter) {
+		for _, name := range []string{"Content-Disposition", "Content-Encoding", "Content-Range", "ETag", "Last-Modified"} {
+			w.Header().Set(name, "x")
+		}
+		w.Header().Set("Set-Cookie", "a=b")
+	}
+	broken := func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { describe(w); panic("broken") })
+	}
+	fails := func(c *megactx.Ctx) error { describe(c.Writer()); return megactx.Error(409, "a.b", "c") }
+	s.router.Get("/", fails)
+	s.router.Route("/broken", func(r megactx.Router) { r.UseStd(broken); r.Get("/", fails) })
+	s.router.Route("/encoded", func(r megactx.Router) {
+		r.UseStd(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip") // it encodes each answer
+				next.ServeHTTP(w, r)
+			})
+		})
+		r.Get("/", fails)
+	})
+	for path, encoding := range map[string]string{"/": "", "/broken": "", "/encoded": "x"} {
+		h := s.ask("GET", path, "", wantJSON).Header()
+		if h.Get("Content-Encoding") != encoding || h.Get("Set-Cookie") == "" || h.Get("Content-Disposition")+h.Get("Content-Range")+h.Get("ETag")+h.Get("Last-Modified") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+}

@@ -189,6 +189,10 @@ func (rec *record) ended() error {
 	return context.Cause(rec.request.Context())
 }
 
+// aboutContent are the headers with which a handler described its answer before
+// it failed: they are wrong for the answer to an error.
+var aboutContent = []string{"Content-Disposition", "Content-Range", "Etag", "Last-Modified"}
+
 // fail answers a request with an error, unless an answer has begun or the
 // client has disconnected.
 func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
@@ -199,6 +203,9 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 	texts := h.Files().Locales
 	wordsOf(texts, rec.locale(texts), rec.request).translate(&p)
 	header := w.Header()
+	for _, name := range aboutContent {
+		header.Del(name)
+	}
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Language", p.lang)
 	header.Add("Vary", "Accept")

@@ -101,6 +101,7 @@ func (h *Host) contain(r *http.Request, rec *record) {
 		panic(value)
 	default:
 		begun := rec.out.begun() != 0
+		rec.out.Header().Del("Content-Encoding") // of a middleware, which does not encode this answer
 		h.fail(&rec.out, r, rec, &panicError{value, debug.Stack()})
 		if begun && !rec.out.whole() {
 			panic(http.ErrAbortHandler)
@@ -120,6 +121,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		}
 		rec := outer.Exchange.record
 		rec.route, rec.handler = r.Pattern, own
+		encoded := w.Header().Get("Content-Encoding") != "" // by a middleware
 		std, end := context.WithCancelCause(r.Context())
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 
@@ -144,6 +146,9 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 				panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 			}
 		case err != nil:
+			if !encoded {
+				w.Header().Del("Content-Encoding") // the handler has set it
+			}
 			d.Host.fail(w, r, rec, err)
 		case !answered:
 			w.WriteHeader(http.StatusNoContent)
