@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/megaframework/mega/lock"
 )
@@ -78,7 +79,8 @@ func (d Dialect) statements() (statements, error) {
 // Schema returns the statement that creates the table mega_fences, for the
 // application's own migrations. The guard never creates it. The table has a row
 // for each key that was ever written under its lock; a row may be deleted when
-// no earlier holder of its key can write any more. Schema panics for an unknown
+// no earlier holder of its key can write any more. Without the table, each check
+// is an error that names Schema. Schema panics for an unknown
 // dialect.
 func Schema(d Dialect) string {
 	s, err := d.statements()
@@ -86,6 +88,27 @@ func Schema(d Dialect) string {
 		panic(err)
 	}
 	return s.schema
+}
+
+// explain adds the correction to the error of a database that lacks the table.
+func (d Dialect) explain(err error) error {
+	if err == nil || !lacksTable(err) {
+		return err
+	}
+	return fmt.Errorf("the table mega_fences is missing; create it in a migration, with the statement of guard.Schema(guard.%v): %w", d, err)
+}
+
+// lacksTable reports whether err is the database's answer to a statement on a
+// table that does not exist.
+func lacksTable(err error) bool {
+	if coded, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return coded.SQLState() == "42P01" // PostgreSQL, whose texts have a language
+	}
+	text := err.Error()
+	return strings.Contains(text, "no such table") || strings.Contains(text, "Error 1146")
 }
 
 // Tx runs fn in a transaction that writes under the leases on ctx. It begins the
@@ -157,7 +180,7 @@ func Reset(ctx context.Context, tx Execer, d Dialect, key string) error {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, s.reset, key); err != nil {
-		return fmt.Errorf("guard: reset %q: %w", key, err)
+		return fmt.Errorf("guard: reset %q: %w", key, d.explain(err))
 	}
 	return nil
 }
@@ -171,7 +194,7 @@ func check(ctx context.Context, tx Execer, d Dialect, all []claim) error {
 	for _, c := range all {
 		ok, err := s.advance(ctx, tx, c)
 		if err != nil {
-			return fmt.Errorf("guard: check the fence of %q: %w", c.key, err)
+			return fmt.Errorf("guard: check the fence of %q: %w", c.key, d.explain(err))
 		}
 		if !ok { // G2
 			return fmt.Errorf("guard: %w", c.stale())
@@ -238,7 +261,7 @@ func (f Fences) Advance(ctx context.Context, key string, fence uint64) (ok bool,
 	}
 	defer func() { _ = tx.Rollback() }()
 	if ok, err = s.advance(ctx, tx, c); err != nil || !ok {
-		return false, err
+		return false, f.Dialect.explain(err)
 	}
 	return true, tx.Commit()
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -245,9 +246,10 @@ func noTable(t *testing.T, e engine) {
 	if _, err := db.ExecContext(t.Context(), "ALTER TABLE mega_fences RENAME TO moved"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := e.save(db, lease); err == nil {
-			t.Error("a write without the table passed")
+	_, advance := guard.Fences{DB: db, Dialect: e.dialect}.Advance(t.Context(), "k", lease.Fence())
+	for i, err := range []error{e.save(db, lease), e.save(db, lease), advance, guard.Reset(t.Context(), db, e.dialect, "k")} {
+		if want := "guard.Schema(guard." + e.dialect.String() + ")"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("call %d without the table: %v, want %q in it", i, err, want)
 		}
 	}
 	if _, err := db.ExecContext(t.Context(), "ALTER TABLE moved RENAME TO mega_fences"); err != nil { // it fails if there is a new table
