@@ -98,8 +98,9 @@
 //     lease yet.
 //  5. Each client sends hello, with the name and the nonce of its file, and
 //     reports: a gap of unknown size to its own subscriptions, its subscriptions
-//     to the hub, its copy of the limits (LimitRecord), then its leases (LockHeld), its queued requests with the times
-//     of their first request (LockAsk with number 0), and LockReported.
+//     to the hub, then its leases (LockHeld), its queued requests with the times
+//     of their first request (LockAsk with number 0), and LockReported. Its copy
+//     of the limits follows in parts (LimitRecord), while its leases are renewed.
 //  6. When all living clients have reported, or after 500 ms, the hub sends
 //     TypeOpen: messages find their subscribers, and the outboxes send theirs.
 //  7. When all have reported, or when no unreported lease can be valid any more
@@ -112,7 +113,9 @@
 // a request that waits is asked again by its process. At a socket, the hub sends
 // every decision to all clients before it answers (LimitNews), and each client
 // keeps a copy of the windows. The next hub adds the copies up, so a grant counts
-// as long as any process of that time lives. The queue is asked for anew.
+// as long as any process of that time lives; it decides nothing before all copies
+// are reported, and sends each client only what it lacks. The queue is asked for
+// anew.
 //
 // # Messages
 //

@@ -83,19 +83,46 @@ func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
 	return nil
 }
 
-// connected reports the copy to a new hub, before the locks mark the end of the
-// report.
-func (x *limits) connected(s *session) {
-	if x.node.presence == nil {
-		return
+// reportPart is the number of bytes of the report to a new hub that may wait to be
+// written: the calls of the locks do not wait behind more.
+const reportPart = 128 << 10
+
+// connected announces the report of the copy to a new hub, before the locks mark
+// the end of theirs, and returns the function that makes it.
+func (x *limits) connected(s *session) (report func()) {
+	if keys, _, _ := x.copied.Size(); x.node.presence == nil || keys == 0 {
+		close(s.reported)
+		return nil
 	}
-	for _, r := range x.copied.Records() {
+	f := protocol.Begin(protocol.LimitReporting)
+	defer f.Free()
+	_ = s.line.Queue(f, 0) // report handles the end of a line
+	return func() { x.report(s) }
+}
+
+// report reports the copy to a new hub, in parts, while the calls of this process
+// go on. The calls about limits wait for its end: the hub decides about them with
+// all that this process knows (W1).
+func (x *limits) report(s *session) {
+	for r := range x.copied.Records() {
 		f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
 		if err != nil {
 			continue // it has numbers and texts, and came from JSON
 		}
-		_ = s.line.Queue(f, 0) // the node handles the end of a line
+		err = s.line.Queue(f, reportPart)
+		for errors.Is(err, protocol.ErrFull) {
+			s.line.Flush()
+			if err = s.line.Room(x.node.ctx, reportPart); err == nil {
+				err = s.line.Queue(f, reportPart)
+			}
+		}
 		f.Free()
+		if err != nil {
+			return // the line has ended
+		}
+	}
+	if s.line.Send(protocol.Begin(protocol.LimitReported)) == nil {
+		close(s.reported)
 	}
 }
 
@@ -143,15 +170,23 @@ func (x *limits) hub(ctx context.Context) (*session, error) {
 		case err != nil:
 			return nil, err
 		}
-		select {
-		case <-s.opened:
+		if awaitEither(ctx, s.opened, s.line.Ended()) && awaitEither(ctx, s.reported, s.line.Ended()) {
 			return s, nil
-		case <-s.line.Ended():
-			group.Sleep(ctx, time.Millisecond) // until the node has noticed; ready checks ctx
-		case <-ctx.Done():
-			return nil, ctx.Err()
 		}
+		group.Sleep(ctx, time.Millisecond) // until the node has noticed an ended line; ready checks ctx
 	}
+}
+
+// awaitEither waits for done, and reports whether it came before ended and the end
+// of ctx.
+func awaitEither(ctx context.Context, done, ended <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // limit is the driver of one namespace.

@@ -26,6 +26,8 @@ type session struct {
 	epoch  int64         // of the hub's limits; 0 from a hub of an earlier build
 	shut   bool          // the hub does not know all clients yet
 	opened chan struct{} // closed when the hub knows all clients
+	// reported is closed when the hub was sent all limits that this process knows.
+	reported chan struct{}
 }
 
 // bye announces that this process closes its line but lives on. The
@@ -52,7 +54,7 @@ func (n *Node) hello(as identity) *protocol.Hello {
 // handshake sends hello and waits for the answer. The reader that it starts makes
 // the session the node's session.
 func (n *Node) handshake(ctx context.Context, conn net.Conn, as identity) error {
-	s := &session{hub: hubOf(conn), line: protocol.NewLine(conn), opened: make(chan struct{})}
+	s := &session{hub: hubOf(conn), line: protocol.NewLine(conn), opened: make(chan struct{}), reported: make(chan struct{})}
 	s.calls.Open(s.line, n.handler(), n.config.Log)
 	if err := s.line.Send(n.hello(as).Frame()); err != nil {
 		s.line.Close()
@@ -109,12 +111,16 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			}
 			greeted = true
 			// No other goroutine has the session yet: the state of the earlier
-			// hub is reported before any request is sent to this one. Locks
-			// come last: their last frame marks the end of the report.
+			// hub is reported before any request is sent to this one. The last
+			// frame of the locks marks the end of the report. The limits may be
+			// many: they follow, and only their own calls wait for them.
 			n.bus.connected(s)
 			n.limits.date(s.epoch)
-			n.limits.connected(s)
+			report := n.limits.connected(s)
 			n.lock.connected(s)
+			if report != nil {
+				n.running.Go(report)
+			}
 			if !s.shut {
 				n.open(s)
 			}

@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -77,40 +78,77 @@ func (t *Table) PauseAt(key string, p driver.Pause, at time.Time) error {
 	return t.change(key, func(e *entry, _ int64) { e.stop(p, at.UnixMicro()) })
 }
 
-// Records returns the records of all keys in use, in no order: one or more of each
-// key with grants, a pause or the memory of a ticket.
-func (t *Table) Records() (all []Record) {
-	for i := range t.shards {
-		all = t.shards[i].records(all)
+// Records yields the records of all keys in use, in no order: one or more of each
+// key with grants, a pause or the memory of a ticket. Other calls may run meanwhile:
+// the records of each key are of one instant, those of all keys are not.
+func (t *Table) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for i := range t.shards {
+			for _, r := range t.shards[i].records() {
+				if !yield(r) {
+					return
+				}
+			}
+		}
 	}
-	return all
 }
 
-func (s *shard) records(all []Record) []Record {
+func (s *shard) records() (all []Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := s.now()
 	for _, e := range s.entries {
-		now := e.settle(clock)
-		r := Record{Key: e.key}
-		if e.pausedTo > now {
-			r.PausedTo, r.Pause = e.pausedTo, e.pause
-		}
-		for logs := range slices.Chunk(e.logs, driver.MaxRates) { // readers refuse large records
-			part := Record{Key: e.key}
-			for i := range logs {
-				part.Logs = append(part.Logs, logs[i].record())
-			}
-			all = append(all, part)
-		}
-		for _, t := range e.tickets {
-			if !t.waiting {
-				r.Tickets = append(r.Tickets, TicketRecord{t.id, t.seq, t.cost, t.at, t.until})
-			}
-		}
-		if len(r.Tickets) > 0 || r.PausedTo != 0 {
+		all = e.records(all, clock)
+	}
+	return all
+}
+
+// RecordsOf returns the records of one key.
+func (t *Table) RecordsOf(key string) []Record {
+	s := t.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[key]; e != nil {
+		return e.records(nil, s.now())
+	}
+	return nil
+}
+
+// Keys returns all keys in use, in no order.
+func (t *Table) Keys() (keys []string) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		keys = slices.AppendSeq(keys, maps.Keys(s.entries))
+		s.mu.Unlock()
+	}
+	return keys
+}
+
+// records appends the records of the key: one, unless it has so many logs that
+// readers would refuse the record.
+func (e *entry) records(all []Record, clock int64) []Record {
+	now := e.settle(clock)
+	r := Record{Key: e.key}
+	for logs := range slices.Chunk(e.logs, driver.MaxRates) {
+		if len(r.Logs) > 0 {
 			all = append(all, r)
 		}
+		r.Logs = make([]LogRecord, 0, len(logs))
+		for i := range logs {
+			r.Logs = append(r.Logs, logs[i].record())
+		}
+	}
+	if e.pausedTo > now {
+		r.PausedTo, r.Pause = e.pausedTo, e.pause
+	}
+	for _, t := range e.tickets {
+		if !t.waiting {
+			r.Tickets = append(r.Tickets, TicketRecord{t.id, t.seq, t.cost, t.at, t.until})
+		}
+	}
+	if len(r.Logs)+len(r.Tickets) > 0 || r.PausedTo != 0 {
+		all = append(all, r)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func (c *copies) successor() *windows.Table {
 	next := windows.New(func() int64 { return c.now })
 	c.Cleanup(next.Close)
 	for _, other := range c.others {
-		for _, r := range other.Records() {
+		for r := range other.Records() {
 			text, err := json.Marshal(r)
 			if err != nil {
 				c.Fatal(err)
@@ -183,7 +184,7 @@ func TestNextTableKnowsTheLastGrantOfATicket(t *testing.T) {
 	defer late.Close()
 	for seq := range uint64(2) {
 		b.granted(b.wait("a", seq+1, 1, rate))
-		for _, r := range b.Records() {
+		for r := range b.Records() {
 			if seq == 0 {
 				if _, err := late.Restore(r); err != nil {
 					t.Fatal(err)
@@ -193,7 +194,7 @@ func TestNextTableKnowsTheLastGrantOfATicket(t *testing.T) {
 		b.pass(time.Millisecond)
 	}
 	next := newBench(t)
-	for _, r := range append(late.Records(), b.Records()...) {
+	for _, r := range slices.AppendSeq(slices.Collect(late.Records()), b.Records()) {
 		if _, err := next.Restore(r); err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +213,7 @@ func TestRecordsOfAKeyWithManyLogsAreSmall(t *testing.T) {
 		b.granted(b.take(1, per(1, time.Minute+time.Duration(i)*time.Second)...))
 	}
 	logs := 0
-	for _, r := range b.Records() {
+	for r := range b.Records() {
 		logs += len(r.Logs)
 		if len(r.Logs) > driver.MaxRates {
 			t.Errorf("a record has %d logs, want at most %d", len(r.Logs), driver.MaxRates)

@@ -173,6 +173,10 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 		return c.hub.bus.handle(c, t, d)
 	case t == protocol.LimitRecord:
 		return c.hub.limits.restore(c, d)
+	case t == protocol.LimitReporting:
+		c.hub.limits.begin(c)
+	case t == protocol.LimitReported:
+		c.hub.limits.reported(c)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func New(c Config) *Hub {
 // handler returns the function that answers the calls of c.
 func (h *Hub) handler(c *Client) func(context.Context, string, []byte) ([]byte, error) {
 	return func(ctx context.Context, name string, body []byte) ([]byte, error) {
-		if answer, err, ours := h.limits.serve(c, name, body); ours {
+		if answer, err, ours := h.limits.serve(ctx, c, name, body); ours {
 			return answer, err
 		}
 		if h.config.Handle == nil {

@@ -1,8 +1,10 @@
 package hub
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +28,9 @@ type hubLimits struct {
 
 	// mu keeps decisions in the order in which the copies learn of them, and the
 	// state that a new client is sent in order with them.
-	mu sync.Mutex
+	mu     sync.Mutex
+	copies map[*Client]*limitCopy // of the welcomed clients
+	report limitReport
 }
 
 // clientLimits are the tickets of a client, which end with it.
@@ -37,11 +41,16 @@ type clientLimits struct {
 }
 
 func newHubLimits(h *Hub) *hubLimits {
-	return &hubLimits{hub: h, table: windows.New(protocol.NodeMicros), epoch: protocol.Epoch()}
+	return &hubLimits{hub: h, table: windows.New(protocol.NodeMicros), epoch: protocol.Epoch(), copies: make(map[*Client]*limitCopy)}
 }
 
 // serve answers a call of c. It reports whether the call is about limits.
-func (h *hubLimits) serve(c *Client, name string, body []byte) (answer []byte, err error, ours bool) {
+func (h *hubLimits) serve(ctx context.Context, c *Client, name string, body []byte) (answer []byte, err error, ours bool) {
+	if strings.HasPrefix(name, protocol.LimitCalls) {
+		if err := h.reports(ctx); err != nil {
+			return nil, err, true
+		}
+	}
 	var out any
 	switch name {
 	case protocol.LimitTake:
@@ -154,64 +163,18 @@ func (h *hubLimits) change(news *protocol.News) error {
 // has caused it: a grant that a client acts upon counts at the next hub (W1). The
 // caller holds h.mu.
 func (h *hubLimits) publish(b *batch, news *protocol.News) {
-	h.send(b, nil, protocol.LimitNews, news)
-}
-
-// send sends v to all clients but one.
-func (h *hubLimits) send(b *batch, but *Client, t protocol.Type, v any) {
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(news)
 	if err != nil {
 		return // it was decoded from JSON
 	}
-	for _, c := range h.hub.list() {
-		switch {
-		case c == but || !c.knowsRecords.Load():
-		case t == protocol.LimitRecord:
-			b.sendCopy(c, protocol.Begin(t).Rest(text))
-		default:
-			b.send(c, protocol.Begin(t).Rest(text))
-		}
+	for c := range h.copies {
+		b.send(c, protocol.Begin(protocol.LimitNews).Rest(text))
 	}
-}
-
-// introduce sends the state of all keys to a new client.
-func (h *hubLimits) introduce(c *Client) {
-	if !h.copied {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, r := range h.table.Records() {
-		if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // it has numbers and texts
-			c.batch.sendCopy(c, f)
-		}
-	}
-}
-
-// restore adds what a client knows from an earlier hub, and tells the other
-// copies what is new. All copies then have the same past, so that the one that
-// hears most of what follows has everything.
-func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
-	var r windows.Record
-	if err := protocol.ReadJSON(d, &r); err != nil {
-		return err
-	}
-	if err := protocol.CheckLimitRecord(&r); err != nil {
-		return fmt.Errorf("a limit: %w", err)
-	}
-	var b batch
-	defer b.flush()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	news, err := h.table.Restore(r)
-	if news && h.copied {
-		h.send(&b, c, protocol.LimitRecord, r)
-	}
-	return err
 }
 
 // leave takes the tickets of a client that has gone out of the queues (W7).
 func (h *hubLimits) leave(c *Client) {
+	h.forget(c)
 	for _, ticket := range c.limits.leave() {
 		h.table.Drop(ticket)
 	}

@@ -2,12 +2,16 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -33,29 +37,136 @@ func TestATicketEndsWithItsClientAlsoDuringACall(t *testing.T) {
 	}
 }
 
-// A process joins however many grants there are: they are not answers that it does
-// not read.
-func TestAProcessJoinsBesideManyGrants(t *testing.T) {
+// limitHub returns a hub at a socket with clients, whose connections nobody reads.
+func limitHub(t *testing.T, clients int) (*Hub, []*Client) {
+	t.Helper()
 	h := New(Config{})
-	defer func() { _ = h.Close(context.Background()) }()
+	t.Cleanup(func() { _ = h.Close(context.Background()) })
 	h.limits.copied = true
-	here, there := net.Pipe()
-	defer there.Close()
-	c := newClient(h, here, "client")
-	defer c.line.Close()
-	var rates []driver.Rate
-	for i := range driver.MaxRates {
-		rates = append(rates, driver.Rate{N: 1, Per: time.Hour + time.Duration(i)*time.Second})
+	var all []*Client
+	for range clients {
+		here, there := net.Pipe()
+		c := newClient(h, here, "client")
+		t.Cleanup(func() { c.line.Close(); _ = there.Close(); c.serving.Wait() })
+		all = append(all, c)
 	}
-	for i := range maxAnswers / 1024 { // each record has more than 1 KiB
-		r := driver.Request{Key: fmt.Sprintf("%0512d", i), Rates: rates, Cost: 1}
+	return h, all
+}
+
+// record returns the text of a record with grants of one unit.
+func record(t *testing.T, key string, at ...int64) []byte {
+	t.Helper()
+	l := windows.LogRecord{Per: driver.MaxPer.Microseconds(), N: 9, Granted: 1, Gone: at[0] - 1}
+	for _, at := range at {
+		l.Last, l.Grants = at, append(l.Grants, windows.MarkRecord{At: at, Units: 1})
+	}
+	text, err := json.Marshal(windows.Record{Key: key, Logs: []windows.LogRecord{l}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func restore(t *testing.T, c *Client, text []byte) {
+	t.Helper()
+	d := protocol.NewDecoder(text)
+	if err := c.hub.limits.restore(c, &d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// behind returns the number of keys that a client is still to be sent.
+func behind(c *Client) int {
+	c.hub.limits.mu.Lock()
+	defer c.hub.limits.mu.Unlock()
+	return len(c.hub.limits.copies[c].behind)
+}
+
+// The answers to a process that joins do not wait behind more than a part of the
+// grants.
+func TestAProcessJoinsBesideManyGrants(t *testing.T) {
+	h, clients := limitHub(t, 1)
+	const keys = 4000
+	for i := range keys {
+		r := driver.Request{Key: fmt.Sprintf("%0512d", i), Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1}
 		if a, err := h.limits.table.Take(&r); err != nil || !a.Granted {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}
-	h.limits.introduce(c)
-	c.send(protocol.Begin(protocol.TypeOpen)) // as any answer
-	if n := c.line.Backlog(); c.line.Err() != nil || n <= maxAnswers {
-		t.Errorf("%d bytes wait, and the line has ended: %v", n, c.line.Err())
+	h.limits.introduce(clients[0])
+	if n := behind(clients[0]); n != keys {
+		t.Errorf("the client lacks %d keys before its report, want %d", n, keys)
 	}
+	h.limits.leasesReported(clients[0])
+	for clients[0].line.Backlog() < recordsPart {
+		runtime.Gosched()
+	}
+	if n := clients[0].line.Backlog(); n > 2*recordsPart {
+		t.Errorf("%d bytes wait, want about %d", n, recordsPart)
+	}
+}
+
+// Each client is sent what the other one had more, and nothing that it has reported.
+func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
+	h, clients := limitHub(t, 2)
+	a, b := clients[0], clients[1]
+	now := protocol.NodeMicros()
+	for _, c := range clients {
+		h.limits.introduce(c)
+		h.limits.begin(c)
+		restore(t, c, record(t, "same", now-9))
+	}
+	restore(t, a, record(t, "a has more", now-9, now-5))
+	restore(t, b, record(t, "a has more", now-9))
+	restore(t, a, record(t, "b has more", now-9))
+	restore(t, b, record(t, "b has more", now-9, now-5))
+	if x, y := behind(a), behind(b); x != 1 || y != 1 {
+		t.Errorf("the clients lack %d and %d keys, want 1 each", x, y)
+	}
+	restore(t, b, record(t, "a has more", now-9, now-5)) // as a client that heard of it meanwhile
+	if n := behind(b); n != 0 {
+		t.Errorf("the client lacks %d keys that it has", n)
+	}
+	h.limits.reported(a)
+	for behind(a) > 0 {
+		runtime.Gosched()
+	}
+	if a.line.Backlog() == 0 || b.line.Backlog() != 0 {
+		t.Errorf("%d and %d bytes wait for the clients, want only what the first lacks", a.line.Backlog(), b.line.Backlog())
+	}
+}
+
+// Nobody is granted anything until all have reported, or one of them stops within
+// its report (W1).
+func TestCallsWaitForTheReportsOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, clients := limitHub(t, 2)
+		for _, c := range clients {
+			h.limits.introduce(c)
+			h.limits.begin(c)
+		}
+		start := time.Now()
+		waited := make(chan time.Duration, 1)
+		go func() {
+			if err := h.limits.reports(t.Context()); err != nil {
+				t.Error(err)
+			}
+			waited <- time.Since(start)
+		}()
+		h.limits.reported(clients[0])
+		for range 4 {
+			time.Sleep(reportBound / 2)
+			restore(t, clients[1], record(t, "k", protocol.NodeMicros()))
+		}
+		h.limits.forget(clients[1])
+		if d := <-waited; d != 2*reportBound {
+			t.Errorf("a call waited for %v, want the %v that the report lasted", d, 2*reportBound)
+		}
+		h.limits.introduce(clients[1])
+		h.limits.begin(clients[1])
+		start = time.Now()
+		if err := h.limits.reports(t.Context()); err != nil || time.Since(start) != reportBound {
+			t.Errorf("a stopped client delayed a call by %v, %v, want %v", time.Since(start), err, reportBound)
+		}
+	})
 }

@@ -87,6 +87,7 @@ func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error
 	case protocol.LockRun:
 		return h.run(d)
 	case protocol.LockReported:
+		h.hub.limits.leasesReported(c)
 		if h.reported != nil {
 			h.reported(c)
 		}

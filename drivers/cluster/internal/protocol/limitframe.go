@@ -13,6 +13,7 @@ import (
 // Limits use calls by name: each operation of limit/driver is a call with JSON
 // in both directions. A hub of an earlier build answers them with an error.
 const (
+	LimitCalls    = "limit:"         // begins the name of each of them
 	LimitTake     = "limit:take"     // driver.Request -> driver.Answer
 	LimitWithdraw = "limit:withdraw" // driver.Request
 	LimitSettle   = "limit:settle"   // driver.Settlement
@@ -27,6 +28,11 @@ const (
 const (
 	LimitNews   = TypeLimits + iota // News: what the hub has decided, for the copies
 	LimitRecord                     // windows.Record: the state of a key, for a new client or a new hub
+
+	// The records of a client follow its leases, from LimitReporting to
+	// LimitReported. A client of an earlier build sends them before LockReported.
+	LimitReporting
+	LimitReported
 )
 
 // LimitOf is the key that an operation is about, with its arguments.

@@ -1,0 +1,245 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/windows"
+)
+
+// limitCopy is the copy of the limits that a client has, as far as the hub knows
+// it. It is guarded by hubLimits.mu.
+type limitCopy struct {
+	behind    map[string]struct{} // the keys of which the client may lack something
+	reporting bool                // the client's report has begun
+	whole     bool                // the report has ended: the client is sent what it lacks
+	sending   bool                // a goroutine sends it
+}
+
+// limitReport is the state of the reports of all clients to a new hub. It is
+// guarded by hubLimits.mu.
+type limitReport struct {
+	running int           // the clients whose reports have begun and not ended
+	moved   time.Time     // when the last record arrived
+	over    chan struct{} // closed when running is 0 again
+	// known are the records that the table has, word for word, with their keys.
+	// Usually all clients report the same, which is decoded once. texts are the
+	// same by key. Both are nil without a report.
+	known map[string]string
+	texts map[string]string
+}
+
+// recordsPart is the number of bytes of records that may wait for a client: answers
+// do not wait behind more.
+const recordsPart = 128 << 10
+
+// reportBound is the maximum time for which the calls of all clients wait for the
+// next record of one that reports.
+const reportBound = 500 * time.Millisecond
+
+// introduce sends a new client what it lacks, after its report.
+func (h *hubLimits) introduce(c *Client) {
+	if !h.copied {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	copied := &limitCopy{behind: make(map[string]struct{})}
+	for _, key := range h.table.Keys() {
+		copied.behind[key] = struct{}{}
+	}
+	h.copies[c] = copied
+}
+
+// forget ends the copy of a client that has gone.
+func (h *hubLimits) forget(c *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if copied := h.copies[c]; copied != nil {
+		h.end(copied)
+		delete(h.copies, c)
+	}
+}
+
+// begin handles the begin of a client's report.
+func (h *hubLimits) begin(c *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	copied := h.copies[c]
+	if copied == nil || copied.reporting || copied.whole {
+		return
+	}
+	copied.reporting = true
+	if h.report.running == 0 {
+		h.report.over = make(chan struct{})
+	}
+	h.report.running++
+	h.report.moved = time.Now()
+}
+
+// end ends the report of a copy. The caller holds h.mu.
+func (h *hubLimits) end(copied *limitCopy) {
+	if !copied.reporting {
+		return
+	}
+	copied.reporting = false
+	if h.report.running--; h.report.running == 0 {
+		close(h.report.over)
+		h.report.known, h.report.texts = nil, nil
+	}
+}
+
+// reported handles the end of a client's report.
+func (h *hubLimits) reported(c *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if copied := h.copies[c]; copied != nil {
+		h.end(copied)
+		copied.whole = true
+		h.complete(c, copied)
+	}
+}
+
+// leasesReported handles the end of the report of a client's leases: a client
+// without limits, or of an earlier build, has reported all.
+func (h *hubLimits) leasesReported(c *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if copied := h.copies[c]; copied != nil && !copied.reporting {
+		copied.whole = true
+		h.complete(c, copied)
+	}
+}
+
+// reports waits until all clients have reported what they know from an earlier
+// hub. A client that stops within its report delays the others by reportBound.
+func (h *hubLimits) reports(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		running, over, stalls := h.report.running, h.report.over, time.Until(h.report.moved.Add(reportBound))
+		h.mu.Unlock()
+		if running == 0 || stalls <= 0 {
+			return nil
+		}
+		select {
+		case <-over:
+		case <-time.After(stalls):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// restore adds what a client knows from an earlier hub, and sends the other
+// copies what is new. All copies then have the same past, so that the one that
+// hears most of what follows has everything.
+func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
+	text := d.Rest()
+	if h.knows(c, text) {
+		return nil
+	}
+	var r windows.Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("decode a limit: %w", err)
+	}
+	if err := protocol.CheckLimitRecord(&r); err != nil {
+		return fmt.Errorf("a limit: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news, err := h.table.Restore(r)
+	if err != nil || !h.copied {
+		return err
+	}
+	whole := h.note(r.Key, text)
+	for other, copied := range h.copies {
+		switch {
+		case other != c && !news:
+			continue
+		case other == c && whole:
+			delete(copied.behind, r.Key)
+			continue
+		}
+		copied.behind[r.Key] = struct{}{}
+		h.complete(other, copied)
+	}
+	return nil
+}
+
+// knows reports whether the table has all of a record that c reports. c lacks
+// nothing of it then.
+func (h *hubLimits) knows(c *Client, text []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report.moved = time.Now()
+	key, known := h.report.known[string(text)]
+	if copied := h.copies[c]; known && copied != nil {
+		delete(copied.behind, key)
+	}
+	return known
+}
+
+// note records that the table has the record with that text, and reports whether
+// it has nothing else of the key. The caller holds h.mu.
+func (h *hubLimits) note(key string, text []byte) (whole bool) {
+	own := h.table.RecordsOf(key)
+	if len(own) == 1 {
+		mine, err := json.Marshal(&own[0])
+		whole = err == nil && string(mine) == string(text)
+	}
+	if h.report.running == 0 {
+		return whole
+	}
+	if h.report.known == nil {
+		h.report.known, h.report.texts = make(map[string]string), make(map[string]string)
+	}
+	delete(h.report.known, h.report.texts[key]) // another client had less
+	delete(h.report.texts, key)
+	if whole {
+		same := string(text)
+		h.report.known[same], h.report.texts[key] = key, same
+	}
+	return whole
+}
+
+// complete sends c the records that it lacks, unless its own report follows. The
+// caller holds h.mu.
+func (h *hubLimits) complete(c *Client, copied *limitCopy) {
+	if !copied.whole || copied.sending || len(copied.behind) == 0 {
+		return
+	}
+	copied.sending = true
+	c.serving.Go(func() {
+		for c.line.Room(context.Background(), recordsPart) == nil && h.sendPart(c, copied) { // or the line has ended
+			c.line.Flush()
+		}
+		c.line.Flush()
+	})
+}
+
+// sendPart queues records that a client lacks, and reports whether more are left.
+func (h *hubLimits) sendPart(c *Client, copied *limitCopy) (more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	size := 0
+	for key := range copied.behind {
+		if size >= recordsPart {
+			return true
+		}
+		delete(copied.behind, key)
+		for _, r := range h.table.RecordsOf(key) {
+			f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
+			if err != nil {
+				continue // it has numbers and texts
+			}
+			size += f.Len()
+			_ = c.line.Queue(f, 0) // Room reports the end of the line
+			f.Free()
+		}
+	}
+	copied.behind, copied.sending = make(map[string]struct{}), false
+	return false
+}
