@@ -29,8 +29,10 @@ func Lenient() BindOption { return BindOption{lenient: true} }
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
 // fields or duplicate members, 413 for a body larger than the app's limit, 415
 // for an unknown type and for a compressed body, 422 for values of the wrong
-// type and for an error of Validate. The answer names the fields. Without a body
-// Bind only validates.
+// type and for an error of Validate. The answer names the fields. An error of
+// Validate keeps its own answer if it is one of [Error], or of a lock, limit or
+// message that fails, such as [lock.ErrUnavailable]. Without a body Bind only
+// validates.
 func (c *Ctx) Bind(v any, options ...BindOption) error {
 	x := c.exchange()
 	if x == nil {
@@ -41,7 +43,7 @@ func (c *Ctx) Bind(v any, options ...BindOption) error {
 	}
 	err := x.Read(func(r *http.Request) error { return input.Read(r, v, slices.Contains(options, Lenient()), fieldsOf) })
 	if err == nil {
-		if err = c.validate(v); err != nil {
+		if err = c.validate(v); err != nil && !request.OutweighsInput(err) {
 			err = request.Invalid(err, fieldsOf(err))
 		}
 	}

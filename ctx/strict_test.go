@@ -1,14 +1,18 @@
 package megactx_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/lock"
 )
 
 type address struct {
@@ -235,6 +239,35 @@ func TestCompressedBodyIsRefused(t *testing.T) {
 	for encoding, want := range map[string]int{"gzip": 415, "br": 415, "identity": 204} {
 		if w := s.ask("POST", "/", `{"id":1}`, "Content-Type: application/json", "Content-Encoding: "+encoding); w.Code != want {
 			t.Errorf("%s: got %d %s, want %d", encoding, w.Code, w.Body, want)
+		}
+	}
+}
+
+// lookedUp is an input whose validation asks a service.
+type lookedUp struct{ err error }
+
+func (in *lookedUp) Validate(context.Context) error { return in.err }
+
+func TestFailureOfAServiceInValidateIsNoInvalidInput(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{fmt.Errorf("look up the owner: %w", lock.ErrUnavailable), 503, "lock.unavailable"},
+		{fmt.Errorf("claim the name: %w", lock.ErrNotAcquired), 409, "lock.not_acquired"},
+		{fmt.Errorf("ask the store: %w", bus.ErrTimeout), 504, "bus.timeout"},
+		{fmt.Errorf("look up the owner: %w", context.DeadlineExceeded), 504, "request.timeout"},
+		{megactx.Error(409, "order.closed", "The order is closed."), 409, "order.closed"},
+		{errors.New("start is after end"), 422, "request.invalid"},
+		{megactx.FieldErrors{"id": "is unknown"}, 422, "request.invalid"},
+		{fmt.Errorf("name: %w", lock.ErrInvalid), 422, "request.invalid"},
+	} {
+		s := newStage()
+		s.router.Post("/", func(ctx *megactx.Ctx) error { return ctx.Bind(&lookedUp{c.err}) })
+		w := s.ask("POST", "/", "", "Accept: application/json")
+		if got := w.Body.String(); w.Code != c.status || !strings.Contains(got, fmt.Sprintf(`"code":%q`, c.code)) {
+			t.Errorf("%v: got %d %s, want %d %s", c.err, w.Code, got, c.status, c.code)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestFrameworkAnswersInTheLanguageOfTheClient(t *testing.T) {
 		err           error
 		english, says string
 	}{
-		{lock.ErrNotAcquired, "Someone else is working on this. Try again in a moment.", "다른 작업이 진행 중입니다. 잠시 후 다시 시도해 주세요."},
+		{lock.ErrNotAcquired, "This is busy now. Try again in a moment.", "지금은 사용 중입니다. 잠시 후 다시 시도해 주세요."},
 		{errors.New("secret"), "Something went wrong here.", "오류가 발생했습니다."},
 		{megactx.Error(409, "own", "Of the app."), "Of the app.", "Of the app."},
 	} {

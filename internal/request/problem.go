@@ -140,6 +140,17 @@ func problemOf(err, end error) problem {
 	return newProblem(http.StatusInternalServerError, "internal", "internal")
 }
 
+// OutweighsInput reports whether the answer to an error that a validation returned
+// is the error's own: one of the app, one of a lock, limit or message that is not
+// about an argument, or the end of the request.
+func OutweighsInput(err error) bool {
+	if _, own := errors.AsType[*Error](err); own || errors.Is(err, context.Canceled) {
+		return true
+	}
+	p := problemOf(err, nil)
+	return p.Code != "internal" && p.Status != http.StatusBadRequest
+}
+
 // newProblem returns an answer whose detail is the text mega.problem.<text>.
 func newProblem(status int, code, text string) problem {
 	says := phrase{key: "problem." + text}
