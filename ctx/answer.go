@@ -87,11 +87,12 @@ func (c *Ctx) answer(status int, contentType string, body []byte) error {
 	if c.exchange() == nil {
 		return ErrNoRequest
 	}
-	return c.work.Exchange.Writer.Answer(request.Answer{
-		Status: status, Type: contentType, Body: body,
-		Header: http.Header{"Vary": {"Accept"}}, // a page and its JSON may share an address
-	})
+	return c.work.Exchange.Writer.Answer(request.Answer{Status: status, Type: contentType, Body: body, Header: byAccept})
 }
+
+// byAccept is a header of answers: a page and its JSON may share an address.
+// Answer copies the values of Vary.
+var byAccept = http.Header{"Vary": {"Accept"}}
 
 // WrapHandler makes an http.Handler a Handler. The request it is given carries
 // the Ctx; see From. Its parameters are the request's PathValue.

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -48,13 +49,13 @@ var errHandlerGone = errors.New("the handler did not return")
 func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
 	hop := h.beginHop(std, receiving, m.Subject)
 	std = hop.On(std)
-	work := &Work{Host: h, attrs: []any{"subject", m.Subject}}
+	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
 	if id := m.Header.Get(IDHeader); idRule.MatchString(id) {
 		work.ID = id
-		work.attrs = append(work.attrs, "request", id)
+		work.attrs = append(work.attrs, slog.String("request", id))
 	}
 	if id := traceOf(std); id != "" {
-		work.attrs = append(work.attrs, "trace_id", id)
+		work.attrs = append(work.attrs, slog.String("trace_id", id))
 	}
 	return carrier{std, work}, hop
 }

@@ -294,7 +294,7 @@ func (r *Response) shut() {
 type Answer struct {
 	Status int
 	Type   string
-	Header http.Header // more headers; Vary values are added
+	Header http.Header // more headers, which may be shared; Vary values are added
 	Body   []byte
 }
 
@@ -310,5 +310,5 @@ func (a Answer) writeHeader(h http.Header) {
 	}
 	h.Set("Content-Type", a.Type)
 	h.Set("Content-Length", strconv.Itoa(len(a.Body)))
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["X-Content-Type-Options"] = noSniff
 }

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -78,11 +79,11 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 }
 
 // attrs returns the attributes of the request and its trace for the log.
-func (rec *record) attrs() []any {
+func (rec *record) attrs() []slog.Attr {
 	if rec.trace == "" {
-		return []any{"request", rec.id}
+		return []slog.Attr{slog.String("request", rec.id)}
 	}
-	return []any{"request", rec.id, "trace_id", rec.trace}
+	return []slog.Attr{slog.String("request", rec.id), slog.String("trace_id", rec.trace)}
 }
 
 // contain turns a panic of a middleware or a plain http.Handler into an answer,
@@ -130,7 +131,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		x := &Exchange{Writer: out, End: end, record: rec}
 		work := &Work{
 			Host: outer.Host, ID: rec.id, Exchange: x, outer: outer,
-			query: r.URL.RawQuery, params: paramsOf(r), attrs: []any{"route", r.Pattern},
+			query: r.URL.RawQuery, params: paramsOf(r), attrs: []slog.Attr{slog.String("route", r.Pattern)},
 		}
 		rec.params = work.params
 		c := d.Bind(carrier{std, work})

@@ -24,9 +24,9 @@ type Work struct {
 
 	query  string
 	params []param
-	locale string // "" until negotiated
-	outer  *Work  // the work that this one continues, or nil
-	attrs  []any  // of the log of the work; the log of outer does not have them
+	locale string      // "" until negotiated
+	outer  *Work       // the work that this one continues, or nil
+	attrs  []slog.Attr // of the log of the work; the log of outer does not have them
 }
 
 type param struct{ name, value string }
@@ -90,7 +90,7 @@ func (w *Work) Log(log *slog.Logger) *slog.Logger {
 	if len(w.attrs) == 0 {
 		return log
 	}
-	return log.With(w.attrs...)
+	return slog.New(log.Handler().WithAttrs(w.attrs))
 }
 
 // Param returns the value of a parameter of the route, unescaped, or "".
