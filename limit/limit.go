@@ -37,7 +37,8 @@ type Limit struct {
 	Slack time.Duration
 	// Concurrent, if it is not 0, is how many callers of Wait and With may be
 	// between the grant and the end of their work at once. It needs
-	// Config.Locker.
+	// Config.Locker, and Outage does not apply to it: a call whose slot the
+	// Locker cannot give returns ErrUnavailable.
 	Concurrent int
 	// Outage decides about calls while the backend does not answer. Default:
 	// Closed.

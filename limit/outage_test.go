@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,8 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock"
+	lockdriver "github.com/megaframework/mega/lock/driver"
 )
 
 // remote is a driver in memory that acts like one with a network.
@@ -283,4 +286,38 @@ func TestAnOutageThatEndedInATimeoutIsNotALimit(t *testing.T) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 	})
+}
+
+// broken is a driver of locks whose requests all fail.
+type broken struct {
+	lockdriver.Driver
+	err error
+}
+
+func (b broken) Acquire(context.Context, lockdriver.Request) (lockdriver.Grant, error) {
+	return lockdriver.Grant{}, b.err
+}
+
+func TestAnErrorOfTheLockerIsAnErrorOfTheLimit(t *testing.T) {
+	for from, to := range map[error]error{
+		lock.ErrUnavailable: limit.ErrUnavailable, lock.ErrUnsupported: limit.ErrUnsupported, lock.ErrClosed: limit.ErrClosed,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			locker, err := lock.New(broken{memory.NewLock(), from}, lock.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = locker.Close(t.Context()) }()
+			l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+			m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+			_, err = l.Wait(t.Context(), "k", m)
+			coded, ok := errors.AsType[interface {
+				error
+				Code() string
+			}](err)
+			if !errors.Is(err, to) || !errors.Is(err, from) || !ok || !strings.HasPrefix(coded.Code(), "limit.") {
+				t.Errorf("got %v, want %v with %v", err, to, from)
+			}
+		})
+	}
 }

@@ -204,7 +204,18 @@ func (t *turn) slot(ctx context.Context) (slot, error) {
 	if errors.Is(err, lock.ErrNotAcquired) || ctx.Err() != nil {
 		return slot{}, t.endedBy(err)
 	}
-	return slot{}, err
+	return slot{}, slotError(err)
+}
+
+// slotError adds to an error of the Locker the error of this package with the same
+// meaning.
+func slotError(err error) error {
+	for from, to := range map[error]error{lock.ErrUnavailable: ErrUnavailable, lock.ErrUnsupported: ErrUnsupported, lock.ErrClosed: ErrClosed} {
+		if errors.Is(err, from) {
+			return fmt.Errorf("%w: %w", to, err)
+		}
+	}
+	return err
 }
 
 // release gives the slot back, if there is one. It returns lock.ErrLost if the
