@@ -6,7 +6,7 @@
 -- was lost, the number that it had.
 -- Answers {1, fence, slot, resized, span, found} if granted, or the fence as text
 -- if the slot is 0, nothing was resized or found, and span is what was asked for; {2, number, position,
--- left, resized} if queued; {0, {slot, left, value, ...}, resized} if busy; {-1} if the
+-- left, resized} if queued; {0, {slot, left, value, ...}, resized} if busy; {-1, why} if the
 -- token is barred; {-2, {...}, resized} if the queue is full; {-3, resized} if all slots are
 -- withdrawn; {-4, size} if the pool has another size, and fixed is 1.
 local token, ttl, wait, wants, span, tail, number = unpack(ARGV)
@@ -73,7 +73,8 @@ end
 
 call('zadd', D, 'xx', 0, '') -- fails on a full server, as a later write would not: only the queue is served there. L21
 open()
-if barred(token) then return {-1} end
+local why = barred(token)
+if why then return {-1, why} end
 local before, refused = resize(tonumber(slots))
 if refused then
   keep()

@@ -193,6 +193,30 @@ func TestForceThatIsSentTwiceTakesNothingFromTheSuccessor(t *testing.T) {
 	}
 }
 
+// The push of a grant, and that of its force, reach a connection that is half open.
+// A heartbeat finds that the ticket is barred.
+func TestForceOfAGrantWhosePushWasLostEndsTheWait(t *testing.T) {
+	t.Parallel()
+	near := openShared(t)
+	url, pipe := through(t, shared)
+	far := open(t, redis.Config{URL: url})
+	held := acquire(t, near, request(t.Name()))
+	next := queueUp(t, far, request(t.Name()))
+	pipe.Freeze()
+	release(t, near, held)
+	if n, err := near.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{}); err != nil || n != 1 {
+		t.Fatalf("forced %d, %v, want 1", n, err)
+	}
+	select {
+	case <-next.done:
+	case <-time.After(generous(3 * time.Second)):
+		t.Fatal("it still waits")
+	}
+	if lost, ok := errors.AsType[*driver.LostError](next.err); !ok || lost.Cause != driver.Forced || lost.Reason != "test" {
+		t.Errorf("got %v, want a loss by force", next.err)
+	}
+}
+
 func TestFullServerPushesNoUnwrittenGrant(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})

@@ -108,6 +108,7 @@ type tried struct {
 	number  int64         // if queued
 	left    time.Duration // if queued: until something may become free by itself
 	holders []driver.Holding
+	why     string // if barred, by a force
 	sent    time.Time
 	loose   bool
 }
@@ -151,6 +152,8 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 		t.holders, t.resized = holdings(a.sub(1)), int(a.num(2))
 	case statusWithdrawn, statusSize:
 		t.resized = int(a.num(1))
+	case statusBarred:
+		t.why = a.text(1)
 	}
 	return t, nil
 }
@@ -280,7 +283,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 	case t.status == statusQueued:
 		q.claims.queued(c, t.number, t.sent, true)
 		q.heartbeater.within(soon(t.left))
-	case t.status == statusWithdrawn || t.status == statusSize:
+	case t.status == statusWithdrawn, t.status == statusSize, t.why != "":
 		q.claims.give(token, award{refusal: t})
 	case t.status == statusGranted:
 		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL, record: t.record})

@@ -159,13 +159,18 @@ func oneLine(v any) string {
 	return string(b)
 }
 
-// refused returns the error of a request that the state of the pool refuses.
+// refused returns the error of a request that the state of the pool refuses, or
+// whose grant was taken away before it was known.
 func (c *claim) refused(t tried, waited time.Duration) error {
 	switch t.status {
 	case statusWithdrawn:
 		return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Withdrawn: true, Resized: t.resized}
 	case statusSize:
 		return &driver.PoolSizeError{Key: c.r.Key, Size: t.resized, Asked: c.r.Slots}
+	case statusBarred:
+		if t.why != "" {
+			return lostBy(c.r.Key, t.why)
+		}
 	}
 	return nil
 }
