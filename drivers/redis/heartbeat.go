@@ -222,8 +222,9 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 // after a heartbeat has found a grant whose push did not arrive: the
 // subscription may be at a former master.
 func (q *queue) listen(ctx context.Context) {
-	if last := q.listened.Load(); time.Since(time.Unix(0, last)) < time.Second ||
-		!q.listened.CompareAndSwap(last, time.Now().UnixNano()) || !q.scripts.counted {
+	now := time.Now()
+	if last := q.listened.Load(); last != nil && now.Sub(*last) < time.Second ||
+		!q.listened.CompareAndSwap(last, &now) || !q.scripts.counted {
 		return
 	}
 	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) []string {

@@ -25,8 +25,8 @@ type queue struct {
 	refusals sync.WaitGroup // releases of pushed grants without a waiter
 	refusing chan struct{}  // has room for maxRefusals of them
 	cancel   context.CancelFunc
-	listened atomic.Int64 // time of the last check of the subscription, in ns
-	pushed   atomic.Bool  // a push has arrived
+	listened atomic.Pointer[time.Time] // the last check of the subscription, if any
+	pushed   atomic.Bool               // a push has arrived
 }
 
 var (
