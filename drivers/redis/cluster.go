@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,14 +22,20 @@ type cluster struct {
 	moving *moving // set before the first call of a script
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
-	wires  map[*goredis.Client]*wire.Wire
+	wires  map[*goredis.Client]route
 	closed bool
 
 	leaving sync.WaitGroup // the wires to masters that have left
 }
 
+// route is the wire to a master, which serves key at least.
+type route struct {
+	*wire.Wire
+	key string
+}
+
 func newCluster(client *goredis.ClusterClient) *cluster {
-	return &cluster{client: client, wires: map[*goredis.Client]*wire.Wire{}}
+	return &cluster{client: client, wires: map[*goredis.Client]route{}}
 }
 
 func (c *cluster) do(ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
@@ -53,9 +60,12 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, args []string, l
 		c.client.ReloadState(bounded)
 		return nil, false, err
 	}
-	w, err := c.wire(master)
+	w, fresh, err := c.wire(master, key)
 	if err != nil {
 		return nil, false, err
+	}
+	if fresh {
+		c.prune(bounded, master)
 	}
 	reply, err := w.Do(ctx, args, limit-time.Since(start))
 	switch {
@@ -78,7 +88,7 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, args []string, l
 
 // follow lets the client find the master of the key. It retries by itself.
 func (c *cluster) follow(ctx context.Context, args []string, limit time.Duration) (any, bool, error) {
-	w, err := c.wire(nil)
+	w, _, err := c.wire(nil, "")
 	if err != nil {
 		return nil, false, err
 	}
@@ -90,34 +100,50 @@ func (c *cluster) follow(ctx context.Context, args []string, limit time.Duration
 // the Cluster.
 func isGone(err error) bool { return err == goredis.ErrClosed } //nolint:errorlint // it is not wrapped
 
-// wire returns the wire to a master. For nil it returns the wire that follows
-// redirections.
-func (c *cluster) wire(master *goredis.Client) (*wire.Wire, error) {
+// wire returns the wire to the master of key, and reports whether it is a new one.
+// For nil it returns the wire that follows redirections.
+func (c *cluster) wire(master *goredis.Client, key string) (w *wire.Wire, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, driver.ErrClosed
+		return nil, false, driver.ErrClosed
 	}
-	w, ok := c.wires[master]
-	if !ok {
-		if master == nil {
-			w = wire.New(c.client, nil)
-		} else {
-			w = wire.New(master, nil)
+	if r, ok := c.wires[master]; ok {
+		return r.Wire, false, nil
+	}
+	if master == nil {
+		w = wire.New(c.client, nil)
+	} else {
+		w = wire.New(master, nil)
+	}
+	c.wires[master] = route{w, key}
+	return w, true, nil
+}
+
+// prune forgets the masters that another one has replaced. No call would find
+// those that have left closed: calls go to the new one. L18
+func (c *cluster) prune(ctx context.Context, fresh *goredis.Client) {
+	c.mu.Lock()
+	others := maps.Clone(c.wires)
+	c.mu.Unlock()
+	for master, r := range others {
+		if master == nil || master == fresh {
+			continue
 		}
-		c.wires[master] = w
+		if now, err := c.client.MasterForKey(ctx, r.key); err == nil && now != master {
+			c.forget(master)
+		}
 	}
-	return w, nil
 }
 
 // forget ends the wire to a master that has left.
 func (c *cluster) forget(master *goredis.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.wires[master]; w != nil && !c.closed {
+	if r, ok := c.wires[master]; ok && !c.closed {
 		delete(c.wires, master)
-		w.Close()
-		c.leaving.Go(w.Wait)
+		r.Close()
+		c.leaving.Go(r.Wait)
 	}
 }
 
