@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/refusal"
 )
 
 // inboxes is the common prefix of all inbox names. It is not part of the
@@ -35,7 +37,10 @@ type inbox struct {
 	again   func() // subscribed again: earlier pushes are lost
 	cut     func() // the connection has ended
 
-	drained chan struct{} // receives when the server has confirmed an unsubscription
+	drained chan struct{}         // receives when the server has confirmed an unsubscription
+	refused atomic.Pointer[error] // why the server lets this process not subscribe, if only a change of its configuration ends that
+	ending  context.Context       // ends with close
+	end     context.CancelFunc
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	sub    *goredis.PubSub
@@ -57,7 +62,9 @@ type message struct {
 }
 
 func newInbox(client goredis.UniversalClient, receive func(message), again, cut func()) *inbox {
-	return &inbox{name: inboxes + rand.Text()[:inboxLen], client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
+	in := &inbox{name: inboxes + rand.Text()[:inboxLen], client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
+	in.ending, in.end = context.WithCancel(context.Background())
+	return in
 }
 
 // open subscribes, and returns when the server has confirmed it.
@@ -98,6 +105,7 @@ func (in *inbox) close() {
 	sub := in.sub
 	in.closed = true
 	in.mu.Unlock()
+	in.end()
 	if sub != nil {
 		_ = sub.Close()
 	}
@@ -132,14 +140,37 @@ func (in *inbox) read() {
 		case wire.IsTimeout(err):
 			asked = false
 			in.replace(sub)
+		case asked && refusesPing(err): // and so it is alive
+			asked = false
 		default:
 			asked = false
 			if failed++; failed == 1 {
 				in.cut()
 			}
-			pause(ctx, backOff(failed))
+			if refusal.Of(err) == refusal.None {
+				in.refused.Store(nil)
+				pause(in.ending, backOff(failed))
+				continue
+			}
+			in.refused.Store(&err)
+			pause(in.ending, attemptTimeout)
+			in.replace(sub) // the client keeps the connection, and does not repeat the subscription
 		}
 	}
+}
+
+// refusesPing reports whether err is the answer to a ping by a user that may not.
+func refusesPing(err error) bool {
+	return goredis.IsPermissionError(err) && strings.Contains(err.Error(), "'ping'")
+}
+
+// refusal returns the error of calls while the server refuses the subscription, or
+// nil. Without pushes other processes overtake the waiters of this one. L21
+func (in *inbox) refusal() error {
+	if err := in.refused.Load(); err != nil {
+		return unavailable(fmt.Errorf("subscribe: %w", *err))
+	}
+	return nil
 }
 
 // handle passes a message to its receiver, and takes note of subscriptions.
@@ -151,6 +182,7 @@ func (in *inbox) handle(m any) {
 		}
 	case *goredis.Subscription:
 		if m.Kind == "subscribe" {
+			in.refused.Store(nil)
 			in.again()
 			return
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 func TestASubscriptionThatTwoFindDeadIsReplacedOnce(t *testing.T) {
@@ -20,4 +22,25 @@ func TestASubscriptionThatTwoFindDeadIsReplacedOnce(t *testing.T) {
 	}
 	in.close()
 	_ = client.Close()
+}
+
+// A user that may not ping may subscribe: the answer shows that the connection works.
+func TestARefusedPingIsNoRefusedSubscription(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	client := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	defer client.Close()
+	if _, err := s.Do("ACL", "SETUSER", "default", "-ping", "-subscribe"); err != nil {
+		t.Fatal(err)
+	}
+	sub := client.Subscribe(t.Context(), "inbox")
+	defer sub.Close()
+	if _, err := sub.Receive(t.Context()); err == nil || refusesPing(err) {
+		t.Errorf("subscribe: %v", err)
+	}
+	if err := sub.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sub.Receive(t.Context()); err == nil || !refusesPing(err) {
+		t.Errorf("ping: %v", err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // What a network does to connections below the commands, and what a server does to
@@ -191,4 +192,50 @@ func TestTLSErrorsNameTheirCause(t *testing.T) {
 	}
 	l := member(t, "rediss://"+good+"?skip_verify=true")
 	must(t, l.With(t.Context(), "k", func(context.Context) error { return nil }))
+}
+
+// Without pushes other processes would overtake the waiters of this one (L7, L21).
+func TestASubscriptionThatTheServerRefusesFailsCallsUntilItIsAllowed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	d := open(t, redis.Config{URL: s.URL()})
+	held := acquire(t, d, request("held"))
+	must(t, command("ACL", "SETUSER", "default", "-subscribe")(s))
+	_, err := s.KillPubSub()
+	must(t, err)
+	soon(t, "the refusal", func() bool {
+		g, err := d.Acquire(t.Context(), request("k"))
+		if err == nil {
+			release(t, d, g)
+			return false
+		}
+		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "subscribe") || !contains(err, "NOPERM") {
+			t.Fatalf("got %v, want %v with the refusal", err, driver.ErrUnavailable)
+		}
+		return true
+	})
+	if r := d.Renew(t.Context(), []driver.Grant{held}); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	must(t, command("ACL", "SETUSER", "default", "+subscribe")(s))
+	soon(t, "calls to succeed", func() bool {
+		g, err := d.Acquire(t.Context(), request("k"))
+		if err == nil {
+			release(t, d, g)
+		}
+		return err == nil
+	})
+	if _, err := d.ForceRelease(t.Context(), "held", "test", driver.Holder{}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.After(generous(slack)); ; { // the hint of the reconnection comes first
+		select {
+		case err := <-held.Lost:
+			if errors.Is(err, driver.ErrLost) {
+				return
+			}
+		case <-end:
+			t.Fatal("no push of the force")
+		}
+	}
 }

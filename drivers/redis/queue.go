@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ type waiting = func(context.Context) (driver.Grant, error)
 
 // Ask implements [driver.Asker].
 func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waiting, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), q.inbox.refusal()); err != nil {
 		return driver.Grant{}, nil, err
 	}
 	c := &claim{
