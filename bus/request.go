@@ -185,8 +185,12 @@ func (cs *calls) answer(m *driver.Message) {
 	cs.late++
 }
 
-// fail ends one call.
+// fail ends one call, or every call if id is 0.
 func (cs *calls) fail(id uint64, err error) {
+	if id == 0 {
+		cs.failAll(err)
+		return
+	}
 	if c := cs.find(id); c != nil {
 		c.fail(err)
 	}

@@ -108,8 +108,8 @@ type Driver interface {
 	// describes.
 	Publish(ctx context.Context, m Message) error
 
-	// Request sends a request. The front chooses its ID and never uses it twice
-	// on this driver. The driver reports the outcome to the Front, possibly
+	// Request sends a request. The front chooses its ID, which is not 0, and
+	// never uses it twice on this driver. The driver reports the outcome to the Front, possibly
 	// from within the call. An error means that the request was not sent, and
 	// then nothing is reported.
 	//
@@ -204,7 +204,8 @@ type Front interface {
 
 	// Fail reports that no further answer to the request will come. err wraps
 	// ErrNoResponders if there was no responder, and ErrDisconnected if the
-	// responder is gone.
+	// responder is gone. The id 0 stands for all requests in flight, which
+	// lose their way back.
 	Fail(id uint64, err error)
 
 	// Disconnected reports that the backend cannot be reached, before any Gap

@@ -65,12 +65,13 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if l == nil {
 		return b.unreachable()
 	}
-	if err := b.openInbox(ctx, l, m.Deadline); err != nil {
+	inbox, err := b.openInbox(ctx, l, m.Deadline)
+	if err != nil {
 		return err
 	}
 	it := item{subject: m.Subject, kind: driver.Request, special: newSpecial(&m)}
 	it.special.reply = b.inbox.prefix + strconv.FormatUint(m.ID, 36)
-	it.special.ctx, it.special.link = ctx, l.number
+	it.special.ctx, it.special.link, it.special.inbox = ctx, l.number, inbox
 	return b.put(ctx, &m, &it)
 }
 
@@ -157,10 +158,12 @@ func arrived(k driver.Kind, subject string, m *nats.Msg) driver.Message {
 // and the number of the request. The first request subscribes to it.
 type inbox struct{ prefix string }
 
-// openInbox returns when answers can arrive. It waits at most until deadline,
-// and while the link lasts (S12).
-func (b *Bus) openInbox(ctx context.Context, l *link, deadline time.Time) error {
-	key := topicKey{subject: b.inbox.prefix + "*"}
+func (i inbox) key() topicKey { return topicKey{subject: i.prefix + "*"} }
+
+// openInbox returns the inbox's topic when answers can arrive. It waits at most
+// until deadline, and while the link lasts (S12).
+func (b *Bus) openInbox(ctx context.Context, l *link, deadline time.Time) (*topic, error) {
+	key := b.inbox.key()
 	b.mu.Lock()
 	t := b.topics[key]
 	if t == nil {
@@ -170,15 +173,15 @@ func (b *Bus) openInbox(ctx context.Context, l *link, deadline time.Time) error 
 	active := t.active
 	b.mu.Unlock()
 	if active {
-		return nil
+		return t, nil
 	}
 	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	err := b.await(bounded, t, l.over)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", driver.ErrTimeout, err)
+		err = fmt.Errorf("%w: %w", driver.ErrTimeout, err)
 	}
-	return err
+	return t, err
 }
 
 // answer handles an answer, or the server's report that no responder exists.

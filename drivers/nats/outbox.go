@@ -51,6 +51,7 @@ type special struct {
 	reply string          // of a request
 	ctx   context.Context // of the caller of a request
 	link  uint64          // the only connection that may carry a request
+	inbox *topic          // of the answers to a request
 }
 
 // overhead is the approximate memory of a message beyond its bytes.

@@ -145,3 +145,57 @@ func (b *Bus) refusePublish(subject string, cause error) {
 		f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err)
 	})
 }
+
+// refuse ends a topic that the server does not allow, or no longer allows:
+// waiting calls of Subscribe fail, and so do the existing subscriptions. Requests
+// in flight fail with the inbox, because their answers cannot arrive.
+func (b *Bus) refuse(t *topic, cause error) {
+	var stood []driver.Sink
+	b.mu.Lock()
+	if t.err != nil || b.topics[t.key] != t {
+		b.mu.Unlock()
+		return // by an earlier refusal; or it has no member left
+	}
+	for _, m := range *t.members.Load() {
+		if m.live {
+			stood = append(stood, m.sink)
+		}
+	}
+	delete(b.topics, t.key) // a later Subscribe tries again
+	t.err = fmt.Errorf("%w: %w", driver.ErrRefused, cause)
+	t.refused.Store(true)
+	answerless := t.active && t.key == b.inbox.key()
+	if t.active {
+		b.endLater(t.sub) // the client still has it, the server does not
+	} else {
+		close(t.ready)
+	}
+	t.active = false
+	b.mu.Unlock()
+	b.notify(func(f driver.Front) {
+		for _, s := range stood {
+			s.Fail(fmt.Errorf("%w: %w", driver.ErrTerminated, cause))
+		}
+		if answerless { // S27
+			f.Fail(0, fmt.Errorf("%w: no answer can arrive: %w", driver.ErrRefused, cause))
+		}
+	})
+}
+
+// refuseTopic handles a refusal that names a subscription.
+func (b *Bus) refuseTopic(key topicKey, cause error) {
+	b.mu.Lock()
+	t := b.topics[key]
+	b.mu.Unlock()
+	if t != nil {
+		b.refuse(t, cause)
+	}
+}
+
+// refuseNameless handles a refusal that names no subscription: it applies to
+// one of those in progress.
+func (b *Bus) refuseNameless(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nameless = cause
+}

@@ -254,3 +254,63 @@ func TestTheDeniedOfTwoRequestsFails(t *testing.T) {
 		answered(good)
 	}
 }
+
+// Requests in flight fail when answers are no longer allowed, and those that were
+// not sent stay unsent.
+func TestRequestsInFlightFailWithTheirInbox(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{Deny: []string{}})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})
+	asked := make(chan string, 10)
+	if _, err := other.Respond(t.Context(), "x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		asked <- string(m.Data)
+		if string(m.Data) != "last" {
+			<-ctx.Done()
+		}
+		return nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request := func(data string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := b.Request(ctx, "x", []byte(data))
+			done <- err
+		}()
+		return done
+	}
+	sent := request("sent")
+	<-asked
+	if err := b.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Hold(natstest.ToServer)
+	for range 16 { // fills the window of unconfirmed data
+		if err := b.Publish(ctx, "filler", make([]byte, 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unsent := request("unsent")
+	await(t, func() bool { return b.Stats().InFlight == 2 })
+	if err := server.Reload(func(o *natstest.Options) { o.Deny = []string{"_INBOX.>"} }); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []<-chan error{sent, unsent} {
+		if err := <-request; !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "Permissions Violation") {
+			t.Errorf("got %v", err)
+		}
+	}
+	proxy.Heal()
+	if err := server.Reload(func(o *natstest.Options) { o.Deny = []string{} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-request("last"); err != nil {
+		t.Fatalf("with the permission again: %v", err)
+	}
+	if data := <-asked; data != "last" {
+		t.Errorf("the responder has received the request %q, which has failed", data)
+	}
+}

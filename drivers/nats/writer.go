@@ -136,8 +136,8 @@ func (w *writer) enter(it *item, p *sequence) {
 }
 
 // isOver reports whether a message must not be sent any more: an expired event
-// (S24), or a request after the end of its connection, of its call or of its
-// deadline (S12).
+// (S24), or a request after the end of its connection, of its inbox, of its call
+// or of its deadline (S12).
 func (w *writer) isOver(it *item, now time.Time) bool {
 	s := it.special
 	if s == nil || it.kind == driver.Answer {
@@ -145,7 +145,7 @@ func (w *writer) isOver(it *item, now time.Time) bool {
 	}
 	expired := !s.m.Deadline.IsZero() && !now.Before(s.m.Deadline)
 	if it.kind == driver.Request {
-		return expired || s.link != w.link.number || s.ctx.Err() != nil
+		return expired || s.link != w.link.number || s.inbox.refused.Load() || s.ctx.Err() != nil
 	}
 	if expired {
 		w.bus.notify(func(f driver.Front) { f.Expired(1) })
