@@ -168,6 +168,7 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"NATS, expired":            {[]string{on("tls", expired), "MEGA_NATS_TLS_CA=" + old}, "bus.driver_refused", "has expired"},
 		"NATS, own certificate":    {[]string{on("tls", mutual), "MEGA_NATS_TLS_CA=" + cert2}, "bus.driver_refused", "certificate required"},
 		"NATS, no permissions":     {[]string{strings.Replace(on("nats", barred), "://", "://u:p@", 1)}, "bus.driver_refused", "do not include: publish to ev.>"},
+		"NATS, a Redis":            {[]string{"MEGA_NATS_URL=nats://" + plain.Addr()}, "bus.driver_refused", "not NATS"},
 		"NATS, nkeys":              {[]string{on("nats", open), "MEGA_NATS_NKEY_FILE=" + seed(t)}, "bus.driver_refused", "nkeys not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {

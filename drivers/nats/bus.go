@@ -75,7 +75,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	if err != nil {
 		b.end()
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-			err = c.unlessHTTP(ctx, err)
+			err = c.unlessForeign(ctx, err)
 		}
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}

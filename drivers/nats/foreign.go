@@ -16,39 +16,59 @@ import (
 // NATS.
 const foreignBound = time.Second
 
-// unlessHTTP returns err, the timeout of an attempt to connect, or driver.ErrInvalid
-// if every address leads to an HTTP server. Such a server waits for a request while
-// the client waits for the greeting of NATS, so only a request shows the mistake.
-func (c Config) unlessHTTP(ctx context.Context, err error) error {
+// unlessForeign returns err, the timeout of an attempt to connect, or
+// driver.ErrInvalid if every address leads to another kind of server. Such a server
+// waits for a request while the client waits for the greeting of NATS, so only a
+// request shows the mistake.
+func (c Config) unlessForeign(ctx context.Context, err error) error {
 	if c.Connect != nil || len(c.Options) > 0 { // they may have a dialer
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), foreignBound) // the attempt may have used up ctx
 	defer cancel()
+	kind := ""
 	for server := range strings.SplitSeq(c.URL, ",") {
 		u, invalid := url.Parse(strings.TrimSpace(server))
-		if invalid != nil || !speaksHTTP(ctx, u.Host) {
+		if invalid != nil {
+			return err
+		}
+		if kind = foreignKind(firstBytes(ctx, u.Host)); kind == "" {
 			return err
 		}
 	}
-	return fmt.Errorf("the server speaks HTTP, not NATS: check the address: %w: %w", err, driver.ErrInvalid)
+	return fmt.Errorf("the server speaks %s, not NATS: check the address: %w: %w", kind, err, driver.ErrInvalid)
 }
 
-// speaksHTTP reports whether the server at addr answers a request of HTTP. A NATS
-// server begins with INFO, whatever it receives.
-func speaksHTTP(ctx context.Context, addr string) bool {
+// foreignKind names the protocol of a server that answers a request of HTTP in this
+// way, or returns "" for a server that may be NATS: it begins with INFO, whatever it
+// receives, or with an error in quotes.
+func foreignKind(answer string) string {
+	switch {
+	case strings.HasPrefix(answer, "HTTP/"):
+		return "HTTP"
+	case answer == "", strings.HasPrefix("INFO ", answer), strings.HasPrefix(answer, "INFO "), strings.HasPrefix(answer, "-ERR '"), answer[0] == tlsAlert:
+		return ""
+	}
+	return fmt.Sprintf("another protocol (%q)", answer)
+}
+
+// tlsAlert is the first byte of a server that accepts only TLS.
+const tlsAlert = 21
+
+// firstBytes returns the first bytes that the server at addr sends when it receives
+// a request of HTTP, to which servers of many other kinds answer with an error.
+func firstBytes(ctx context.Context, addr string) string {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer func() { _ = conn.Close() }()
 	end, _ := ctx.Deadline()
 	_ = conn.SetDeadline(end)
-	const status = "HTTP/"
-	answer := make([]byte, len(status))
+	answer := make([]byte, 20)
 	if _, err := io.WriteString(conn, "HEAD / HTTP/1.0\r\n\r\n"); err != nil {
-		return false
+		return ""
 	}
-	_, err = io.ReadFull(conn, answer)
-	return err == nil && string(answer) == status
+	n, _ := io.ReadAtLeast(conn, answer, len("INFO ")) // a shorter answer is one too
+	return string(answer[:n])
 }

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// A URL of an HTTP server never becomes right. A server that says nothing may be
-// about to start (L21).
-func TestAnHTTPServerIsRefused(t *testing.T) {
+// A URL of another kind of server never becomes right. A server that says nothing
+// may be about to start (L21).
+func TestAnotherKindOfServerIsRefused(t *testing.T) {
 	t.Parallel()
 	web, secure := httptest.NewServer(http.NotFoundHandler()), httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
@@ -25,18 +26,21 @@ func TestAnHTTPServerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
+	store := redistest.Start(t, redistest.Options{}).Addr()
 	at := func(s *httptest.Server) string { return s.Listener.Addr().String() }
-	for url, refused := range map[string]bool{
-		"nats://" + at(web):                                            true,
-		"nats://" + at(secure):                                         true,
-		"tls://" + at(web) + ",tls://" + at(secure):                    true,
-		"nats://" + at(web) + "," + "nats://" + silent.Addr().String(): false,
+	for url, kind := range map[string]string{
+		"nats://" + at(web):                                            "HTTP",
+		"nats://" + at(secure):                                         "HTTP",
+		"tls://" + at(web) + ",tls://" + at(secure):                    "HTTP",
+		"nats://" + store:                                              "-ERR unknown command",
+		"nats://" + at(web) + "," + "nats://" + store:                  "-ERR unknown command",
+		"nats://" + at(web) + "," + "nats://" + silent.Addr().String(): "",
 	} {
 		t.Run(url, func(t *testing.T) {
 			t.Parallel()
 			_, err := OpenBus(t.Context(), Config{URL: url, dial: 200 * time.Millisecond})
-			if err == nil || errors.Is(err, driver.ErrInvalid) != refused || strings.Contains(err.Error(), "HTTP") != refused {
-				t.Errorf("refused: %v, want %v: %v", !refused, refused, err)
+			if err == nil || errors.Is(err, driver.ErrInvalid) != (kind != "") || !strings.Contains(err.Error(), kind) {
+				t.Errorf("got %v, want a refusal of %q", err, kind)
 			}
 		})
 	}

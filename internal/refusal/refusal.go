@@ -95,4 +95,5 @@ var refusals = []struct {
 	{Foreign, "redis: can't parse ", ""},
 	{Foreign, "redis: invalid reply: ", ""},
 	{Foreign, "nats: protocol exception, INFO not received", ""},
+	{Foreign, ", not NATS: check the address", ""}, // of this program's driver
 }
