@@ -55,13 +55,30 @@ func (c Client) Delete(target string, headers ...string) *Response {
 	return c.Do(http.MethodDelete, target, nil, headers...)
 }
 
-// Do sends a request and returns its answer. It does not follow redirects.
+// Do sends a request and returns its answer. It does not follow redirects. It
+// fails the test if the handler does not complete its answer, so that a server
+// closes the connection; a test that expects this uses [Client.Serve] and recovers
+// [http.ErrAbortHandler].
 func (c Client) Do(method, target string, body any, headers ...string) *Response {
 	c.t.Helper()
 	r := c.Request(method, target, body, headers...)
 	w := httptest.NewRecorder()
+	answer := &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w, log: c.log}
+	if !c.completes(w, r) {
+		answer.fail("the answer is not complete: the connection is closed")
+	}
+	return answer
+}
+
+// completes serves r, and reports whether the handler completes its answer.
+func (c Client) completes(w http.ResponseWriter, r *http.Request) (whole bool) {
+	defer func() {
+		if value := recover(); value != nil && value != http.ErrAbortHandler {
+			panic(value)
+		}
+	}()
 	c.handler.ServeHTTP(w, r)
-	return &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w, log: c.log}
+	return true
 }
 
 // Request returns the request that Do sends, for a test that changes it or

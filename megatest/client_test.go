@@ -20,6 +20,7 @@ func broken(r mega.Router) {
 	r.Get("/busy", func(ctx *mega.Ctx) error {
 		return ctx.Lock.With("tea", func(*mega.Ctx) error { return nil })
 	})
+	r.Get("/part", func(ctx *mega.Ctx) error { _, err := fmt.Fprint(ctx.Writer(), "te"); return errors.Join(errDisk, err) })
 	r.Get("/fine", func(ctx *mega.Ctx) error { return ctx.Text(http.StatusOK, "tea") })
 }
 
@@ -30,6 +31,7 @@ func TestFailedExpectationShowsTheErrorOfTheHandler(t *testing.T) {
 		"/panic": {"\nthe handler returned: panic: no tea  (internal)\n    megatest_test.broken.func3  ", "client_test.go:", "frames of mega and Go"},
 		"/busy":  {"(lock.not_acquired)\n    at ", "client_test.go:"},
 		"/none":  {"(request.not_found)"},
+		"/part":  {"GET /part: the answer is not complete: the connection is closed\n200 ", "\nthe handler returned: the disk is full  (internal)\n    by "},
 	} {
 		fake := &recorder{TB: t}
 		kit := megatest.New(fake, megatest.Config{Set: []string{"lock.wait=1ms"}}, mega.Routes(broken))
