@@ -3,6 +3,7 @@ package shell
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,54 @@ func TestCommandDiesWithTheHolder(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	p.unused(l, "k")
+}
+
+// A script may send a signal to all processes of a name, to reach its commands.
+func TestSignalsOfCommandsDoNotEndTheirHelpers(t *testing.T) { // X3
+	p := newPlace(t)
+	s := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
+	s.runs()
+	handle, status := p.start("acquire other --max 1h").rest()
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, handle)
+	}
+	helpers := p.helpers()
+	if len(helpers) != 3 { // holder, lease, hub
+		t.Fatalf("the helpers are %v", helpers)
+	}
+	for _, helper := range helpers {
+		for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT} {
+			if err := redistest.Signal(helper, signal); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if out, status := p.start("release " + handle).rest(); status != 0 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if err := redistest.Signal(s.PID(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := s.rest(); status != 130 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if left := p.helpers(); len(left) == 0 {
+		t.Error("the hub has ended")
+	}
+}
+
+// helpers returns the processes of hidden verbs that serve the scripts of p.
+func (p *place) helpers() (all []int) {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range processes {
+		line, _ := os.ReadFile(path + "/cmdline")
+		environ, _ := os.ReadFile(path + "/environ")
+		args := strings.Split(string(line), "\x00")
+		if len(args) > 1 && slices.Contains([]string{"holder", "lease", "hub"}, args[1]) && strings.Contains(string(environ), "XDG_RUNTIME_DIR="+p.dir) {
+			all = append(all, number(filepath.Base(path)))
+		}
+	}
+	return all
 }
 
 func number(s string) int {

@@ -229,7 +229,7 @@ func TestReasonOfALossIsNotRepeated(t *testing.T) { // X2
 	f := &front{group: 1, words: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
 	f.reports <- report{What: stopping, Text: lost.Error()}
 	f.reports <- report{What: over, Err: Explain(&Backend{}, lost)}
-	const want = `The command was ended because its lease was lost: lock: lost "k": expired`
+	const want = `The command was ended because its lease was lost: lock: lost "k": expired.`
 	if err := f.finish(0); err == nil || err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}

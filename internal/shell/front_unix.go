@@ -237,7 +237,7 @@ func (f *front) finish(s ended) error {
 		f.end(r)
 	}
 	if f.stopped != "" {
-		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + f.stopped}
+		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(f.stopped, ".") + "."}
 	}
 	return statusOf(s)
 }

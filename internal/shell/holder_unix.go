@@ -67,7 +67,14 @@ func runHolder(p Process) error {
 // may be sent to all processes of a name. Init and Cleanup get them: a signal
 // that is caught has its default in a new process.
 func outlive() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), append(passedOn(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)...)
+}
+
+// passedOn returns the signals that a front passes on to its command and that end
+// another process (X3). The processes that serve scripts ignore them, because a
+// script may send them to all processes of a name.
+func passedOn() []os.Signal {
+	return []os.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 }
 
 // hear passes on the words of the front until it ends. Before the grant its end

@@ -111,6 +111,7 @@ func hubVerb() Verb {
 // for a while. Its standard output carries the error if it cannot serve.
 func runHub(socket string) error {
 	closeInherited()
+	signal.Ignore(passedOn()...)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	node, err := cluster.Dial(ctx, cluster.Config{Socket: socket})

@@ -66,7 +66,7 @@ func runLease(p Process) error {
 	closeInherited()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Ignore(append(passedOn(), syscall.SIGPIPE)...)
 	d := json.NewDecoder(os.Stdin)
 	h := &holder{words: make(chan word), reports: json.NewEncoder(os.Stdout)}
 	var o lent
