@@ -176,10 +176,10 @@ func TestLocksAreOnTheAdminsPageAtOnce(t *testing.T) {
 	var ordering sync.WaitGroup
 	ordering.Go(func() { kit.Post("/orders", order("lamp", 1)).Status(http.StatusConflict) })
 	defer ordering.Wait()
-	locks.awaits(t, `"key":"product:lamp"`)
+	locks.awaits(t, "event: locks\ndata: 1\n")
 	admin.Get("/", "Accept: text/html").Contains("web: order").Contains("Release")
 	admin.Post("/locks/release", map[string]string{"key": "product:lamp", "reason": "test"}).Status(http.StatusOK)
-	locks.awaits(t, "data: []\n")
+	locks.awaits(t, "event: locks\ndata: 0\n")
 }
 
 // watch opens the stream of an app's page, and returns when it is subscribed.

@@ -23,10 +23,17 @@
 
   // A server that is stopped, or out of reach, ends no connection. One that works
   // sends a sign of life every 5 s.
+  const wait = () => {
+    clearTimeout(silent);
+    silent = setTimeout(() => {
+      say("No answer, the values are old", "off");
+      open();
+    }, 15000);
+  };
+
   const hear = () => {
     if (status.className !== "on") say("Live", "on");
-    clearTimeout(silent);
-    silent = setTimeout(() => say("No answer, the values are old", "off"), 15000);
+    wait();
   };
 
   const close = () => {
@@ -38,7 +45,9 @@
 
   const open = () => {
     close();
+    if (document.hidden) return;
     source = new EventSource(location.pathname + location.search);
+    wait();
     source.onopen = hear;
     source.addEventListener("alive", hear);
     source.onmessage = (event) => {
@@ -52,6 +61,14 @@
     };
   };
 
+  // A hidden page has no stream: a browser has six connections to a server, for all
+  // of its tabs, and the console has a bound.
+  const attend = () => {
+    if (pause.textContent !== "Pause") return;
+    if (document.hidden) say("Not connected, trying again", "off");
+    open();
+  };
+
   if (status) {
     pause.hidden = false;
     pause.onclick = () => {
@@ -61,6 +78,11 @@
       close();
       say("Paused", "off");
     };
+    document.addEventListener("visibilitychange", attend);
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) attend();
+    });
     open();
   }
 }

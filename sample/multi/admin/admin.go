@@ -45,13 +45,18 @@ type homePage struct {
 	Web      string // its address, or ""
 	Products []shop.Product
 	Orders   []shop.Order
-	Locks    []lock.State
+	Locks    []lock.State // the first ones, by key
+	More     int          // the number of the others
 	Driver   string
 	Scope    string
 	Done     string
 }
 
-const newest = 20 // orders on the page
+// The bounds of the page, which is loaded again after each change.
+const (
+	newest = 20 // orders
+	first  = 50 // locks
+)
 
 // notices are the results of actions, by the name in the address to which an action
 // redirects: the page does not show the text of any link as its own.
@@ -72,9 +77,12 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	if page.Orders, err = h.store.Orders(ctx, newest); err != nil {
 		return err
 	}
-	if page.Locks, err = ctx.Lock.List(""); err != nil {
+	locks, err := ctx.Lock.List("")
+	if err != nil {
 		return err
 	}
+	page.Locks = locks[:min(len(locks), first)]
+	page.More = len(locks) - len(page.Locks)
 	return ctx.HTML(http.StatusOK, "home", page)
 }
 

@@ -26,7 +26,7 @@ func (h *Handlers) Locks(ctx *mega.Ctx) error {
 const look = 250 * time.Millisecond
 
 // Live streams orders, refunds and stock as they change, by any process on the
-// bus, and the locks after each change.
+// bus, and the number of locks in use after each change of the locks.
 func (h *Handlers) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		if err := shop.Watch(s); err != nil {
@@ -34,6 +34,8 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 		}
 		tick := time.NewTicker(look)
 		defer tick.Stop()
+		alive := time.NewTicker(shop.Alive)
+		defer alive.Stop()
 		var sent []who
 		for {
 			states, err := s.Lock.List("")
@@ -41,13 +43,17 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 				return err
 			}
 			if now := whoIsWhere(states); sent == nil || !slices.Equal(now, sent) {
-				if err := s.Send("locks", states); err != nil {
+				if err := s.Send("locks", len(states)); err != nil {
 					return err
 				}
 				sent = now
 			}
 			select {
 			case <-tick.C:
+			case <-alive.C:
+				if err := s.Send("alive", ""); err != nil {
+					return err
+				}
 			case <-s.Done():
 				return nil
 			}

@@ -3,6 +3,7 @@
 // there is one place that writes a row: the template. Without scripts the page
 // shows what was there when it was loaded.
 const pause = 100; // ms between two loads, however many events arrive
+const patience = 15000; // ms without a sign of life; the stream has one every 5 s
 
 let loading = false;
 let again = false;
@@ -14,10 +15,10 @@ async function refresh() {
   while (again) {
     again = false;
     try {
-      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
       if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch {
-      // The server is gone. The stream connects again, and begins with ready.
+      // The server is gone, or silent. The stream connects again, and begins with ready.
     }
     await new Promise((done) => setTimeout(done, pause));
   }
@@ -58,22 +59,54 @@ function ages() {
   }
 }
 
-// listen opens the stream. While it is lost, the page says so: the browser connects
-// again, and this script does if the server refuses, as one that is starting does.
+const lost = document.getElementById("lost");
+let stream = null;
+let retry = 0;
+let silence = 0;
+
+// listen opens the stream of a page that can be seen. While it is lost or silent, the
+// page says so: the browser connects again, and this script does if the server refuses,
+// as one that is starting does, or ends no connection, as one that is stopped.
 function listen() {
-  const lost = document.getElementById("lost");
-  const stream = new EventSource("/live");
+  leave();
+  if (document.hidden) return;
+  stream = new EventSource("/live");
   for (const event of ["order", "product", "locks", "gap", "ready"]) stream.addEventListener(event, refresh);
-  stream.addEventListener("open", () => { lost.hidden = true; });
+  for (const event of ["open", "order", "product", "locks", "gap", "ready", "alive"]) stream.addEventListener(event, hear);
   stream.addEventListener("error", () => {
-    if (!leaving) lost.hidden = false;
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+    lost.hidden = false;
+    if (stream.readyState !== EventSource.CLOSED) return;
+    leave();
+    retry = setTimeout(listen, 3000);
   });
+  wait();
 }
 
-let leaving = false; // the browser ends the stream when it leaves the page
-addEventListener("pagehide", () => { leaving = true; });
-addEventListener("pageshow", () => { leaving = false; });
+function hear() {
+  lost.hidden = true;
+  wait();
+}
+
+function wait() {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    lost.hidden = false;
+    listen();
+  }, patience);
+}
+
+function leave() {
+  clearTimeout(retry);
+  clearTimeout(silence);
+  stream?.close();
+  stream = null;
+}
+
+// A hidden page has no stream: a browser has six connections to a server, for all of
+// its tabs. It is current again when it is seen.
+document.addEventListener("visibilitychange", listen);
+addEventListener("pagehide", leave);
+addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 listen();
 setInterval(ages, 1000);
 ages();

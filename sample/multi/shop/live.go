@@ -3,6 +3,7 @@ package shop
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
@@ -22,6 +23,10 @@ func announce[T any](ctx *mega.Ctx, topic bus.Topic[T], v T) {
 		ctx.Log.Error("change not published", "subject", string(topic), "error", err)
 	}
 }
+
+// Alive is the interval of the event "alive" of a stream, by which a page knows that
+// the server works: one that is stopped ends no connection.
+const Alive = 5 * time.Second
 
 // Watch sends a page what any process on the bus does, until the stream ends:
 // the event "order" with each order that is placed or refunded, "product" with

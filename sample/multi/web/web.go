@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/sample/multi/shop"
@@ -77,8 +78,18 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 		if err := shop.Watch(s); err != nil {
 			return err
 		}
-		<-s.Done()
-		return nil
+		alive := time.NewTicker(shop.Alive)
+		defer alive.Stop()
+		for {
+			select {
+			case <-alive.C:
+				if err := s.Send("alive", ""); err != nil {
+					return err
+				}
+			case <-s.Done():
+				return nil
+			}
+		}
 	})
 }
 

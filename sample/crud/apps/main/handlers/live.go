@@ -17,6 +17,10 @@ import (
 // notify the waiters of a lock, not its observers.
 const lookInterval = 100 * time.Millisecond
 
+// aliveInterval is the time between two events "alive", by which a page knows that
+// the server works: one that is stopped ends no connection.
+const aliveInterval = 5 * time.Second
+
 // Live streams the demo lock: "changed" when it changes hands or has a new step,
 // "left" with the time that is left to its holder, and "race" with the progress
 // of a race in any process.
@@ -27,6 +31,8 @@ func (l *Locks) Live(ctx *mega.Ctx) error {
 		}
 		tick := time.NewTicker(lookInterval)
 		defer tick.Stop()
+		alive := time.NewTicker(aliveInterval)
+		defer alive.Stop()
 		for sent := ""; ; {
 			state, err := s.Lock.Inspect(services.DemoKey)
 			if err != nil {
@@ -49,6 +55,10 @@ func (l *Locks) Live(ctx *mega.Ctx) error {
 			sent = now
 			select {
 			case <-tick.C:
+			case <-alive.C:
+				if err := s.Send("alive", ""); err != nil {
+					return err
+				}
 			case <-s.Done():
 				return nil
 			}
@@ -91,7 +101,17 @@ func (m *Messages) Live(ctx *mega.Ctx) error {
 		if err := s.Send("ready", map[string]int{"pid": os.Getpid()}); err != nil {
 			return err
 		}
-		<-s.Done()
-		return nil
+		alive := time.NewTicker(aliveInterval)
+		defer alive.Stop()
+		for {
+			select {
+			case <-alive.C:
+				if err := s.Send("alive", ""); err != nil {
+					return err
+				}
+			case <-s.Done():
+				return nil
+			}
+		}
 	})
 }

@@ -148,6 +148,8 @@ func (w *Windows) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		tick := time.NewTicker(lookInterval)
 		defer tick.Stop()
+		alive := time.NewTicker(aliveInterval)
+		defer alive.Stop()
 		for shown, counting := "", false; ; {
 			state, err := s.Limit.Peek(partnerKey, w.partner)
 			if err != nil {
@@ -165,6 +167,10 @@ func (w *Windows) Live(ctx *mega.Ctx) error {
 			}
 			select {
 			case <-tick.C:
+			case <-alive.C:
+				if err := s.Send("alive", ""); err != nil {
+					return err
+				}
 			case <-s.Done():
 				return nil
 			}

@@ -3,6 +3,7 @@
 // page as it is now, and after a form marked data-stay, those of its section that
 // are marked data-outcome are taken from its answer. Without scripts, forms load the page anew.
 const pause = 100; // ms between two loads, however many events arrive
+const patience = 15000; // ms without a sign of life; the stream has one every 5 s
 const root = document.querySelector("[data-stream]");
 
 let loading = false;
@@ -15,10 +16,10 @@ async function refresh() {
   while (again) {
     again = false;
     try {
-      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
       if (answer.ok) take(await answer.text(), live());
     } catch {
-      // The server is gone. The stream connects again, and begins with an event.
+      // The server is gone, or silent. The stream connects again, and begins with an event.
     }
     await new Promise((done) => setTimeout(done, pause));
   }
@@ -125,6 +126,7 @@ const events = {
     const text = document.getElementById("left-text");
     if (text) text.textContent = `${millis} ms`;
   },
+  alive() {},
   ready({ pid }) {
     const state = document.getElementById("stream-state");
     if (state) state.textContent = `${state.dataset.liveText} ${pid}`;
@@ -132,23 +134,60 @@ const events = {
   },
 };
 
-// listen opens the stream. While it is lost, the page says so: the browser connects
-// again, and this script does if the server refuses, as one that is starting does.
+const lost = document.getElementById("lost");
+let stream = null;
+let retry = 0;
+let silence = 0;
+
+// listen opens the stream of a page that can be seen. While it is lost or silent, the
+// page says so: the browser connects again, and this script does if the server refuses,
+// as one that is starting does, or ends no connection, as one that is stopped.
 function listen() {
-  const lost = document.getElementById("lost");
-  const stream = new EventSource(root.dataset.stream);
-  for (const [event, handle] of Object.entries(events)) stream.addEventListener(event, (e) => handle(e.data && JSON.parse(e.data)));
+  leave();
+  if (document.hidden) return;
+  stream = new EventSource(root.dataset.stream);
+  for (const [event, handle] of Object.entries(events)) {
+    stream.addEventListener(event, (e) => {
+      hear();
+      handle(e.data && JSON.parse(e.data));
+    });
+  }
   stream.addEventListener("open", () => {
     root.dataset.open = "";
-    lost.hidden = true;
+    hear();
   });
   stream.addEventListener("error", () => {
-    if (!leaving) lost.hidden = false;
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+    lost.hidden = false;
+    if (stream.readyState !== EventSource.CLOSED) return;
+    leave();
+    retry = setTimeout(listen, 3000);
   });
+  wait();
 }
 
-let leaving = false; // the browser ends the stream when it leaves the page
-addEventListener("pagehide", () => { leaving = true; });
-addEventListener("pageshow", () => { leaving = false; });
+function hear() {
+  lost.hidden = true;
+  wait();
+}
+
+function wait() {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    lost.hidden = false;
+    listen();
+  }, patience);
+}
+
+function leave() {
+  clearTimeout(retry);
+  clearTimeout(silence);
+  stream?.close();
+  stream = null;
+}
+
+// A hidden page has no stream: a browser has six connections to a server, for all of
+// its tabs. It is current again when it is seen.
+document.addEventListener("visibilitychange", listen);
+addEventListener("pagehide", leave);
+addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 listen();
