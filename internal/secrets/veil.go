@@ -144,7 +144,10 @@ func printed(value any) string {
 }
 
 // finder collects the secrets of a configuration.
-type finder struct{ texts []string }
+type finder struct {
+	texts []string
+	seen  map[reference]bool // a value of the application may refer to itself
+}
 
 // collect adds the secrets in v, a part of a configuration.
 func (f *finder) collect(v reflect.Value) {
@@ -152,20 +155,55 @@ func (f *finder) collect(v reflect.Value) {
 	case reflect.Struct:
 		f.collectStruct(v)
 	case reflect.Map:
+		if f.met(v) {
+			return
+		}
 		for _, key := range v.MapKeys() {
 			f.collect(v.MapIndex(key))
 		}
-	case reflect.Slice, reflect.Array:
+	case reflect.Slice:
+		if f.met(v) {
+			return
+		}
+		fallthrough
+	case reflect.Array:
 		for i := range v.Len() {
 			f.collect(v.Index(i))
 		}
-	case reflect.Pointer, reflect.Interface:
+	case reflect.Interface:
 		if !v.IsNil() {
+			f.collect(v.Elem())
+		}
+	case reflect.Pointer:
+		if !v.IsNil() && !f.met(v) {
 			f.collect(v.Elem())
 		}
 	case reflect.String: // a key that takes text may hold a URL with a password
 		f.add(mask.Credentials(v.String())...)
 	}
+}
+
+// reference is a pointer, a map or a slice.
+type reference struct {
+	to uintptr
+	n  int
+	of reflect.Type
+}
+
+// met reports whether collect has met this pointer, map or slice before.
+func (f *finder) met(v reflect.Value) bool {
+	at := reference{to: v.Pointer(), of: v.Type()}
+	if v.Kind() == reflect.Slice {
+		at.n = v.Len()
+	}
+	if f.seen[at] {
+		return true
+	}
+	if f.seen == nil {
+		f.seen = map[reference]bool{}
+	}
+	f.seen[at] = true
+	return false
 }
 
 func (f *finder) collectStruct(v reflect.Value) {

@@ -54,3 +54,22 @@ func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
 		t.Errorf("a harmless text becomes %q", got)
 	}
 }
+
+// node is a value of an application that refers to itself.
+type node struct {
+	Next  *node
+	All   []any
+	Names map[string]any
+	Token config.Secret
+}
+
+func TestSecretsOfAValueThatRefersToItselfAreFound(t *testing.T) {
+	n := &node{Names: map[string]any{}, All: make([]any, 1)}
+	n.Next, n.All[0], n.Names["self"] = n, n.All, n.Names
+	_ = n.Token.UnmarshalText([]byte("tokentext"))
+	var f finder
+	f.collect(reflect.ValueOf(n))
+	if len(f.texts) != 1 || f.texts[0] != "tokentext" {
+		t.Errorf("found %q", f.texts)
+	}
+}
