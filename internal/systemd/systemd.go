@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -86,6 +87,7 @@ func every(vars map[string]string) time.Duration {
 	if err != nil || usec <= 0 {
 		return 0
 	}
+	usec = min(usec, math.MaxInt64/int64(time.Microsecond)) // no overflow below
 	return max(time.Duration(usec)*time.Microsecond/2, time.Millisecond)
 }
 
