@@ -19,6 +19,10 @@ const taken = "all archive bufio builtin bytes cmd cmp compress container contex
 	"expvar flag fmt go hash html image index internal io iter log main maps math mime net os path plugin reflect regexp runtime " +
 	"slices sort std strconv strings structs sync syscall test testing text time tool unicode unique unsafe uuid vendor weak work"
 
+// devices matches the names of devices on Windows: the go command refuses a module
+// path with one of them on every system.
+var devices = regexp.MustCompile(`^(aux|con|nul|prn|(com|lpt)[1-9])$`)
+
 // CheckName returns an error that wraps ErrName, with the reason, if name is not
 // valid for an application.
 func CheckName(name string) error {
@@ -34,7 +38,7 @@ func CheckName(name string) error {
 		return wrong("is a keyword of Go")
 	case slices.Contains([]string{"false", "null", "true"}, name):
 		return wrong("is a value of YAML and not a text")
-	case slices.Contains(strings.Fields(taken), name):
+	case slices.Contains(strings.Fields(taken), name), devices.MatchString(name):
 		return wrong("has a meaning for the go command")
 	}
 	return nil

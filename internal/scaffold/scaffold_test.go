@@ -277,7 +277,7 @@ func TestNames(t *testing.T) {
 	for name, why := range map[string]string{
 		"": "empty", "Shop": "lower-case", "my-shop": "lower-case", "my_shop": "lower-case", "2shop": "begins with a letter",
 		"shop/x": "lower-case", "../shop": "lower-case", "상점": "lower-case", "func": "keyword", "range": "keyword",
-		"http2x" + strings.Repeat("x", 30): "longer", "fmt": "go command", "main": "go command", "all": "go command",
+		"http2x" + strings.Repeat("x", 30): "longer", "fmt": "go command", "main": "go command", "nul": "go command", "com1": "go command", "all": "go command",
 		"true": "YAML", "null": "YAML",
 	} {
 		if err := scaffold.CheckName(name); !errors.Is(err, scaffold.ErrName) || !strings.Contains(err.Error(), why) {
