@@ -93,12 +93,22 @@ func checkHosts(s, server string) error {
 		if bad == nil {
 			continue
 		}
+		if !strings.Contains(s, "@") && endsInPassword(host) {
+			return fmt.Errorf("%s://%s is not a host or host:port; an @ and a host follow a password", Scheme(s), mask.Mark)
+		}
 		if !strings.Contains(mask.URL(s), host) { // it may be a part of a password
 			bad = errors.New("a part before the last @ is not a host or host:port; write %2C for a comma in a password")
 		}
 		return fmt.Errorf("%s: %w", mask.URL(s), bad)
 	}
 	return nil
+}
+
+// endsInPassword reports whether the text after the colon may be a password, because
+// it cannot be a port: the user left out the host.
+func endsInPassword(host string) bool {
+	_, port, ok := strings.Cut(host, ":")
+	return ok && port != "" && !bare.MatchString(port) && !strings.HasPrefix(host, "[")
 }
 
 func checkHost(host string) error {

@@ -31,6 +31,8 @@ func TestNoErrorShowsACredential(t *testing.T) {
 		"URLs in the place of a list":        {file: yamlFile, text: "mirrors: {urls: 'https://u:hunter2@a,https://u:hunter2@b'}\n", code: "config.invalid", says: `write a list: ["https://***@a", "https://***@b"]`},
 		"a line after a TOML table":          {file: tomlFile, text: "[nats] password: hunter2\n", code: "config.syntax", says: "\n  [nats] •\n"},
 		"a URL after a TOML table":           {file: tomlFile, text: "[cache.main] url: '" + redis + "'\n", code: "config.syntax", says: "\n  [cache.main] •\n"},
+		"a password without a host":          {variable: "MEGA_NATS_URL=nats://ann:hunter2", code: "config.invalid", says: "nats://*** is not a host or host:port; an @ and a host follow a password"},
+		"a password alone":                   {variable: "MEGA_CACHE_MAIN_URL=redis://:hunter2/0", code: "config.invalid", says: "redis://*** is not a host or host:port"},
 		"a comma in a password":              {variable: "MEGA_NATS_URL=nats://ann:hunter2,x@h:4222", code: "config.invalid", says: "nats://***@h:4222: a part before the last @ is not a host or host:port; write %2C for a comma in a password"},
 		"a URL in the place of an address":   {variable: "MEGA_OPS_ADDR=" + redis, code: "config.invalid", says: `"redis://***@redis.example.com:6379/0" is not an address`},
 		"a URL in the place of an alias set": {variable: "MEGA_LOCK_CACHE=" + redis, code: "config.unknown_cache", says: "an alias is a lower-case word"},
