@@ -15,8 +15,17 @@ const prefix = "MEGA_"
 // foreign matches the variables with the MEGA_ prefix that are not
 // configuration: the location of the configuration, the variables between the
 // processes of a program, the scale of test runs, and the variables that
-// Kubernetes injects for a service called mega-something.
-var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)$`)
+// Kubernetes injects for a service called mega-something, except one, MEGA_<name>_PORT.
+var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_.+)$`)
+
+// servicePort matches the variable that Kubernetes sets to a link. With a number,
+// it is a mistake: an address has the key addr.
+var servicePort = regexp.MustCompile(`^MEGA_(.+_)?PORT$`)
+
+// isForeign reports whether a variable without a key may exist.
+func isForeign(name, text string) bool {
+	return foreign.MatchString(name) || servicePort.MatchString(name) && link.MatchString(text)
+}
 
 // environment is the variables of a process. An empty variable counts as unset,
 // and the last of several with one name counts.
@@ -89,7 +98,7 @@ func (sc *schema) putVariable(l *layer, text string, o Origin) {
 	switch {
 	case key != "":
 		l.put(f, key, f.parse(text), o)
-	case foreign.MatchString(o.Name), l.full(): // a suggestion takes time
+	case isForeign(o.Name, text), l.full(): // a suggestion takes time
 	default:
 		l.problem(sc.noKey(o))
 	}
@@ -183,6 +192,9 @@ func (sc *schema) nearestVariable(name string) string {
 		if len(sc.apps) > 0 && name == "MEGA_APPS_"+strings.ToUpper(f.Path[0]) {
 			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
 		}
+	}
+	if addr := strings.TrimSuffix(name, "PORT") + "ADDR"; sc.variable[addr] != "" {
+		return addr
 	}
 	return spelling.Nearest(name, sc.variables(name))
 }

@@ -312,9 +312,9 @@ var mistakes = []mistake{
 	{yamlFile, "env: dev\n", "config.too_late", "set MEGA_ENV"},
 	{yamlFile, "x: {y: &a {z: 1}}\n", "config.unknown_key", `"x"`},
 
-	{yamlFile, "lock: {ttl: 5}\n", "config.no_unit", `mega.config.yaml:1: lock.ttl: "5" has no unit (write 5s or 5ms)`},
-	{tomlFile, "[lock]\nttl = 5\n", "config.no_unit", `mega.config.toml:2: lock.ttl: "5" has no unit (write 5s or 5ms)`},
-	{yamlFile, "lock: {ttl: 1e1}\n", "config.no_unit", `"1e1" has no unit (write 10s or 10ms)`},
+	{yamlFile, "lock: {ttl: 5}\n", "config.no_unit", `mega.config.yaml:1: lock.ttl: "5" has no unit (write 5s)`},
+	{tomlFile, "[lock]\nttl = 5\n", "config.no_unit", `mega.config.toml:2: lock.ttl: "5" has no unit (write 5s)`},
+	{yamlFile, "lock: {ttl: 1e1}\n", "config.no_unit", `"1e1" has no unit (write 10s)`},
 	{yamlFile, "lock: {ttl: 1e300}\n", "config.no_unit", `has no unit`},
 	{yamlFile, "apps: {web: {body_limit: 1.5}}\n", "config.no_unit", `"1.5" has no unit (write 1.5KiB)`},
 	{yamlFile, "apps: {web: {body_limit: +5}}\n", "config.no_unit", `"+5" has no unit (write 5B or 5KiB)`},
@@ -650,7 +650,7 @@ MEGA_CACHE_MAIN_URL=redis://:pw@h/0#a
 func TestMistakesInDotEnvAreReportedWithTheirLine(t *testing.T) {
 	for _, x := range []struct{ text, code, says string }{
 		{"\nMEGA_LOK_TTL=5s\n", "config.unknown_key", ".env:2: MEGA_LOK_TTL: no key has this variable (did you mean MEGA_LOCK_TTL?)"},
-		{"MEGA_LOCK_TTL=5\n", "config.no_unit", `.env:1: MEGA_LOCK_TTL: "5" has no unit (write 5s or 5ms)`},
+		{"MEGA_LOCK_TTL=5\n", "config.no_unit", `.env:1: MEGA_LOCK_TTL: "5" has no unit (write 5s)`},
 		{"MEGA_ENV=dev\n", "config.too_late", "export it"},
 		{"MEGA_CONFIG=x\n", "config.too_late", "decides which files are read"},
 		{"MEGA_NAME=a\nMEGA_NAME=b\n", "config.duplicate_key", ".env:2: MEGA_NAME: is set twice, first in line 1"},

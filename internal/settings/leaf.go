@@ -259,7 +259,7 @@ func (f field) setFloat(to reflect.Value, text string) error {
 
 func (f field) setDuration(to reflect.Value, text string) error {
 	if notation.IsNumber(text) && text != "0" {
-		return notation.NoUnit(text, func(s string) error { _, err := time.ParseDuration(s); return err }, "s", "ms")
+		return notation.NoUnit(text, func(s string) error { return f.setDuration(reflect.New(f.Type).Elem(), s) }, "s", "ms")
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

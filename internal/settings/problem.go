@@ -39,7 +39,7 @@ func (p Problem) subject() string {
 	return cmp.Or(p.Origin.Name, p.Key)
 }
 
-// String returns one line: mega.config.yaml:8: lock.ttl: "5" has no unit (write
+// String returns one line: mega.config.yaml:8: lock.wait: "5" has no unit (write
 // 5s or 5ms). The excerpt follows on two lines of its own.
 func (p Problem) String() string {
 	s := p.subject() + ": " + p.Text

@@ -100,7 +100,7 @@ func TestProviderOverHTTPIsReadAgainByReload(t *testing.T) {
 func TestProviderIsAsStrictAsAFile(t *testing.T) {
 	for says, text := range map[string]string{
 		`store: unknown key "lock.tttl" (did you mean lock.ttl?)`:                        "lock: {tttl: 5s}",
-		`store: lock.ttl: "5" has no unit (write 5s or 5ms)`:                             "lock: {ttl: 5}",
+		`store: lock.ttl: "5" has no unit (write 5s)`:                                    "lock: {ttl: 5}",
 		`store: lock.fifo: "maybe" is not true or false`:                                 "lock: {fifo: maybe}",
 		`store: the section lock is empty (remove it, or give it a key)`:                 "lock: {}",
 		`store: lock is a section of keys, but the value is text (one of its keys is lo`: "lock: text",
