@@ -219,6 +219,32 @@ func TestTransportHoldsTheSlotUntilTheBodyIsClosed(t *testing.T) {
 	}
 }
 
+// A request whose slot is lost ends, because somebody else may have its slot now.
+func TestTransportEndsARequestThatHasLostItsSlot(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		base := tripper(func(r *http.Request) (*http.Response, error) {
+			held := locker.Held()
+			if _, err := locker.ForceRelease(t.Context(), held[0], "the test"); err != nil {
+				t.Error(err)
+			}
+			<-r.Context().Done()
+			return nil, context.Cause(r.Context())
+		})
+		transport := limit.Transport(l, base, func(*http.Request) string { return "k" }, limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://partner/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(r)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		if lost, ok := errors.AsType[*lock.LostError](err); !ok || lost.Cause != lock.Forced {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // idle is a RoundTripper that counts how often its idle connections are closed.
 type idle struct {
 	http.RoundTripper

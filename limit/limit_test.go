@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -109,9 +110,13 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 			{"a cost above N", "k", good, []limit.Option{limit.Cost(6)}, "limit.invalid_option"},
 			{"a cost below 0", "k", good, []limit.Option{limit.Cost(-1)}, "limit.invalid_option"},
 			{"a slack below 0", "k", limit.Limit{Rates: good.Rates, Slack: -1}, nil, "limit.invalid_option"},
+			{"a long slack", "k", limit.Limit{Rates: good.Rates, Slack: limit.MaxSlack + 1}, nil, "limit.invalid_option"},
 			{"Concurrent below 0", "k", limit.Limit{Rates: good.Rates, Concurrent: -1}, nil, "limit.invalid_option"},
+			{"a large Concurrent", "k", limit.Limit{Rates: good.Rates, Concurrent: lock.MaxSlots + 1}, nil, "limit.invalid_option"},
 			{"a share of 0", "k", limit.Limit{Rates: good.Rates, Outage: limit.Share(0)}, nil, "limit.invalid_option"},
 			{"a share above 1", "k", limit.Limit{Rates: good.Rates, Outage: limit.Share(1.1)}, nil, "limit.invalid_option"},
+			{"an outage above 1", "k", limit.Limit{Rates: good.Rates, Outage: 1.1}, nil, "limit.invalid_option"},
+			{"an outage below Open", "k", limit.Limit{Rates: good.Rates, Outage: -0.5}, nil, "limit.invalid_option"},
 		} {
 			_, allowErr := l.Allow(t.Context(), tt.key, tt.m, tt.opts...)
 			_, waitErr := l.Wait(t.Context(), tt.key, tt.m, tt.opts...)
@@ -128,7 +133,9 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 			"Cost 0 of Wait":    second(l.Wait(t.Context(), "k", good, limit.Cost(0))),
 			"no function":       l.With(t.Context(), "k", good, nil),
 			"no reason":         l.Pause(t.Context(), "k", time.Second, ""),
+			"a long reason":     l.Pause(t.Context(), "k", time.Second, strings.Repeat("r", limit.MaxReason+1)),
 			"no pause":          l.Pause(t.Context(), "k", 0, "reason"),
+			"a long pause":      l.Pause(t.Context(), "k", limit.MaxPause+1, "reason"),
 			"a space in Peek":   second(l.Peek(t.Context(), "a b", good)),
 			"an empty key":      l.Reset(t.Context(), ""),
 			"a negative actual": wait(t, l, good).Settle(t.Context(), -1),
@@ -144,6 +151,76 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func TestArgumentsAtTheirBoundsAreValid(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		longest := strings.Repeat("k", limit.MaxKey)
+		for name, m := range map[string]limit.Limit{
+			"the smallest": rates(limit.Rate{N: 1, Per: limit.MinPer}),
+			"the largest":  {Rates: []limit.Rate{{N: limit.MaxN, Per: limit.MaxPer}}, Slack: limit.MaxSlack, Concurrent: lock.MaxSlots, Outage: limit.Share(1)},
+			"open":         {Rates: []limit.Rate{limit.PerSecond(1)}, Outage: limit.Open},
+		} {
+			p, err := l.Wait(t.Context(), longest, m, limit.Cost(m.Rates[0].N))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if err := p.Settle(t.Context(), limit.MaxN); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := l.Reset(t.Context(), longest); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := l.Pause(t.Context(), longest, limit.MaxPause, strings.Repeat("r", limit.MaxReason)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestACallWhoseContextHasEndedChangesNothing(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		wait(t, l, m)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, err := range map[string]error{
+			"Allow":   second(l.Allow(ended, "other", m)),
+			"Wait":    second(l.Wait(ended, "other", m)),
+			"Pause":   l.Pause(ended, "other", time.Second, "reason"),
+			"Reset":   l.Reset(ended, "k"),
+			"Peek":    second(l.Peek(ended, "k", m)),
+			"Inspect": second(l.Inspect(ended, "k")),
+			"List":    second(l.List(ended, "")),
+		} {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if states, err := l.List(t.Context(), ""); err != nil || len(states) != 1 || states[0].Rates[0].Used != 1 {
+			t.Errorf("got %+v, %v, want one unit of k used", states, err)
+		}
+	})
+}
+
+func TestAWaiterIsShownWithItsBegin(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || s.Waiters == nil || s.Rates == nil {
+			t.Errorf("got %+v, %v, want empty lists", s, err)
+		}
+		wait(t, l, m)
+		began := time.Now()
+		var waits sync.WaitGroup
+		waits.Go(func() { wait(t, l, m) })
+		time.Sleep(time.Second / 2)
+		s, err := l.Inspect(t.Context(), "k")
+		if err != nil || len(s.Waiters) != 1 || !s.Waiters[0].Since.Equal(began) || s.Waiters[0].PID != os.Getpid() {
+			t.Errorf("got %+v, %v, want a waiter of this process since %v", s.Waiters, err, began)
+		}
+		waits.Wait()
+	})
+}
 
 func TestWaitServesInOrderAndNeverEarly(t *testing.T) {
 	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {

@@ -92,7 +92,7 @@ func (s *shares) close() {
 type health struct {
 	limiter *Limiter
 	watch   outage.Watch
-	before  uint64 // Stats.Degraded before the outage; only the watch uses it
+	before  uint64 // Stats.Degraded before the first failed call of the outage; only the watch uses it
 }
 
 func (h *health) init(l *Limiter) {
@@ -115,13 +115,13 @@ func (h *health) lost() error { return h.watch.Cause() }
 func (h *health) Probe(ctx context.Context) error {
 	l := h.limiter
 	_, err := l.take(ctx, driver.Request{Key: "mega.probe:" + l.ticket, Rates: []Rate{{N: 1, Per: MinPer}}, Cost: 1})
-	if !errors.Is(err, ErrUnavailable) {
-		return nil
+	if errors.Is(err, ErrUnavailable) {
+		return err
 	}
-	if h.lost() == nil { // the outage begins with this error
+	if h.lost() == nil { // one call has failed, without an outage
 		h.before = l.counters.degraded.Load()
 	}
-	return err
+	return nil
 }
 
 // Lost implements [outage.Backend].
@@ -130,7 +130,9 @@ func (h *health) Lost(err error) { h.limiter.observe(Unavailable{Err: err}) }
 // Returned implements [outage.Backend].
 func (h *health) Returned(after time.Duration) (report func()) {
 	l := h.limiter
-	end := Available{After: after, Degraded: l.counters.degraded.Load() - h.before}
+	degraded := l.counters.degraded.Load()
+	end := Available{After: after, Degraded: degraded - h.before}
+	h.before = degraded
 	return func() {
 		if !l.closed.Load() {
 			l.observe(end)

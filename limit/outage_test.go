@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,7 @@ func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
 				lost = append(lost, e)
 			case limit.Available:
 				back = append(back, e)
-				if e.Degraded == 0 || e.After == 0 {
+				if e.Degraded != 6 || e.After == 0 {
 					t.Errorf("got %+v", e)
 				}
 			}
@@ -150,6 +151,47 @@ func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
 		}
 		if s := l.Stats(); s.Degraded != 6 || s.Unavailable {
 			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// Each outage is reported with the calls that were allowed during it alone.
+func TestTheEndOfAnOutageCountsItsCalls(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: limit.Open}
+		for _, calls := range []int{3, 2} {
+			r.set(refuse)
+			for range calls {
+				allow(t, l, m)
+				synctest.Wait() // the watch has seen the outage
+			}
+			r.set(nil)
+			time.Sleep(2 * time.Second)
+		}
+		var counts []uint64
+		for _, e := range events() {
+			if e, ok := e.(limit.Available); ok {
+				counts = append(counts, e.Degraded)
+			}
+		}
+		if !slices.Equal(counts, []uint64{3, 2}) {
+			t.Errorf("got %v, want [3 2]", counts)
+		}
+	})
+}
+
+// A driver may tell a waiter to ask again later than the waiter has time.
+func TestAWaitEndsAtItsDeadline(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		var asked []time.Duration
+		start := time.Now()
+		r.set(func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+			asked = append(asked, time.Since(start))
+			return driver.Answer{Wait: time.Second, Again: time.Minute}, nil
+		})
+		_, err := l.Wait(t.Context(), "k", rates(limit.PerSecond(1)), limit.MaxWait(2*time.Second))
+		if !errors.Is(err, limit.ErrLimited) || !slices.Equal(asked, []time.Duration{0, 2 * time.Second}) {
+			t.Errorf("got %v, asked after %v, want a last request at the deadline", err, asked)
 		}
 	})
 }
