@@ -192,6 +192,23 @@ func TestFormSetsEmbeddedStructsAndLists(t *testing.T) {
 	}
 }
 
+func TestFormIsTheBodyOfAnyMethod(t *testing.T) {
+	s := newStage()
+	s.router.Handle("/", func(c *megactx.Ctx) error {
+		var in labels
+		if err := c.Bind(&in); err != nil {
+			return err
+		}
+		return c.Text(200, in.Kind+c.Request().PostFormValue("kind")+c.Request().FormValue("q"))
+	})
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "QUERY"} {
+		w := s.ask(method, "/?q=1&broken=%zz", "kind=a", "Content-Type: application/x-www-form-urlencoded")
+		if got := w.Body.String(); w.Code != 200 || got != "aa1" {
+			t.Errorf("%s: got %d %s", method, w.Code, got)
+		}
+	}
+}
+
 // The fields of a struct with a tag of its own are not fields of the struct around
 // it.
 func TestFieldsOfANamedStructAreUnknownOutsideIt(t *testing.T) {

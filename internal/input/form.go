@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -22,10 +23,7 @@ const formMemory = 1 << 20
 
 func readForm(r *http.Request, mediaType string, v any) error {
 	r.Body = http.MaxBytesReader(nil, r.Body, math.MaxInt64) // this bound applies; net/http's own is 10 MB
-	err := r.ParseForm()
-	if err == nil && mediaType == "multipart/form-data" {
-		err = r.ParseMultipartForm(formMemory)
-	}
+	err := parse(r, mediaType)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -36,6 +34,26 @@ func readForm(r *http.Request, mediaType string, v any) error {
 		return request.BadBody("bad_form", err)
 	}
 	return setFields(reflect.ValueOf(v).Elem(), r.PostForm)
+}
+
+// parse reads the inputs of a form into r.PostForm.
+func parse(r *http.Request, mediaType string) error {
+	switch {
+	case mediaType == "multipart/form-data":
+		if err := r.ParseForm(); err != nil {
+			return err
+		}
+		return r.ParseMultipartForm(formMemory)
+	case r.PostForm != nil:
+		return nil // the handler has parsed it
+	}
+	// ParseForm reads the body of POST, PUT and PATCH alone, and refuses a query
+	// that is malformed.
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		r.PostForm, err = url.ParseQuery(string(text))
+	}
+	return err
 }
 
 // setFields sets the fields of a struct to the inputs of a form.
