@@ -2,6 +2,7 @@ package megatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,8 +45,8 @@ func newLocks(t testing.TB) *Locks {
 const patience = 5 * time.Second
 
 // Hold takes key away from the application, as another process would, until the
-// returned function is called or the test ends. It waits for a holder inside
-// the application to finish.
+// returned function is called, the test ends, or somebody forces the key. It waits
+// for a holder inside the application to finish.
 func (l *Locks) Hold(key string, opts ...lock.Option) (release func()) {
 	l.t.Helper()
 	lease, err := l.others.Acquire(l.t.Context(), key, append([]lock.Option{lock.Wait(patience)}, opts...)...)
@@ -60,7 +61,7 @@ func (l *Locks) Hold(key string, opts ...lock.Option) (release func()) {
 
 func (l *Locks) release(lease *lock.Lease) {
 	l.t.Helper()
-	if err := lease.Release(); err != nil {
+	if err := lease.Release(); err != nil && !errors.Is(err, lock.ErrLost) {
 		l.t.Errorf("release %q, held by the test: %v", lease.Key(), err)
 	}
 	l.mu.Lock()

@@ -70,6 +70,20 @@ func TestHeldLockIsBusyForTheApplication(t *testing.T) {
 	kit.Post("/count", nil).Status(http.StatusCreated)
 }
 
+// The application may have a page for operators.
+func TestHeldLockMayBeForced(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	release := kit.Lock.Hold("count")
+	if n, err := kit.Ctx().Lock.ForceRelease("count", "stuck"); n != 1 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	kit.Post("/count", nil).Status(http.StatusCreated)
+	release()
+	kit.Lock.Hold("count")
+	kit.Lock.Expire("count")
+	kit.Post("/count", nil).Status(http.StatusCreated)
+}
+
 func TestExpiredLockEndsTheWorkUnderIt(t *testing.T) {
 	for name, take := range map[string]func(*megatest.Kit){
 		"expired": func(k *megatest.Kit) { k.Lock.Expire("work") },
