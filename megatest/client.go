@@ -73,7 +73,9 @@ func (c Client) Do(method, target string, body any, headers ...string) *Response
 // completes serves r, and reports whether the handler completes its answer.
 func (c Client) completes(w http.ResponseWriter, r *http.Request) (whole bool) {
 	defer func() {
-		if value := recover(); value != nil && value != http.ErrAbortHandler {
+		switch value := recover(); value {
+		case nil, http.ErrAbortHandler:
+		default:
 			panic(value)
 		}
 	}()
