@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (l *link) reason() error {
 	if l.silent.Load() {
 		return fmt.Errorf("no byte moved for %v", l.bus.config.silence)
 	}
-	if err := l.conn.LastError(); err != nil {
+	if err := cmp.Or(l.refusals.ofLogin(), l.conn.LastError()); err != nil {
 		return err
 	}
 	return nats.ErrConnectionClosed

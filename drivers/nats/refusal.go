@@ -24,6 +24,7 @@ type refusals struct {
 	mu    sync.Mutex    // guards the fields below
 	heard error         // the latest error that the callback received
 	tried []string      // the subjects among those that are tried out at the start
+	login error         // why the server ends the connection of this user, or nil
 	news  chan struct{} // closed and replaced with each of them
 }
 
@@ -51,6 +52,20 @@ func (r *refusals) addTried(subject string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tried = append(r.tried, subject)
+}
+
+func (r *refusals) setLogin(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.login = err
+}
+
+// ofLogin returns the reason why the server has ended the connection of this user,
+// or nil. The client forgets it when the connection then ends.
+func (r *refusals) ofLogin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.login
 }
 
 // of returns the refused subjects among those that are tried out.
@@ -103,6 +118,8 @@ func (l *link) failed(err error) {
 		l.refusals.addTried(refusedSubject(err))
 	case errors.Is(err, nats.ErrMaxSubscriptionsExceeded):
 		l.bus.refuseNameless(err)
+	case isLogin(err):
+		l.refusals.setLogin(err)
 	case !errors.Is(err, nats.ErrPermissionViolation) || strings.Contains(text, reservedReply) || l.bus.isMark(text):
 	case strings.Contains(text, toSubscription):
 		key := topicKey{subject: quotedAfter(text, toSubscription), queue: quotedAfter(text, usingQueue)}
@@ -110,6 +127,12 @@ func (l *link) failed(err error) {
 	default:
 		l.bus.refusePublish(quotedAfter(text, toPublish), err)
 	}
+}
+
+// isLogin reports whether the server no longer accepts the credentials.
+func isLogin(err error) bool {
+	return slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired},
+		func(is error) bool { return errors.Is(err, is) })
 }
 
 func (b *Bus) isMark(text string) bool { return quotedAfter(text, toPublish) == b.inbox.prefix+"mark" }

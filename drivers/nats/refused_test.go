@@ -3,6 +3,7 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/bus"
@@ -45,4 +46,25 @@ func TestARequestOnItsWayToAStoppedResponderIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	<-stopped
+}
+
+// A server that no longer accepts the credentials closes the connection after its
+// reason. The report of the loss has that reason (S23).
+func TestTheLossOfRevokedCredentialsNamesThem(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{User: "u", Password: "p"})
+	b, told := observe(t, nats.Config{URL: server.URL(), User: "u", Password: "p"})
+	for round := range uint64(2) {
+		if err := server.Reload(func(o *natstest.Options) { o.Password = "other" }); err != nil {
+			t.Fatal(err)
+		}
+		await(t, func() bool { return len(of[bus.Disconnected](told)) > int(round) })
+		if err := of[bus.Disconnected](told)[round].Err; !errors.Is(err, bus.ErrDisconnected) || !strings.Contains(strings.ToLower(err.Error()), "authorization violation") {
+			t.Errorf("got %v", err)
+		}
+		if err := server.Reload(func(o *natstest.Options) { o.Password = "p" }); err != nil {
+			t.Fatal(err)
+		}
+		connected(t, b, round+1)
+	}
 }
