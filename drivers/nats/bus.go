@@ -36,7 +36,7 @@ type Bus struct {
 	mu     sync.Mutex // guards the fields below
 	front  driver.Front
 	topics map[topicKey]*topic
-	known  []string // servers that a server has named
+	known  []string // servers that servers have named, the latest first
 
 	fresh    []*topic  // topics that are not subscribed yet
 	leaving  []*ending // subscriptions to end
@@ -217,6 +217,7 @@ func (b *Bus) serve(l *link) {
 	b.suspend(l)
 	l.close()
 	running.Wait()
+	b.learnServers(l) // those that have joined meanwhile
 	why := l.reason()
 	lost := b.ledger.cut(why)
 	b.learn(why, lost)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +29,8 @@ type link struct {
 	bus     *Bus
 	number  uint64
 	conn    *nats.Conn
-	learned int64 // limit of a message that the server did not announce; 0 if none
+	user    *url.Userinfo // in the URL of the server; nil if there is none
+	learned int64         // limit of a message that the server did not announce; 0 if none
 
 	ctx       context.Context // ends with the link
 	cancel    context.CancelFunc
@@ -113,7 +116,10 @@ func (l *link) dial() error {
 		return err
 	}
 	l.refusals.begin(conn.LastError()) // of a previous server
-	l.bus.learnServers(conn.DiscoveredServers())
+	if server, err := url.Parse(conn.ConnectedUrl()); err == nil {
+		l.user = server.User
+	}
+	l.bus.learnServers(l)
 	return nil
 }
 
@@ -235,14 +241,27 @@ func backoff(attempt int) time.Duration {
 	return most/4 + rand.N(most*3/4)
 }
 
-// learnServers stores the addresses that a server has named, for the next
-// connection: each client starts with the configured addresses only.
-func (b *Bus) learnServers(servers []string) {
+// learnServers stores the addresses that the server of a link has named, for later
+// connections: each client starts with the configured addresses only. A link names
+// only those that were unknown at its start. They get the credentials in the URL
+// of the server, as the client's own reconnect does it.
+func (b *Bus) learnServers(l *link) {
+	const most = 64 // the addresses of servers may change with each of their starts
+	var named []string
+	for _, server := range l.conn.DiscoveredServers() {
+		if u, err := url.Parse(server); err == nil {
+			u.User = l.user
+			named = append(named, u.String())
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(servers) > 0 {
-		b.known = servers
+	for _, server := range b.known {
+		if len(named) < most && !slices.Contains(named, server) {
+			named = append(named, server)
+		}
 	}
+	b.known = named
 }
 
 func (b *Bus) servers() []string {
