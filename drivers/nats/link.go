@@ -29,8 +29,8 @@ type link struct {
 	bus     *Bus
 	number  uint64
 	conn    *nats.Conn
-	user    *url.Userinfo // in the URL of the server; nil if there is none
-	learned int64         // limit of a message that the server did not announce; 0 if none
+	server  *url.URL // with the credentials in its URL; nil if the connection ended at once
+	learned int64    // limit of a message that the server did not announce; 0 if none
 
 	ctx       context.Context // ends with the link
 	cancel    context.CancelFunc
@@ -116,8 +116,8 @@ func (l *link) dial() error {
 		return err
 	}
 	l.refusals.begin(conn.LastError()) // of a previous server
-	if server, err := url.Parse(conn.ConnectedUrl()); err == nil {
-		l.user = server.User
+	if server, err := url.Parse(conn.ConnectedUrl()); err == nil && server.Host != "" {
+		l.server = server
 	}
 	l.bus.learnServers(l)
 	return nil
@@ -247,10 +247,13 @@ func backoff(attempt int) time.Duration {
 // of the server, as the client's own reconnect does it.
 func (b *Bus) learnServers(l *link) {
 	const most = 64 // the addresses of servers may change with each of their starts
+	if l.server == nil {
+		return
+	}
 	var named []string
 	for _, server := range l.conn.DiscoveredServers() {
 		if u, err := url.Parse(server); err == nil {
-			u.User = l.user
+			u.User = l.server.User
 			named = append(named, u.String())
 		}
 	}
