@@ -245,7 +245,7 @@ func (b *Bus) learn(why error, lost sequence) {
 // restore connects again and makes every subscription active, before anything
 // that was queued is sent. It returns nil after Close.
 func (b *Bus) restore() *link {
-	b.gap()
+	b.gap(b.standing())
 	for attempt := 0; ; attempt++ {
 		if !b.pause(attempt) {
 			return nil
@@ -285,7 +285,7 @@ func (b *Bus) resume(l *link) error {
 	if err := l.subscribe(b.standing()); err != nil {
 		l.close()
 		b.suspend(l)
-		b.gap()
+		b.gap(b.standing())
 		return err
 	}
 	return nil

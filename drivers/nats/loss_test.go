@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
 	"github.com/megaframework/mega/internal/suite"
@@ -240,4 +242,49 @@ func TestPublishWaitsForRoomWhileDisconnected(t *testing.T) {
 		t.Errorf("the publish that waited: %v", err)
 	}
 	await(t, func() bool { return len(arrived()) == n+1 })
+}
+
+// A server that takes fewer subscriptions than before refuses one of them without
+// its name, so that all are made again. What they lose meanwhile has a mark (S4).
+func TestSubscriptionsThatAreMadeAgainAreToldOfTheirLoss(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, told := observe(t, nats.Config{URL: proxy.URL()})
+	patterns := []string{"a.x", "a.*", "a.>", "*.x"}
+	var ends atomic.Int32
+	for _, pattern := range patterns {
+		last := -1
+		if _, err := b.Subscribe(t.Context(), pattern, func(_ context.Context, m *bus.Msg) error {
+			switch n, err := strconv.Atoi(string(m.Data)); {
+			case err != nil:
+				ends.Add(1)
+			case n != last+1 && m.Missed == 0:
+				t.Errorf("%s received %d after %d", pattern, n, last)
+				last = n
+			default:
+				last = n
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Refuse(true)
+	server.Stop()
+	server.Change(func(o *natstest.Options) { o.MaxSubs = len(patterns) - 1 })
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	flood, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flood.Close()
+	proxy.Refuse(false)
+	for n := 0; len(of[bus.Connected](told)) == 0; n++ {
+		_ = flood.Publish("ev.a.x", strconv.AppendInt(nil, int64(n), 10))
+	}
+	publish(t, b, "a.x", "end")
+	await(t, func() bool { return int(ends.Load()) == len(patterns)-1 })
 }

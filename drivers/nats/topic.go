@@ -195,11 +195,12 @@ func (b *Bus) refuseRequest(m driver.Message) {
 	})
 }
 
-// handler is the callback of the topic's subscription on a link.
-func (t *topic) handler(l *link) nats.MsgHandler {
+// handler is the callback of the topic's subscription on a link. void, which the
+// gate guards, ends its deliveries.
+func (t *topic) handler(l *link, void *bool) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		l.gate.RLock()
-		if !l.closed {
+		if !l.closed && !*void {
 			t.take(m)
 		}
 		l.gate.RUnlock()
@@ -260,12 +261,12 @@ func (b *Bus) suspend(l *link) {
 	b.leaving = nil
 }
 
-// gap reports to every subscription that messages may have been lost. No
-// message of the last link follows.
-func (b *Bus) gap() {
+// gap reports to every subscription of the topics that messages may have been lost.
+// No message that came before follows.
+func (b *Bus) gap(topics []*topic) {
 	var sinks []driver.Sink
 	b.mu.Lock()
-	for _, t := range b.topics {
+	for _, t := range topics {
 		for _, m := range *t.members.Load() {
 			if m.live {
 				sinks = append(sinks, m.sink)
@@ -298,6 +299,7 @@ func (l *link) subscribe(topics []*topic) error {
 		l.bus.refuse(topics[0], nameless)
 		return nil
 	}
+	l.bus.gap(topics) // S4: of messages that came after the first attempt
 	for _, t := range topics {
 		if err := l.subscribe([]*topic{t}); err != nil {
 			return err
@@ -307,15 +309,16 @@ func (l *link) subscribe(topics []*topic) error {
 }
 
 // trySubscribe returns the refusal that named no subject, if one came. The
-// topics are inactive then.
+// topics are inactive then, and no message of this attempt follows.
 func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 	b := l.bus
 	b.mu.Lock()
 	b.nameless = nil
 	b.mu.Unlock()
+	void := false // under l.gate
 	subs := make([]*nats.Subscription, len(topics))
 	for i, t := range topics {
-		if subs[i], err = l.conn.QueueSubscribe(t.key.subject, t.key.queue, t.handler(l)); err != nil {
+		if subs[i], err = l.conn.QueueSubscribe(t.key.subject, t.key.queue, t.handler(l, &void)); err != nil {
 			return nil, err
 		}
 		_ = subs[i].SetPendingLimits(-1, -1) // the bounds are the front's; fails with the link
@@ -325,6 +328,9 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 	}
 	l.settle()
 	undone, nameless := b.conclude(l, topics, subs)
+	l.gate.Lock()
+	void = nameless != nil
+	l.gate.Unlock()
 	for _, sub := range undone {
 		_ = sub.Unsubscribe() // fails with the link
 	}
