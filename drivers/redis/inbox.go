@@ -37,9 +37,9 @@ type inbox struct {
 	again   func() // subscribed again: earlier pushes are lost
 	cut     func() // the connection has ended
 
-	drained chan struct{}         // receives when the server has confirmed an unsubscription
-	refused atomic.Pointer[error] // why the server lets this process not subscribe, if only a change of its configuration ends that
-	ending  context.Context       // ends with close
+	drained chan struct{}        // receives when the server has confirmed an unsubscription
+	lost    atomic.Pointer[loss] // nil while the process is subscribed
+	ending  context.Context      // ends with close
 	end     context.CancelFunc
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
@@ -148,11 +148,15 @@ func (in *inbox) read() {
 				in.cut()
 			}
 			if refusal.Of(err) == refusal.None {
-				in.refused.Store(nil)
+				since := time.Now()
+				if l := in.lost.Load(); l != nil {
+					since = l.since
+				}
+				in.lost.Store(&loss{since, err})
 				pause(in.ending, backOff(failed))
 				continue
 			}
-			in.refused.Store(&err)
+			in.lost.Store(&loss{err: err}) // it does not pass by itself
 			pause(in.ending, attemptTimeout)
 			in.replace(sub) // the client keeps the connection, and does not repeat the subscription
 		}
@@ -164,11 +168,21 @@ func refusesPing(err error) bool {
 	return goredis.IsPermissionError(err) && strings.Contains(err.Error(), "'ping'")
 }
 
-// refusal returns the error of calls while the server refuses the subscription, or
-// nil. Without pushes other processes overtake the waiters of this one. L21
+// loss is the loss of the subscription.
+type loss struct {
+	since time.Time
+	err   error // of the last attempt to subscribe again
+}
+
+// unheard is how long the subscription may be lost before calls fail, although
+// they are answered.
+const unheard = 2 * time.Second
+
+// refusal returns the error of calls while there is no subscription, or nil.
+// Without pushes other processes overtake the waiters of this one. L21
 func (in *inbox) refusal() error {
-	if err := in.refused.Load(); err != nil {
-		return unavailable(fmt.Errorf("subscribe: %w", *err))
+	if l := in.lost.Load(); l != nil && time.Since(l.since) >= unheard {
+		return unavailable(fmt.Errorf("subscribe: %w", l.err))
 	}
 	return nil
 }
@@ -182,7 +196,7 @@ func (in *inbox) handle(m any) {
 		}
 	case *goredis.Subscription:
 		if m.Kind == "subscribe" {
-			in.refused.Store(nil)
+			in.lost.Store(nil)
 			in.again()
 			return
 		}

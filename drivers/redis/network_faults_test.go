@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
@@ -195,47 +197,56 @@ func TestTLSErrorsNameTheirCause(t *testing.T) {
 }
 
 // Without pushes other processes would overtake the waiters of this one (L7, L21).
-func TestASubscriptionThatTheServerRefusesFailsCallsUntilItIsAllowed(t *testing.T) {
+func TestASubscriptionThatIsRefusedFailsCallsUntilItIsAllowed(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, redistest.Options{})
-	d := open(t, redis.Config{URL: s.URL()})
-	held := acquire(t, d, request("held"))
-	must(t, command("ACL", "SETUSER", "default", "-subscribe")(s))
-	_, err := s.KillPubSub()
-	must(t, err)
-	soon(t, "the refusal", func() bool {
-		g, err := d.Acquire(t.Context(), request("k"))
-		if err == nil {
-			release(t, d, g)
-			return false
-		}
-		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "subscribe") || !contains(err, "NOPERM") {
-			t.Fatalf("got %v, want %v with the refusal", err, driver.ErrUnavailable)
-		}
-		return true
-	})
-	if r := d.Renew(t.Context(), []driver.Grant{held}); r[0].Err != nil {
-		t.Error(r[0].Err)
-	}
-	must(t, command("ACL", "SETUSER", "default", "+subscribe")(s))
-	soon(t, "calls to succeed", func() bool {
-		g, err := d.Acquire(t.Context(), request("k"))
-		if err == nil {
-			release(t, d, g)
-		}
-		return err == nil
-	})
-	if _, err := d.ForceRelease(t.Context(), "held", "test", driver.Holder{}); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.After(generous(slack)); ; { // the hint of the reconnection comes first
-		select {
-		case err := <-held.Lost:
-			if errors.Is(err, driver.ErrLost) {
-				return
+	for _, test := range []struct {
+		name, reason string
+		spoil, mend  []any
+	}{
+		{"a lost permission", "NOPERM", []any{"ACL", "SETUSER", "default", "-subscribe"}, []any{"ACL", "SETUSER", "default", "+subscribe"}},
+		{"too many clients", "", []any{"CONFIG", "SET", "maxclients", "1"}, []any{"CONFIG", "SET", "maxclients", "100"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{})
+			admin := goredis.NewClient(&goredis.Options{Addr: s.Addr(), PoolSize: 1})
+			defer func() { _ = admin.Close() }()
+			d := open(t, redis.Config{URL: s.URL()})
+			held := acquire(t, d, request("held"))
+			must(t, admin.Do(t.Context(), test.spoil...).Err())
+			must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+			again := func() error {
+				g, err := d.Acquire(t.Context(), request("k"))
+				if err == nil {
+					release(t, d, g)
+				}
+				return err
 			}
-		case <-end:
-			t.Fatal("no push of the force")
-		}
+			soon(t, "the refusal", func() bool {
+				err := again()
+				if err != nil && (!errors.Is(err, driver.ErrUnavailable) || !contains(err, "subscribe: ") || !contains(err, test.reason)) {
+					t.Fatalf("got %v, want %v with the refusal", err, driver.ErrUnavailable)
+				}
+				return err != nil
+			})
+			if r := d.Renew(t.Context(), []driver.Grant{held}); r[0].Err != nil {
+				t.Error(r[0].Err)
+			}
+			must(t, admin.Do(t.Context(), test.mend...).Err())
+			soon(t, "calls to succeed", func() bool { return again() == nil })
+			if _, err := d.ForceRelease(t.Context(), "held", "test", driver.Holder{}); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.After(generous(slack)); ; { // the hint of the reconnection comes first
+				select {
+				case err := <-held.Lost:
+					if errors.Is(err, driver.ErrLost) {
+						return
+					}
+				case <-end:
+					t.Fatal("no push of the force")
+				}
+			}
+		})
 	}
 }

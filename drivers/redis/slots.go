@@ -160,7 +160,7 @@ func oneLine(v any) string {
 }
 
 // refused returns the error of a request that the state of the pool refuses, or
-// whose grant was taken away before it was known.
+// the loss of a grant that was forced before its push arrived.
 func (c *claim) refused(t tried, waited time.Duration) error {
 	switch t.status {
 	case statusWithdrawn:
