@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -145,7 +146,10 @@ func checkSlot(slot int) error {
 // supportsPools returns ErrUnsupported if the driver keeps no states of slots.
 func (l *Locker) supportsPools() error {
 	if l.pools == nil {
-		return fmt.Errorf("%w %s: states and a fixed number of slots", ErrUnsupported, l.info.Name)
+		if i := slices.IndexFunc(l.info.Lacks, func(k driver.Lack) bool { return k.Rule == "L15" }); i >= 0 {
+			return fmt.Errorf("%w: slots with states on the driver %s: %s", ErrUnsupported, l.info.Name, l.info.Lacks[i].Why)
+		}
+		return fmt.Errorf("%w: slots with states on the driver %s", ErrUnsupported, l.info.Name)
 	}
 	return nil
 }

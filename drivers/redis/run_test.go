@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,15 @@ func TestRedislockRefusesRuns(t *testing.T) {
 	a, _ := lockers(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
 	if ran, err := a.Once(t.Context(), "job:"+token(), century, nothing); ran || !errors.Is(err, lock.ErrUnsupported) {
 		t.Errorf("ran %v, %v; want ErrUnsupported", ran, err)
+	}
+}
+
+func TestRedislockRefusesPoolsWithTheReason(t *testing.T) {
+	t.Parallel()
+	a, _ := lockers(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
+	_, err := a.AcquireSlot(t.Context(), &lock.Pool{Key: "pool:" + token(), Size: 1})
+	if !errors.Is(err, lock.ErrUnsupported) || !strings.Contains(err.Error(), "redislock has no pools") {
+		t.Errorf("got %v; want ErrUnsupported with the reason", err)
 	}
 }
 
