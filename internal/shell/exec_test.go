@@ -47,6 +47,8 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"exec -- true", nil, ExitUsage, "mega-lock exec KEY -- CMD"},
 		{"exec a b -- true", nil, ExitUsage, `"b"`},
 		{"exec k --", nil, ExitUsage, "command"},
+		{"exec k --", []string{""}, ExitUsage, "is empty"},
+		{"limit k --rate 5/1s --", []string{""}, ExitUsage, "is empty"},
 		{"exec k --ttl 10s -- true", nil, ExitUsage, "--ttl 10s is too short for --grace 5s; it must be at least 11s"},
 		{"exec k --slots -1 -- true", nil, ExitUsage, "--slots -1"},
 		{"exec k --slots 0 -- true", nil, ExitUsage, "--slots 0 is not valid; it must be 1 to"},

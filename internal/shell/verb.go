@@ -119,6 +119,8 @@ func keyAndCommand(line, flags string, args []string, dash int) (key string, com
 		return "", nil, usage("cli.extra_argument", fmt.Sprintf("%s takes one KEY in front of \"--\"; %q is too much.", line, args[1]))
 	case len(args) == 1:
 		return "", nil, usage("cli.missing_argument", `The command after "--" is missing.`, line+" "+args[0]+flags+" -- CMD")
+	case args[1] == "": // a variable that is not set
+		return "", nil, usage("cli.missing_argument", `The command after "--" is empty.`, line+" "+args[0]+flags+" -- CMD")
 	}
 	return args[0], args[1:], nil
 }
