@@ -211,8 +211,25 @@ func (b *Bus) Flush(ctx context.Context) error {
 		if errors.Is(err, driver.ErrDisconnected) && ctx.Err() == nil && b.node.mayReturn() {
 			continue
 		}
+		if errors.Is(err, driver.ErrDisconnected) && ctx.Err() == nil {
+			err = b.unsent(ctx)
+		}
 		return errors.Join(b.out.confirmations.report(start, err == nil), err)
 	}
+}
+
+// unsent returns an error about the events that no hub will get, because none comes
+// any more. Without such events nothing is left to flush.
+func (b *Bus) unsent(ctx context.Context) error {
+	select {
+	case <-b.node.Done(): // the events on the line that ended are counted
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", b.disconnection(), ctx.Err())
+	}
+	if n := b.out.events(); n > 0 {
+		return fmt.Errorf("%w: %d messages were not sent", b.disconnection(), n)
+	}
+	return nil
 }
 
 // flush waits until the hub has handled all messages that were accepted before.

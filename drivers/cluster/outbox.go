@@ -251,6 +251,18 @@ func (o *outbox) compact() {
 	o.queue, o.head = o.queue[:left], 0
 }
 
+// events returns the number of events in the queue.
+func (o *outbox) events() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.queue[o.head:] {
+		if o.queue[o.head+i].bound == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // current returns the line to which messages are passed, or nil.
 func (o *outbox) current() *protocol.Line {
 	o.mu.Lock()

@@ -246,6 +246,7 @@ func TestWorkersFinishAndEndWhenTheSupervisorIsKilled(t *testing.T) {
 			t.Fatalf("a worker is left:\n%s", c)
 		}
 	}
+	c.eventually(t, "stopped", 2) // in order
 	_ = c.cmd.Wait()
 }
 
