@@ -138,14 +138,15 @@ func overrun(h hook, err error) error {
 //
 // budget applies to the whole shutdown, and has run since began. After the
 // budget is used up, the remaining hooks still run, one after the other, for
-// lastWord each.
+// lastWord each. A hook that does not return is then left behind: see maxOvertime.
 func (l *lifecycle) stop(began time.Time, budget time.Duration) error {
 	var cut []error
+	end, overtime := began.Add(budget), maxOvertime
 	for p := range phases {
 		ends := l.ends[p]
 		l.ends[p] = nil
 		for _, h := range slices.Backward(ends) {
-			if err := l.endOne(h, p.until(began, budget)); err != nil {
+			if err := l.endOne(h, p.until(began, budget), end, &overtime); err != nil {
 				cut = append(cut, fmt.Errorf("stop %q: %w", h.name, err))
 			}
 		}
@@ -153,7 +154,9 @@ func (l *lifecycle) stop(began time.Time, budget time.Duration) error {
 	return errors.Join(cut...)
 }
 
-func (l *lifecycle) endOne(h hook, until time.Time) error {
+// endOne ends h. The budget of the shutdown ends at end. The time that h takes
+// afterwards to notice the end of its context is subtracted from overtime.
+func (l *lifecycle) endOne(h hook, until, end time.Time, overtime *time.Duration) error {
 	if h.run == nil {
 		return nil
 	}
@@ -161,7 +164,8 @@ func (l *lifecycle) endOne(h hook, until time.Time) error {
 	until = later(earlier(until, began.Add(h.budget)), began.Add(lastWord))
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
-	err := await(ctx, h.run)
+	err := awaitNoticed(ctx, h.run, min(noticeTime, max(end.Sub(until), *overtime, lastNotice)))
+	*overtime -= max(time.Since(later(until, end)), 0)
 	if err == nil && l.log != nil {
 		l.log.Debug("ended", "hook", h.name, "took", time.Since(began))
 	}
@@ -188,9 +192,21 @@ var errStuck = errors.New("it does not end")
 // noticeTime is the time that a function gets to notice the end of its context.
 const noticeTime = time.Second
 
+const (
+	// maxOvertime is that time of all hooks together, after the budget of the
+	// shutdown is used up, and lastNotice that of each further hook. The supervisor
+	// kills a worker that takes 5 s more than its budget.
+	maxOvertime = 2 * noticeTime
+	lastNotice  = 50 * time.Millisecond
+)
+
 // await runs fn and waits for it until ctx has ended, and then for noticeTime.
 // If fn has not returned by then, await leaves it running.
 func await(ctx context.Context, fn func(context.Context) error) error {
+	return awaitNoticed(ctx, fn, noticeTime)
+}
+
+func awaitNoticed(ctx context.Context, fn func(context.Context) error, notice time.Duration) error {
 	done := make(chan error, 1)
 	go concluded(ctx, fn, func(err error) { done <- err })
 	select {
@@ -198,7 +214,7 @@ func await(ctx context.Context, fn func(context.Context) error) error {
 		return err
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(noticeTime)
+	timer := time.NewTimer(notice)
 	defer timer.Stop()
 	select {
 	case err := <-done:

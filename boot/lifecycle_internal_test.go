@@ -65,6 +65,27 @@ func TestHookThatHeedsNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
+// The supervisor kills a worker that takes much longer than the budget of its
+// shutdown, before the worker has logged what it has cut off.
+func TestHooksThatHeedNothingDelayTheShutdownLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		var l lifecycle
+		const hooks, budget = 9, 30 * time.Second
+		for range hooks {
+			l.endWith(leaving, hook{"pump", time.Minute, func(context.Context) error { <-stuck; return nil }})
+		}
+		began := time.Now()
+		if err := l.stop(began, budget); !errors.Is(err, errStuck) {
+			t.Errorf("got %v", err)
+		}
+		if over := time.Since(began) - budget; over > maxOvertime+hooks*(lastWord+lastNotice) {
+			t.Errorf("the shutdown took %v more than its budget", over)
+		}
+		close(stuck)
+	})
+}
+
 // All hooks together have the budget of the shutdown, whatever their own; and
 // where requests have used it up, the rest still gets to let go.
 func TestShutdownHasOneBudget(t *testing.T) {
