@@ -15,6 +15,7 @@ import (
 type limitCopy struct {
 	behind    map[string]struct{} // the keys of which the client may lack something
 	reporting bool                // the client's report has begun
+	awaited   bool                // calls wait for its end
 	whole     bool                // the report has ended: the client is sent what it lacks
 	sending   bool                // a goroutine sends it
 }
@@ -22,7 +23,7 @@ type limitCopy struct {
 // limitReport is the state of the reports of all clients to a new hub. It is
 // guarded by hubLimits.mu.
 type limitReport struct {
-	running int           // the clients whose reports have begun and not ended
+	running int           // the awaited clients whose reports have not ended
 	moved   time.Time     // when the last record arrived
 	over    chan struct{} // closed when running is 0 again
 	// known are the records that the table has, word for word, with their keys.
@@ -64,7 +65,8 @@ func (h *hubLimits) forget(c *Client) {
 	}
 }
 
-// begin handles the begin of a client's report.
+// begin handles the begin of a client's report. Calls wait for it if the hub is new:
+// a client that comes back later does not delay the others.
 func (h *hubLimits) begin(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,7 +74,10 @@ func (h *hubLimits) begin(c *Client) {
 	if copied == nil || copied.reporting || copied.whole {
 		return
 	}
-	copied.reporting = true
+	copied.reporting, copied.awaited = true, h.hub.isShut()
+	if !copied.awaited {
+		return
+	}
 	if h.report.running == 0 {
 		h.report.over = make(chan struct{})
 	}
@@ -82,10 +87,11 @@ func (h *hubLimits) begin(c *Client) {
 
 // end ends the report of a copy. The caller holds h.mu.
 func (h *hubLimits) end(copied *limitCopy) {
-	if !copied.reporting {
+	awaited := copied.awaited
+	copied.reporting, copied.awaited = false, false
+	if !awaited {
 		return
 	}
-	copied.reporting = false
 	if h.report.running--; h.report.running == 0 {
 		close(h.report.over)
 		h.report.known, h.report.texts = nil, nil

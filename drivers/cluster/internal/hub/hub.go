@@ -199,6 +199,13 @@ func (h *Hub) open() {
 	}
 }
 
+// isShut reports whether open was not called yet.
+func (h *Hub) isShut() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shut
+}
+
 func (h *Hub) leave(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

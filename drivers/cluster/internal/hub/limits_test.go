@@ -42,7 +42,7 @@ func limitHub(t *testing.T, clients int) (*Hub, []*Client) {
 	t.Helper()
 	h := New(Config{})
 	t.Cleanup(func() { _ = h.Close(context.Background()) })
-	h.limits.copied = true
+	h.limits.copied, h.shut = true, true
 	var all []*Client
 	for range clients {
 		here, there := net.Pipe()
@@ -167,6 +167,14 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		start = time.Now()
 		if err := h.limits.reports(t.Context()); err != nil || time.Since(start) != reportBound {
 			t.Errorf("a stopped client delayed a call by %v, %v, want %v", time.Since(start), err, reportBound)
+		}
+		h.limits.forget(clients[1])
+		h.open()
+		h.limits.introduce(clients[1])
+		h.limits.begin(clients[1])
+		start = time.Now()
+		if err := h.limits.reports(t.Context()); err != nil || time.Since(start) != 0 {
+			t.Errorf("a client that came back delayed a call by %v, %v", time.Since(start), err)
 		}
 	})
 }
