@@ -129,7 +129,13 @@ func TestASandboxIsTakenFromItsJob(t *testing.T) {
 	if page := s.page(t, "/sandboxes"); !strings.Contains(page, `action="/sandboxes/0/free"`) || !strings.Contains(page, "(job 1)") {
 		t.Errorf("the page does not show the holder and the button:\n%s", page)
 	}
-	if a, err := s.send("POST", "/sandboxes/0/free", "", asJSON); err != nil || a.status != http.StatusNoContent {
+	if a, err := s.send("POST", "/sandboxes/0/free", `{"fence":1}`, asJSON); err != nil || a.status != http.StatusNoContent {
+		t.Fatalf("free for an old page: %d %s, %v", a.status, a.body, err)
+	}
+	if page := s.page(t, "/sandboxes"); !strings.Contains(page, "(job 1)") {
+		t.Fatalf("an old page has freed the sandbox of another job:\n%s", page)
+	}
+	if a, err := s.send("POST", "/sandboxes/0/free", "{}", asJSON); err != nil || a.status != http.StatusNoContent {
 		t.Fatalf("free: %d %s, %v", a.status, a.body, err)
 	}
 	p := s.until(t, "the job ends", ended(job))

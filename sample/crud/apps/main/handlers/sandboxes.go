@@ -37,7 +37,10 @@ type SandboxesPage struct {
 }
 
 // SandboxState is a slot of the pool.
-type SandboxState struct{ lock.SlotState }
+type SandboxState struct {
+	lock.SlotState
+	Fence uint64 `json:"fence,omitempty"` // of the job that holds it
+}
 
 // List shows the sandboxes and what has happened in them.
 func (b *Sandboxes) List(ctx *mega.Ctx) error {
@@ -57,8 +60,12 @@ func (b *Sandboxes) List(ctx *mega.Ctx) error {
 		Done: done(ctx), Kills: mayStrike(ctx) == nil, Driver: info.Name, Scope: info.Scope.String(),
 		Tally: state.Tally(), Waiting: len(state.Waiters), Events: events,
 	}
+	fences := map[int]uint64{}
+	for _, h := range state.Holders {
+		fences[h.Slot] = h.Fence
+	}
 	for _, s := range state.Slots {
-		p.Sandboxes = append(p.Sandboxes, SandboxState{s})
+		p.Sandboxes = append(p.Sandboxes, SandboxState{s, fences[s.Number]})
 	}
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, p)
@@ -102,14 +109,27 @@ func (b *Sandboxes) Start(ctx *mega.Ctx) error {
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/sandboxes?started=%d", job))
 }
 
+// FreeInput names the job that the page showed.
+type FreeInput struct {
+	Fence uint64 `json:"fence"` // 0 for any job
+}
+
 // Free takes a sandbox from its job by force. The next holder cleans it.
 func (b *Sandboxes) Free(ctx *mega.Ctx) error {
 	number, err := sandboxNumber(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.sandboxes.Free(ctx, number); err != nil {
+	var in FreeInput
+	if err := ctx.Bind(&in); err != nil {
 		return err
+	}
+	freed, err := b.sandboxes.Free(ctx, number, in.Fence)
+	switch {
+	case err != nil:
+		return err
+	case freed == 0:
+		return b.changed(ctx, "over")
 	}
 	return b.changed(ctx, "freed")
 }
@@ -149,6 +169,8 @@ func done(ctx *mega.Ctx) string {
 	switch ctx.Query("done") {
 	case "freed":
 		return ctx.T("sandboxes.freed")
+	case "over":
+		return ctx.T("sandboxes.over")
 	case "healed":
 		return ctx.T("sandboxes.healed")
 	}

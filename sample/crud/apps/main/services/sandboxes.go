@@ -188,10 +188,15 @@ func unusedPool(s lock.State) lock.State {
 	return s
 }
 
-// Free takes a sandbox from its job by force. The next holder cleans it.
-func (b *Sandboxes) Free(ctx *mega.Ctx, number int) error {
-	_, err := ctx.Lock.ForceRelease(b.pool.Key, "freed on the page of sandboxes", lock.OnlySlot(number))
-	return err
+// Free takes a sandbox from its job by force. The next holder cleans it. With a fence
+// other than 0 it spares a later job. It returns the number of jobs that lost their
+// sandbox.
+func (b *Sandboxes) Free(ctx *mega.Ctx, number int, fence uint64) (int, error) {
+	only := lock.OnlySlot(number)
+	if fence != 0 {
+		only = lock.OnlyFence(fence)
+	}
+	return ctx.Lock.ForceRelease(b.pool.Key, "freed on the page of sandboxes", only)
 }
 
 // Heal repairs the folder of a withdrawn sandbox and puts it back into
