@@ -176,11 +176,11 @@ func TestActionsOfTheConsoleAreAllowedByConfiguration(t *testing.T) {
 				return nil
 			})))
 			<-held
+			_, page := consoleAs(t, r, "/console/lock?key=product:42", x.headers)
 			status, body := postForm(t, r, x.headers, "key=product:42&reason=stuck+since+noon")
 			if status != x.want {
 				t.Errorf("%d, want %d\n%s", status, x.want, body)
 			}
-			_, page := consoleAs(t, r, "/console/lock?key=product:42", x.headers)
 			if form := strings.Contains(page, `<form method="post"`); form != (x.want == 303) && maps.Equal(x.headers, same) {
 				t.Errorf("the form is on the page: %v\n%s", form, page)
 			}
