@@ -52,6 +52,9 @@ func (p *Program) check() error {
 		if err := part.checkHooks(); err != nil {
 			return err
 		}
+		if err := part.checkFiles(); err != nil {
+			return err
+		}
 	}
 	if err := p.checkCommands(); err != nil {
 		return err

@@ -267,6 +267,21 @@ func (p *Part) functions() []Function {
 	return slices.Concat(p.Provides, p.Routes, p.Uses, p.background())
 }
 
+// checkFiles returns an error for an option without files.
+func (p *Part) checkFiles() error {
+	for _, o := range []struct {
+		name  string
+		files []Files
+	}{{"Views", p.Views}, {"Public", p.Public}, {"Locales", p.Locales}} {
+		for _, f := range o.files {
+			if f.FS == nil {
+				return Function{Option: o.name, Site: f.site}.wrong("it is nil", "an fs.FS, such as an embed.FS")
+			}
+		}
+	}
+	return nil
+}
+
 // background returns the functions that run outside requests.
 func (p *Part) background() (all []Function) {
 	for _, h := range p.Hooks {
