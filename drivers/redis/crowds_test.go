@@ -65,7 +65,7 @@ func scripts(t *testing.T, s *redistest.Server) int {
 func TestManyWaitersOfOneProcessAreOneTicket(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	holder, l := member(t, s.URL()), member(t, s.URL())
-	n := scaled(10_000)
+	n := min(scaled(10_000), 20_000) // a busy machine does not renew more in time
 	// The first round is for what the runtime keeps: a goroutine's descriptor,
 	// for example, is used again and never freed.
 	manyWaiters(t, s, holder, l, n)
@@ -160,7 +160,7 @@ func TestHandOverBetweenProcessesCostsAFewCommands(t *testing.T) {
 func TestManyKeysWaitedForShareTheirConnections(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	holder, l := member(t, s.URL()), member(t, s.URL())
-	n := scaled(10_000)
+	n := min(scaled(10_000), 20_000) // a busy machine does not renew more in time
 	manyKeys(t, s, holder, l, n)
 	before := measure()
 	failed := manyKeys(t, s, holder, l, n)

@@ -147,37 +147,42 @@ func TestWaiterKilledRightAfterItsGrantCostsItsTTL(t *testing.T) {
 // can do anything else, and another had the lock meanwhile.
 func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
 	s := redistest.Start(t, redistest.Options{})
-	w := newWitness(t)
 	l := member(t, s.URL())
-	for i := range scaled(3) {
-		o := holder(s.URL(), fmt.Sprint("sleeper", i), ttl)
-		o.History = w.path
-		sleeper := spawn(t, o)
-		first := sleeper.expect(subprocess.Holding, 5*time.Second)
-		got := w.client(fmt.Sprint("next", i), l).wait(t)
-		must(t, sleeper.Pause())
-		stopped := time.Now()
-		next := leaseOf(t, got, ttl+slack)
-		if next.Fence() <= first.Fence {
-			t.Errorf("fence %d after %d", next.Fence(), first.Fence)
-		}
-		time.Sleep(time.Until(stopped.Add(2 * ttl)))
-		sleeper.Silent()
-		must(t, sleeper.Continue())
-		woke := sleeper.expect(subprocess.Lost, time.Second) // and not broken
-		if woke.Fence != first.Fence {
-			t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
-		}
-		sleeper.expect(subprocess.Finished, 10*time.Second)
-		busy(t, l, "k") // its waking has disturbed nobody
-		must(t, next.Release())
+	for range scaled(3) {
+		stopForTwiceTheTTL(t, s, l)
 	}
+	unused(t, l, "k")
+}
+
+func stopForTwiceTheTTL(t *testing.T, s *redistest.Server, l *lock.Locker) {
+	t.Helper()
+	const ttl = time.Second
+	w := newWitness(t) // of one round: a long history takes too long to check
+	o := holder(s.URL(), "sleeper", ttl)
+	o.History = w.path
+	sleeper := spawn(t, o)
+	first := sleeper.expect(subprocess.Holding, 5*time.Second)
+	got := w.client("next", l).wait(t)
+	must(t, sleeper.Pause())
+	stopped := time.Now()
+	next := leaseOf(t, got, ttl+slack)
+	if next.Fence() <= first.Fence {
+		t.Errorf("fence %d after %d", next.Fence(), first.Fence)
+	}
+	time.Sleep(time.Until(stopped.Add(2 * ttl)))
+	sleeper.Silent()
+	must(t, sleeper.Continue())
+	woke := sleeper.expect(subprocess.Lost, time.Second) // and not broken
+	if woke.Fence != first.Fence {
+		t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
+	}
+	sleeper.expect(subprocess.Finished, 10*time.Second)
+	busy(t, l, "k") // its waking has disturbed nobody
+	must(t, next.Release())
 	if o := w.verify(0); o != 0 {
 		t.Errorf("two holders for %v", o)
 	}
-	unused(t, l, "k")
 }
 
 // A stop that is shorter than the TTL costs nothing.
