@@ -224,7 +224,7 @@ func TestDelayOfTheShutdownIsForTheWholeProgram(t *testing.T) {
 
 // What a worker was asked before its supervisor died, it answers.
 func TestWorkersFinishAndEndWhenTheSupervisorIsKilled(t *testing.T) {
-	c := startWorkers(t, "slow", "2")
+	c := startWorkers(t, "slow", "2", "MEGA_LOCK_DRIVER=cluster", "MEGA_BUS_DRIVER=cluster")
 	report, workers := c.await(t, "boot.report", 1)[0], c.await(t, "worker ready", 2)
 	answered := make(chan error, 1)
 	go func() {
