@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -73,6 +74,32 @@ func TestBodiesAreBoundedHoweverTheyAreReadAndSent(t *testing.T) {
 		s.router.Handler().ServeHTTP(w, r)
 		if w.Code != x.status || w.Code == 413 && !strings.Contains(w.Body.String(), `"request.too_large"`) {
 			t.Errorf("%s with %d bytes, chunked %v: got %d %s, want %d", x.target, len(x.body), x.chunked, w.Code, w.Body, x.status)
+		}
+	}
+}
+
+// A client that does not send its whole body is the cause of the error that the
+// handler returns. Other errors of the handler are its own.
+func TestBodyThatIsCutOffIsTheClientsError(t *testing.T) {
+	s := limited(t, request.Limits{})
+	s.router.Post("/read", func(c *megactx.Ctx) error {
+		_, err := io.ReadAll(c.Request().Body)
+		return fmt.Errorf("read the upload: %w", err)
+	})
+	s.router.Post("/panic", func(c *megactx.Ctx) error {
+		_, err := io.ReadAll(c.Request().Body)
+		panic(err)
+	})
+	s.router.Post("/other", func(c *megactx.Ctx) error {
+		_, _ = io.ReadAll(c.Request().Body)
+		return errors.New("the disk is full")
+	})
+	for target, want := range map[string]int{"/read": 400, "/panic": 500, "/other": 500} {
+		r := httptest.NewRequest("POST", target, io.MultiReader(strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		w := httptest.NewRecorder()
+		s.router.Handler().ServeHTTP(w, r)
+		if w.Code != want || want == 400 && !strings.Contains(w.Body.String(), "request.bad_body") {
+			t.Errorf("%s: got %d %s, want %d", target, w.Code, w.Body, want)
 		}
 	}
 }

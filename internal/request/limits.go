@@ -159,8 +159,9 @@ type body struct {
 	limit     int64
 	length    int64 // as announced, or -1
 	allowance *allowance
-	control   *Response   // of the connection
-	hurried   atomic.Bool // the connection has the deadline of the request
+	control   *Response             // of the connection
+	hurried   atomic.Bool           // the connection has the deadline of the request
+	failed    atomic.Pointer[error] // of a read that the client has cut off
 
 	mu   sync.Mutex // guards left; held during a read, as in net/http
 	left int64
@@ -197,7 +198,23 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return n - 1, &http.MaxBytesError{Limit: b.limit}
 	}
+	if err != nil && err != io.EOF {
+		b.failed.Store(&err)
+	}
 	return n, b.timed(err)
+}
+
+// causes reports whether err is that of a read which the client has cut off, and
+// not of a panic.
+func (b *body) causes(err error) bool {
+	if b == nil {
+		return false
+	}
+	failed := b.failed.Load()
+	if _, panicked := errors.AsType[*panicError](err); failed == nil || panicked {
+		return false
+	}
+	return errors.Is(err, *failed)
 }
 
 // hurry ends a read from a client that has stopped sending, because the end of

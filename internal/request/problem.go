@@ -186,6 +186,9 @@ func codeOf(err error, code string) string {
 // note records an error for the log, and returns its answer.
 func (rec *record) note(err error) problem {
 	p := problemOf(err, rec.ended())
+	if p.Code == "internal" && rec.out.body.causes(err) {
+		p = problemOf(BadBody("cut_off", err), nil)
+	}
 	p.Request = rec.id
 	rec.err, rec.code, rec.wrong = err, p.Code, p.Status
 	return p
