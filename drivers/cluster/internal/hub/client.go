@@ -48,8 +48,8 @@ type Client struct {
 	pid int   // as reported by the process itself
 	err error // why the connection has ended
 
-	serving  sync.WaitGroup
-	welcomed chan struct{} // closed when the welcome was written
+	copying  sync.WaitGroup // sends what the client's copy of the limits lacks
+	welcomed chan struct{}  // closed when the welcome was written
 	done     chan struct{}
 }
 
@@ -117,6 +117,7 @@ func (c *Client) serve() {
 	c.batch.flush()
 	c.calls.Fail(fmt.Errorf("%v is gone: %w", c, err))
 	c.calls.Wait()
+	c.copying.Wait()
 	c.hub.config.Log.Debug("cluster: client disconnected", "client", c.name, "pid", c.PID(), "err", err)
 }
 

@@ -218,8 +218,8 @@ func (h *hubLimits) complete(c *Client, copied *limitCopy) {
 		return
 	}
 	copied.sending = true
-	c.serving.Go(func() {
-		for c.line.Room(context.Background(), recordsPart) == nil && h.sendPart(c, copied) { // or the line has ended
+	c.copying.Go(func() { // ends with the line
+		for c.line.Room(context.Background(), recordsPart) == nil && h.sendPart(c, copied) {
 			c.line.Flush()
 		}
 		c.line.Flush()

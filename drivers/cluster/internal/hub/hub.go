@@ -101,12 +101,12 @@ func (h *Hub) join(conn net.Conn, name string, limits protocol.Limits) *Client {
 	return c
 }
 
-// start counts p and reads its frames.
+// start counts c and reads its frames. Close waits for the end of that.
 func (h *Hub) start(c *Client) {
 	if err := h.enter(c); err != nil {
 		c.line.End(err)
 	}
-	c.serving.Go(c.serve)
+	go c.serve()
 }
 
 // maxUnadmitted is how many connections beyond Config.Clients may be waiting for

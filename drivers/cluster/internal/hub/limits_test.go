@@ -47,7 +47,7 @@ func limitHub(t *testing.T, clients int) (*Hub, []*Client) {
 	for range clients {
 		here, there := net.Pipe()
 		c := newClient(h, here, "client")
-		t.Cleanup(func() { c.line.Close(); _ = there.Close(); c.serving.Wait() })
+		t.Cleanup(func() { c.line.Close(); _ = there.Close(); c.copying.Wait() })
 		all = append(all, c)
 	}
 	return h, all
