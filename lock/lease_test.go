@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +286,68 @@ func TestAContextWithoutLeaseMayWaitForItsKey(t *testing.T) {
 		}
 		release(t, next)
 	})
+}
+
+func TestForgottenLeasesOfSeveralKeysAreReportedWithTheirSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := l.AcquireAll(ctx, []string{"a", "b"}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		events := eventsOf[lock.Forgotten](&seen)
+		if len(events) != 2 || !strings.Contains(events[0].Site, "lease_test.go:") || events[0].Site != events[1].Site {
+			t.Errorf("reported %+v", events)
+		}
+	})
+}
+
+// lasting is a context that does not end, and counts the functions that wait for
+// its end.
+type lasting struct {
+	context.Context
+	done      chan struct{} // its own: package context would attach to that of a parent
+	functions atomic.Int64
+}
+
+func (c *lasting) Done() <-chan struct{} { return c.done }
+
+func (c *lasting) AfterFunc(func()) (stop func() bool) {
+	c.functions.Add(1)
+	return func() bool {
+		c.functions.Add(-1)
+		return true
+	}
+}
+
+// A context that lives as long as the process keeps nothing of the leases that were
+// released. L18
+func TestALongContextKeepsNothingOfReleasedLeases(t *testing.T) {
+	for name, use := range map[string]func(*lock.Lease){
+		"renewed":    func(*lock.Lease) { time.Sleep(time.Minute) },
+		"waited for": func(held *lock.Lease) { _ = held.Context().Done() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := process(t, memory.NewLock(), lock.Config{})
+			ctx := &lasting{Context: t.Context(), done: make(chan struct{})}
+			held, err := l.Acquire(ctx, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			use(held)
+			if ctx.functions.Load() == 0 {
+				t.Errorf("%s: the end of the context is not watched", name)
+			}
+			release(t, held)
+			if n := ctx.functions.Load(); n != 0 {
+				t.Errorf("%s: %d functions wait for the end of the context", name, n)
+			}
+		})
+	}
 }
 
 // forward only forwards its arguments.

@@ -369,14 +369,18 @@ func TestCooldownOfAReleaseThatIsRetriedCountsFromTheGrant(t *testing.T) {
 }
 
 // Ran has the outcome of the run: metrics and logs have no other source.
-func TestRanReportsAPanicAndALostLease(t *testing.T) {
+func TestRanReportsTheOutcomeOfTheRun(t *testing.T) {
+	failed := errors.New("failed")
 	for name, c := range map[string]struct {
-		fn   func(ctx context.Context, l *lock.Locker) error
-		want error // nil for any
+		fn    func(ctx context.Context, l *lock.Locker) error
+		want  error // nil for any
+		fails bool
 	}{
-		"panic":  {fn: func(context.Context, *lock.Locker) error { panic("fn") }},
-		"goexit": {fn: func(context.Context, *lock.Locker) error { runtime.Goexit(); return nil }},
-		"loss": {want: lock.ErrLost, fn: func(ctx context.Context, l *lock.Locker) error {
+		"done":   {fn: func(context.Context, *lock.Locker) error { return nil }},
+		"failed": {fn: func(context.Context, *lock.Locker) error { return failed }, want: failed, fails: true},
+		"panic":  {fn: func(context.Context, *lock.Locker) error { panic("fn") }, fails: true},
+		"goexit": {fn: func(context.Context, *lock.Locker) error { runtime.Goexit(); return nil }, fails: true},
+		"loss": {want: lock.ErrLost, fails: true, fn: func(ctx context.Context, l *lock.Locker) error {
 			if _, err := l.ForceRelease(context.WithoutCancel(ctx), "job", "test"); err != nil {
 				t.Error(err)
 			}
@@ -395,8 +399,8 @@ func TestRanReportsAPanicAndALostLease(t *testing.T) {
 				}()
 				<-done
 				ran := eventsOf[lock.Ran](&events)
-				if len(ran) != 1 || ran[0].Err == nil || c.want != nil && !errors.Is(ran[0].Err, c.want) {
-					t.Errorf("got %+v, want one run that has failed", ran)
+				if len(ran) != 1 || (ran[0].Err != nil) != c.fails || c.want != nil && !errors.Is(ran[0].Err, c.want) {
+					t.Errorf("got %+v, want one run that has failed: %v", ran, c.fails)
 				}
 			})
 		})

@@ -25,9 +25,10 @@ func TestStatsAddUp(t *testing.T) {
 		if _, err := l.ForceRelease(t.Context(), "k", "test"); err != nil {
 			t.Fatal(err)
 		}
+		_ = lost.Stale() // a store has refused its write
 		_ = lost.Release()
 		s := l.Stats()
-		if s.Active != 0 || s.Waiting != 0 || s.Acquired != 2 || s.Contended != 2 || s.TimedOut != 1 || s.Lost != 1 || s.Forced != 1 {
+		if s.Active != 0 || s.Waiting != 0 || s.Acquired != 2 || s.Contended != 2 || s.TimedOut != 1 || s.Lost != 1 || s.Forced != 1 || s.Stale != 1 {
 			t.Errorf("got %+v", s)
 		}
 		if s.Hold.Count() != 2 || s.Hold.Sum != time.Second || s.Wait.Count() != 2 {
