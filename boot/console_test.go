@@ -226,11 +226,11 @@ func TestReleaseByTheConsoleNeedsAReason(t *testing.T) {
 	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	same := map[string]string{"Sec-Fetch-Site": "same-origin"}
 	for form, want := range map[string]int{
-		"key=a&reason=":                               422,
-		"key=a&reason=+":                              422,
-		"reason=stuck":                                422,
+		"key=a&reason=":                               400,
+		"key=a&reason=+":                              400,
+		"reason=stuck":                                400,
 		"key=a&reason=stuck":                          303,
-		"key=a&reason=stuck&slot=x":                   400,
+		"key=a&reason=stuck&fence=x":                  400,
 		"key=a&reason=stuck&worker=2":                 303, // a process without workers has none to choose
 		"key=a&reason=" + strings.Repeat("x", 17<<10): 400,
 	} {

@@ -51,7 +51,8 @@ func shopOfTwo(t *testing.T, exe string, drivers ...string) {
 			defer close(ordered)
 			post(t, web+"/orders", `{"product":"lamp","quantity":2}`, http.StatusConflict, `"lock.lost"`)
 		}()
-		ofAdmin.awaits(t, `"label":"order"`)
+		ofAdmin.awaits(t, "data: 1") // lock in use
+		await(t, admin+"/locks", `"label":"order"`)
 		post(t, admin+"/restocks", `{"product":"lamp","quantity":5}`, http.StatusConflict, `"lock.not_acquired"`)
 		post(t, admin+"/locks/release", `{"key":"product:lamp","reason":"stuck"}`, http.StatusOK, `"released":1`)
 		<-ordered

@@ -75,12 +75,19 @@ func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	refused(t, redis.Config{URL: "redis://" + l.Addr().String()}, driver.ErrUnavailable, "no answer")
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	_, err = redis.OpenLock(ctx, redis.Config{URL: "redis://" + l.Addr().String()})
-	if took := time.Since(start); err == nil || timed && took > time.Second {
-		t.Errorf("with a context of 100ms it took %v and got %v", took, err)
+	least := time.Hour
+	for range 3 { // on a busy machine a try may take longer
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		start := time.Now()
+		_, err = redis.OpenLock(ctx, redis.Config{URL: "redis://" + l.Addr().String()})
+		least = min(least, time.Since(start))
+		cancel()
+		if err == nil {
+			t.Error("a server that never answers was opened")
+		}
+	}
+	if timed && least > time.Second {
+		t.Errorf("with a context of 100ms it took %v and got %v", least, err)
 	}
 }
 
