@@ -229,6 +229,7 @@ func TestInvalidRequestsDoNotReachTheDriver(t *testing.T) {
 		"long TTL":        {"k", []lock.Option{lock.TTL(lock.MaxTTL + 1)}, "lock.invalid_option"},
 		"negative wait":   {"k", []lock.Option{lock.Wait(-1)}, "lock.invalid_option"},
 		"no slots":        {"k", []lock.Option{lock.Slots(0)}, "lock.invalid_option"},
+		"long cooldown":   {"k", []lock.Option{lock.Cooldown(lock.MaxTTL + 1)}, "lock.invalid_option"},
 		"too many slots":  {"k", []lock.Option{lock.Slots(lock.MaxSlots + 1)}, "lock.invalid_option"},
 		"long label":      {"k", []lock.Option{lock.Label(strings.Repeat("l", lock.MaxLabel+1))}, "lock.invalid_option"},
 		"label not UTF-8": {"k", []lock.Option{lock.Label("\xff")}, "lock.invalid_option"},

@@ -189,3 +189,15 @@ func TestWaitersOfAPoolThatFoundItBusyAreContended(t *testing.T) {
 		}
 	})
 }
+
+func TestOptionsAtTheirBoundsAreValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		for i, option := range []lock.Option{
+			lock.TTL(lock.MinTTL), lock.TTL(lock.MaxTTL), lock.Wait(0), lock.Slots(lock.MaxSlots), lock.Cooldown(lock.MaxTTL),
+			lock.Label(strings.Repeat("l", lock.MaxLabel)),
+		} {
+			release(t, acquire(t, l, fmt.Sprint("k", i), option))
+		}
+	})
+}

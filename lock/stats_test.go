@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,22 @@ func TestStatsAddUp(t *testing.T) {
 			t.Errorf("longest hold %v, want a bound of 1s", got)
 		}
 	})
+}
+
+func TestAWriteThatAStoreRefusesIsReported(t *testing.T) {
+	var seen recorder
+	l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+	plain, slot := acquire(t, l, "k"), acquire(t, l, "pool", lock.Slots(2))
+	for _, held := range []*lock.Lease{plain, slot} {
+		if err := held.Stale(); !errors.Is(err, lock.ErrStale) || err.Key != held.Key() || err.Fence != held.Fence() {
+			t.Errorf("got %+v", err)
+		}
+		release(t, held)
+	}
+	want := []lock.Stale{{Key: "k", Fence: plain.Fence(), Slot: -1}, {Key: "pool", Fence: slot.Fence(), Slot: slot.Slot()}}
+	if got := eventsOf[lock.Stale](&seen); !slices.Equal(got, want) {
+		t.Errorf("reported %+v, want %+v", got, want)
+	}
 }
 
 func TestHeldAreTheKeysThatAreInUse(t *testing.T) {
