@@ -193,9 +193,9 @@ var errStuck = errors.New("it does not end")
 const noticeTime = time.Second
 
 const (
-	// maxOvertime is that time of all hooks together, after the budget of the
-	// shutdown is used up, and lastNotice that of each further hook. The supervisor
-	// kills a worker that takes 5 s more than its budget.
+	// maxOvertime bounds the notice times of all hooks together after the budget of
+	// the shutdown is used up. Beyond it, each further hook gets lastNotice. The
+	// supervisor kills a worker that takes 5 s more than its budget.
 	maxOvertime = 2 * noticeTime
 	lastNotice  = 50 * time.Millisecond
 )

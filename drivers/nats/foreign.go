@@ -39,8 +39,8 @@ func (c Config) unlessForeign(ctx context.Context, err error) error {
 	return fmt.Errorf("the server speaks %s, not NATS: check the address: %w: %w", kind, err, driver.ErrInvalid)
 }
 
-// foreignKind names the protocol of a server that answers a request of HTTP in this
-// way, or returns "" for a server that may be NATS: it begins with INFO, whatever it
+// foreignKind names the protocol of a server by its answer to a request of HTTP. It
+// returns "" if the server may be NATS: a NATS server begins with INFO, whatever it
 // receives, or with an error in quotes.
 func foreignKind(answer string) string {
 	switch {

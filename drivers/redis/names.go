@@ -3,6 +3,8 @@ package redis
 import (
 	"fmt"
 	"strings"
+
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // DefaultKey is the template of the keys in Redis.
@@ -56,8 +58,8 @@ func newTemplate(s, namespace string) (template, error) {
 	case strings.ContainsAny(s, " \t\r\n\v\f\x00"):
 		return template{}, fmt.Errorf("key template %q: want no white space", s)
 	}
-	if strings.Trim(namespace, namespaceChars) != "" || len(namespace) > maxNamespace {
-		return template{}, fmt.Errorf("namespace %q: want at most %d letters, digits, '.', '_' and '-'", namespace, maxNamespace)
+	if fault := driver.NamespaceFault(namespace); fault != "" {
+		return template{}, fmt.Errorf("namespace %q: %s", namespace, fault)
 	}
 	if namespace != "" { // L24
 		start := max(strings.LastIndex(before, "{"), 0)
@@ -77,11 +79,6 @@ func newTemplate(s, namespace string) (template, error) {
 	}
 	return t, nil
 }
-
-const (
-	namespaceChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-	maxNamespace   = 64
-)
 
 // holder is the name of the key's holder.
 func (t template) holder(key string) string {

@@ -274,8 +274,8 @@ func (l *locks) release() *cobra.Command {
 		Use: "release KEY --reason TEXT | HANDLE", Short: "force the release of a lock, or give back one from acquire",
 		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
 			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n" +
-			"With --slot it ends the lease of one slot of a pool, and with --fence that of the holder that lock show lists\n" +
-			"with this fence, and of no successor. With a HANDLE from acquire, and without a reason, it gives back that lease.\n\n" +
+			"With --slot it ends the lease of one slot of a pool. With --fence it ends the lease that lock show lists with this\n" +
+			"fence, if it is still held. With a HANDLE from acquire, and without a reason, it gives back that lease.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
 			"process or server.",
 		Args:              arguments(1, "the key of a lock"),

@@ -9,6 +9,16 @@ import (
 	"time"
 )
 
+// until polls for a state of the system that gives no signal.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
 // pipe is a connection of a server and its client's end.
 func pipe(t *testing.T) (*conn, net.Conn) {
 	t.Helper()

@@ -48,9 +48,7 @@ func TestRequestThatArrivedInTimeIsRead(t *testing.T) {
 	if _, err := client.Write([]byte("GET")); err != nil {
 		t.Fatal(err)
 	}
-	for !pending(k.Conn) {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the bytes to arrive", func() bool { return pending(k.Conn) })
 	k.expire(0)
 	if n, err := k.Read(make([]byte, 3)); n != 3 || err != nil {
 		t.Errorf("got %d, %v", n, err)
@@ -70,9 +68,7 @@ func TestEarlierDeadlineApplies(t *testing.T) {
 	if _, err := client.Write([]byte("GET")); err != nil {
 		t.Fatal(err)
 	}
-	for !pending(k.Conn) {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the bytes to arrive", func() bool { return pending(k.Conn) })
 	k.expire(0)
 	if n, err := k.Read(make([]byte, 3)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %d, %v", n, err)

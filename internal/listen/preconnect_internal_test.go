@@ -41,11 +41,7 @@ func preconnect(t *testing.T, s *Server, c *tls.Config) *tls.Conn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	for began := time.Now(); s.conns.count() == 0 || len(s.conns.names(inUse)) > 0; time.Sleep(time.Millisecond) {
-		if time.Since(began) > headPatience {
-			t.Fatal("the connection does not wait for a request")
-		}
-	}
+	until(t, "the connection to wait for a request", func() bool { return s.conns.count() > 0 && len(s.conns.names(inUse)) == 0 })
 	return conn
 }
 
@@ -78,9 +74,7 @@ func TestRequestAfterAHandshakeIsServedDuringADrain(t *testing.T) {
 	conn := preconnect(t, s, c)
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(context.WithoutCancel(t.Context())) }()
-	for !s.conns.ending.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the drain to begin", s.conns.ending.Load)
 	_, _ = fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if w, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || w.StatusCode != http.StatusOK || !w.Close {
 		t.Error(w, err)

@@ -204,8 +204,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.timed(err)
 }
 
-// causes reports whether err is that of a read which the client has cut off, and
-// not of a panic.
+// causes reports whether err wraps the error of a read that the client has cut off.
+// A panic with that error is a fault of the handler.
 func (b *body) causes(err error) bool {
 	if b == nil {
 		return false

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -35,9 +34,6 @@ func (b *Backend) Flags(f *pflag.FlagSet) {
 	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the lock")
 }
 
-// namespace is the form of lock.namespace.
-var namespace = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
-
 // Resolve checks the flags and finds what they leave out.
 func (b *Backend) Resolve(environ []string) error {
 	wrong := func(text string, actions ...string) error { return usage("cli.wrong_flag", text, actions...) }
@@ -46,8 +42,8 @@ func (b *Backend) Resolve(environ []string) error {
 		return wrong("--url and --url-env exclude each other.")
 	case b.Socket != "" && b.URL+b.URLEnv != "":
 		return wrong("--socket and --url exclude each other.")
-	case !namespace.MatchString(b.Namespace): // no program could share it
-		return wrong(fmt.Sprintf("--namespace %q is not valid; it may have 64 letters, digits, '.', '_' and '-'.", b.Namespace))
+	case driver.NamespaceFault(b.Namespace) != "": // no program could share it
+		return wrong(fmt.Sprintf("--namespace %q is not valid: %s.", b.Namespace, driver.NamespaceFault(b.Namespace)))
 	case len(mask.Credentials(b.URL)) > 0:
 		return wrong("All users of this machine can read a password on a command line.",
 			"put the URL into a variable, and name the variable: --url-env REDIS_URL")

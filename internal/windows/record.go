@@ -79,8 +79,8 @@ func (t *Table) PauseAt(key string, p driver.Pause, at time.Time) error {
 }
 
 // Records yields the records of all keys in use, in no order: one or more of each
-// key with grants, a pause or the memory of a ticket. Other calls may run meanwhile:
-// the records of each key are of one instant, those of all keys are not.
+// key with grants, a pause or the memory of a ticket. The records of one key belong
+// to one instant; other calls may change the next key meanwhile.
 func (t *Table) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for i := range t.shards {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -28,6 +29,19 @@ func KeyFault(key string) string {
 		}
 	}
 	return ""
+}
+
+// maxNamespace bounds a namespace, in bytes.
+const maxNamespace = 64
+
+// NamespaceFault returns what a namespace must be, if it is not that, or "". The
+// empty namespace is the default (L24).
+func NamespaceFault(namespace string) string {
+	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	if strings.Trim(namespace, chars) == "" && len(namespace) <= maxNamespace {
+		return ""
+	}
+	return fmt.Sprintf("want at most %d letters, digits, '.', '_' and '-'", maxNamespace)
 }
 
 // isPlain reports whether key is visible ASCII, as nearly every key is.

@@ -105,7 +105,7 @@ func lacksTable(err error) bool {
 		error
 		SQLState() string
 	}](err); ok {
-		return coded.SQLState() == "42P01" // PostgreSQL, whose texts have a language
+		return coded.SQLState() == "42P01" // PostgreSQL translates its texts
 	}
 	text := err.Error()
 	return strings.Contains(text, "no such table") || strings.Contains(text, "Error 1146")

@@ -140,8 +140,8 @@ func (h *hubLimits) reports(ctx context.Context) error {
 }
 
 // restore adds what a client knows from an earlier hub, and sends the other
-// copies what is new. All copies then have the same past, so that the one that
-// hears most of what follows has everything.
+// copies what is new. All copies then have the same past, so that the copy with
+// the latest news is complete.
 func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
 	text := d.Rest()
 	if h.knows(c, text) {
