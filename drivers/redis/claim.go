@@ -76,8 +76,9 @@ type award struct {
 	// record is what is known of the slot, if it has a state.
 	record string
 	// refusal is the answer if there is no grant, because of the state of the
-	// pool.
-	refusal tried
+	// pool, and nil with a grant. It is a pointer because an award is made for
+	// each push, and a tried is several times its size.
+	refusal *tried
 }
 
 // claims are all claims of a driver by token.

@@ -212,7 +212,7 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 			q.listen(ctx)
 		}
 	case statusWithdrawn:
-		q.claims.give(token, award{refusal: tried{status: statusWithdrawn}})
+		q.claims.give(token, award{refusal: &tried{status: statusWithdrawn}})
 	default:
 		q.requeue(ctx, token)
 	}

@@ -214,9 +214,9 @@ func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Gr
 	if a == nil {
 		return driver.Grant{}, false, nil
 	}
-	if err := c.refused(a.refusal, time.Since(start)); err != nil {
+	if a.refusal != nil {
 		q.claims.remove(c.r.Token)
-		return driver.Grant{}, false, err
+		return driver.Grant{}, false, c.refused(*a.refusal, time.Since(start))
 	}
 	deadline := driver.Deadline(a.sent, a.left)
 	sure := true
@@ -285,7 +285,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 		q.claims.queued(c, t.number, t.sent, true)
 		q.heartbeater.within(soon(t.left))
 	case t.status == statusWithdrawn, t.status == statusSize, t.why != "":
-		q.claims.give(token, award{refusal: t})
+		q.claims.give(token, award{refusal: &t})
 	case t.status == statusGranted:
 		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL, record: t.record})
 		if !known {
