@@ -72,3 +72,39 @@ func TestAWaiterThatGivesUpHandsOnWhatItWasHanded(t *testing.T) {
 		}
 	})
 }
+
+// A waiter that keeps its process's ticket may be handed a lease of its process
+// meanwhile. It returns at once, and the ticket stays for the next waiter.
+func TestAWaiterWithATicketTakesWhatItIsHanded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := raw(t, &silenced{Lock: memory.NewLock()}, lock.Config{TTL: 10 * time.Second})
+		held := acquire(t, l, "k")
+		served := make(chan *lock.Lease)
+		for range 2 {
+			go func() {
+				lease, err := l.Acquire(t.Context(), "k", lock.TTL(20*time.Second)) // the TTL differs, so the first one asks
+				if err != nil {
+					t.Error(err)
+				}
+				served <- lease
+			}()
+			synctest.Wait()
+		}
+		if err := held.Extend(t.Context(), 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		released := time.Now()
+		if err := held.Release(); err != nil { // to the first waiter
+			t.Fatal(err)
+		}
+		for range 2 {
+			lease := <-served
+			if took := time.Since(released); took > 0 {
+				t.Errorf("served after %v", took)
+			}
+			if err := lease.Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -102,7 +102,7 @@ func (h *hold) pass(now instant) error {
 	if qs := h.locker.queues; qs != nil {
 		h.heed() // a lost grant is not handed on
 		if w, o := qs.next(h); w != nil {
-			w.ready <- o
+			w.serve(o)
 			return nil
 		}
 		h.mu.Lock()

@@ -15,6 +15,7 @@ type ticket struct {
 	confirmed instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
 	request   driver.Request
 	ctx       bounded
+	wait      func(context.Context) (driver.Grant, error) // once it is queued by its own waiter
 }
 
 // kind holds the properties that waiters must have in common to share a ticket.
@@ -88,12 +89,11 @@ func (qs *queues) ask(q *queue, w *waiter) {
 // for a driver that then returns the reason.
 const askBound = driver.CallTimeout + driver.CallTimeout/10
 
-// askHere sends the request of t on the goroutine of w, and starts another
-// goroutine for the wait if the request is queued: the start of a goroutine and
-// its wake-up cost a third of the round trip to the backend. It reports whether
-// w was served. If w had to give up before an answer, it has left the queue and
-// the error is the reason. The first request has a timeout of its own, for any
-// value of w's Wait (L20).
+// askHere sends the request of t on the goroutine of w: the start of another
+// one and its wake-up cost a third of the round trip to the backend. It reports
+// whether w was served; if the request is queued, w keeps the ticket. If w had to
+// give up before an answer, it has left the queue and the error is the reason.
+// The first request has a timeout of its own, for any value of w's Wait (L20).
 func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served bool, err error) {
 	l := qs.locker
 	ctx := &bounded{parent: parent, closing: l.gate.closing, until: time.Now().Add(askBound)}
@@ -118,20 +118,65 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	}
 	answered = true
 	if wait == nil {
+		w.ticket = nil
 		qs.came(t, g, err)
 		return err == nil, nil
 	}
 	qs.confirmed(t)
 	l.resized(t.request.Key, t.request.Slots, g.Resized, l.clock.now()) // the waiter may time out by itself
-	rest := func(context.Context) {
-		g, err := wait(&t.ctx)
+	t.wait = wait
+	return false, nil
+}
+
+// keep waits for the grant of w's ticket on the goroutine of w, so that a push
+// wakes one goroutine and not two. It returns when there is an outcome, when w was
+// served otherwise, or when w has another reason to end its wait.
+func (qs *queues) keep(ctx context.Context, w *waiter, left time.Duration) {
+	t := w.ticket
+	waiting, pause := context.WithCancelCause(&t.ctx)
+	defer pause(nil)
+	if !qs.pausable(w, func() { pause(driver.ErrPaused) }) {
+		return
+	}
+	defer context.AfterFunc(ctx, w.pause)()
+	defer context.AfterFunc(qs.locker.gate.closing, w.pause)()
+	if left != Forever {
+		defer time.AfterFunc(left, w.pause).Stop()
+	}
+	g, err := t.wait(waiting)
+	if !errors.Is(err, driver.ErrPaused) {
+		w.ticket = nil
 		qs.came(t, g, err)
 	}
-	if !l.group.Go(rest) {
+}
+
+// pausable lets others end w's wait for its ticket by pause. It returns false if w
+// was served already.
+func (qs *queues) pausable(w *waiter, pause func()) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.queued {
+		w.pause = pause
+	}
+	return w.queued
+}
+
+// entrust lets another goroutine wait for the ticket that w keeps, if any: the
+// ticket belongs to all waiters of the queue.
+func (qs *queues) entrust(w *waiter) {
+	t := w.ticket
+	if t == nil {
+		return
+	}
+	w.ticket = nil
+	rest := func(context.Context) {
+		g, err := t.wait(&t.ctx)
+		qs.came(t, g, err)
+	}
+	if !qs.locker.group.Go(rest) {
 		t.ctx.end()
 		rest(&t.ctx)
 	}
-	return false, nil
 }
 
 // giveUpAsking ends t, whose waiter w gives up before it has an answer, because of
@@ -190,7 +235,7 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error) {
 		}
 		h.adopt(w.call.ttl)
 		l.reschedule(h)
-		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
+		w.serve(outcome{hold: h, fence: g.Fence, contended: contended})
 		return
 	}
 	// A grant that a force ended before its arrival is requested again.
@@ -213,7 +258,7 @@ func (qs *queues) refuse(t *ticket, err error, withdrawn bool) {
 	qs.settle(q)
 	qs.mu.Unlock()
 	for _, w := range all {
-		w.ready <- outcome{err: err}
+		w.serve(outcome{err: err})
 	}
 }
 

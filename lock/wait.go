@@ -39,22 +39,27 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 
 // await waits for the outcome of w, which is queued or served.
 func (qs *queues) await(ctx context.Context, c *call, w *waiter, start instant) (outcome, error) {
+	defer qs.entrust(w) // also when ctx panics
 	l := qs.locker
 	queued := l.clock.now() // L20: Wait bounds the time from here
 	defer func() { c.left = max(c.left-l.clock.now().sub(queued), 0) }()
 	n, err := l.begin(ctx, c, c.left, func(err error) { // A5
 		if qs.leave(w) {
-			w.ready <- outcome{err: err}
+			w.serve(outcome{err: err})
 		}
 	})
 	if err != nil {
 		return qs.giveUp(ctx, w, start, err)
 	}
 	defer l.finish(n)
+	if w.ticket != nil {
+		qs.keep(ctx, w, c.left)
+		qs.entrust(w)
+	}
 	var passed <-chan time.Time
 	var timer *time.Timer
 	if c.wait != Forever {
-		timer = time.NewTimer(c.left)
+		timer = time.NewTimer(c.left - l.clock.now().sub(queued))
 		defer timer.Stop()
 		passed = timer.C
 	}

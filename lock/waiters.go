@@ -9,7 +9,16 @@ type waiter struct {
 	queued     bool
 	number     uint64  // in the order of joining
 	asks       bool    // sends the request of its ticket itself
-	ticket     *ticket // the ticket that it has to send, or nil
+	ticket     *ticket // the ticket that it sends and keeps, or nil
+	pause      func()  // ends its wait for the grant of that ticket; nil before. Set under queues.mu
+}
+
+// serve gives w, which has left its queue, its outcome.
+func (w *waiter) serve(o outcome) {
+	w.ready <- o
+	if w.pause != nil {
+		w.pause()
+	}
 }
 
 // list is a queue of waiters. Any waiter can be removed from it.

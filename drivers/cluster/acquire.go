@@ -74,6 +74,9 @@ func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Gran
 		return g, err
 	}
 	if err := ctx.Err(); err != nil {
+		if driver.Paused(ctx) {
+			return driver.Grant{}, driver.ErrPaused
+		}
 		x.abandon(c)
 		return driver.Grant{}, err
 	}

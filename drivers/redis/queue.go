@@ -68,8 +68,12 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.heartbeater.within(soon(t.left))
 		resized := t.resized
-		return driver.Grant{Resized: resized}, func(ctx context.Context) (driver.Grant, error) {
-			defer q.calls.Done()
+		return driver.Grant{Resized: resized}, func(ctx context.Context) (g driver.Grant, err error) {
+			defer func() {
+				if !errors.Is(err, driver.ErrPaused) {
+					q.calls.Done()
+				}
+			}()
 			return q.await(ctx, c, start, resized)
 		}, nil
 	}
@@ -190,6 +194,9 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 		case <-over:
 			return driver.Grant{}, resizing(q.withdraw(c, time.Since(start)), resized)
 		case <-ctx.Done():
+			if driver.Paused(ctx) {
+				return driver.Grant{}, driver.ErrPaused
+			}
 			q.claims.abandon(c)
 			return driver.Grant{}, ctx.Err()
 		}
@@ -243,7 +250,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 		exact = yes
 	}
 	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, digits(millis(c.r.TTL)), "0", exact))
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !driver.Paused(ctx) {
 		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()
 	}

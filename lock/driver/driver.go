@@ -28,6 +28,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -129,9 +130,19 @@ type Driver interface {
 type Asker interface {
 	// Ask is Acquire until r is granted, refused or queued. If r is queued,
 	// wait is not nil and does the rest of Acquire; the caller must call it
-	// exactly once. Of g only Resized is then set.
+	// once. Of g only Resized is then set.
+	//
+	// If the ctx of wait ends with the cause ErrPaused before the outcome, wait
+	// returns ErrPaused and changes nothing: the request keeps its place, and the
+	// caller must call wait again, from any goroutine.
 	Ask(ctx context.Context, r Request) (g Grant, wait func(ctx context.Context) (Grant, error), err error)
 }
+
+// ErrPaused is the cause of the end of a context that pauses a wait: see [Asker].
+var ErrPaused = errors.New("lock: wait paused")
+
+// Paused reports whether ctx has ended to pause a wait.
+func Paused(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrPaused) }
 
 // Scope is the set of processes that a driver's exclusion covers.
 type Scope int

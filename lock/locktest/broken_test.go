@@ -45,6 +45,31 @@ func TestBrokenDriversAreCaught(t *testing.T) {
 	}
 }
 
+// impatient is a driver that takes the pause of a wait for its end.
+type impatient struct{ *askingWire }
+
+func (d impatient) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, wait, err := d.askingWire.Ask(ctx, r)
+	if wait == nil {
+		return g, nil, err
+	}
+	return g, func(ctx context.Context) (driver.Grant, error) {
+		ended, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer context.AfterFunc(ctx, end)()
+		return wait(ended)
+	}, err
+}
+
+func TestDriverThatLosesAPausedRequestIsCaught(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{asks: true, breakClient: func(d driver.Driver) driver.Driver { return impatient{d.(*askingWire)} }}
+		err := locktest.Check(t.Context(), f.harness(), "L10/a waiter that gives up leaves its place to the next one of its process")
+		if err == nil {
+			t.Error("it was not caught")
+		}
+	})
+}
+
 // names returns the names of the cases that failed.
 func names(err error) string {
 	var all []string

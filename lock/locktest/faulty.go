@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -249,6 +250,9 @@ func (f *faultyAsker) Ask(ctx context.Context, r driver.Request) (driver.Grant, 
 	}
 	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
 		g, err := wait(ctx)
+		if errors.Is(err, driver.ErrPaused) {
+			return g, err
+		}
 		return s.reply(ctx, g, err)
 	}, nil
 }

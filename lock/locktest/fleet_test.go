@@ -23,6 +23,8 @@ type fleet struct {
 	// Two places at which a driver can be broken on purpose: the table, and
 	// the side of a process.
 	breakTable, breakClient func(driver.Driver) driver.Driver
+	// asks makes the drivers implement driver.Asker.
+	asks bool
 
 	table  driver.Driver
 	wires  map[driver.Driver]*wire
@@ -71,10 +73,14 @@ func (f *fleet) begin() error {
 func (f *fleet) open() (driver.Driver, error) {
 	d, err := locktest.Share(f.table, driver.Fleet)()
 	w := &wire{Driver: &store{d, f}, open: make(chan struct{})}
-	w.drop = locktest.Faulty(w.Driver, &w.plan)
 	var client driver.Driver = w
+	if f.asks {
+		w.Driver = &askingStore{&store{d, f}}
+		client = &askingWire{w}
+	}
+	w.drop = locktest.Faulty(w.Driver, &w.plan)
 	if f.breakClient != nil {
-		client = f.breakClient(w)
+		client = f.breakClient(client)
 	}
 	f.wires[client] = w
 	return client, errors.Join(err, f.rehearse(client))
@@ -193,6 +199,16 @@ func (s *store) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	return s.Driver.Acquire(ctx, r)
 }
 
+// askingStore is a store whose Acquire has two parts.
+type askingStore struct{ *store }
+
+func (s *askingStore) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if err := s.check(r.Key); err != nil {
+		return driver.Grant{}, nil, err
+	}
+	return s.Driver.(driver.Asker).Ask(ctx, r)
+}
+
 func (s *store) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
 	if err := s.check(key); err != nil {
 		return 0, err
@@ -297,24 +313,73 @@ func (w *wire) send(ctx context.Context, call func()) error {
 // Acquire rides out a cut once it is queued: its answer comes when the wire is
 // whole again.
 func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+	if err := w.carry(ctx); err != nil {
+		return g, err
+	}
+	g, err = w.drop.Acquire(ctx, r)
+	if gone := w.carryBack(ctx); gone != nil {
+		return driver.Grant{}, gone
+	}
+	return g, err
+}
+
+// carry returns when a request has arrived.
+func (w *wire) carry(ctx context.Context) error {
 	if requests, _, whole := w.state(); requests {
 		select {
 		case <-whole:
 		case <-time.After(driver.CallTimeout):
-			return g, fmt.Errorf("%w: no answer", driver.ErrUnavailable)
+			return fmt.Errorf("%w: no answer", driver.ErrUnavailable)
 		case <-ctx.Done():
-			return g, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	g, err = w.drop.Acquire(ctx, r)
+	return nil
+}
+
+// carryBack returns when an answer has arrived.
+func (w *wire) carryBack(ctx context.Context) error {
 	if _, replies, whole := w.state(); replies {
 		select {
 		case <-whole:
 		case <-ctx.Done():
-			return driver.Grant{}, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return g, err
+	return nil
+}
+
+// askingWire is a wire whose Acquire has two parts.
+type askingWire struct{ *wire }
+
+func (w *askingWire) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if err := w.carry(ctx); err != nil {
+		return driver.Grant{}, nil, err
+	}
+	g, wait, err := w.drop.(driver.Asker).Ask(ctx, r)
+	if gone := w.carryBack(ctx); gone != nil {
+		return driver.Grant{}, nil, gone
+	}
+	if wait == nil {
+		return g, nil, err
+	}
+	arrived := false
+	var granted driver.Grant
+	return g, func(ctx context.Context) (driver.Grant, error) {
+		if !arrived {
+			if granted, err = wait(ctx); errors.Is(err, driver.ErrPaused) {
+				return driver.Grant{}, err
+			}
+			arrived = true
+		}
+		if gone := w.carryBack(ctx); gone != nil {
+			if driver.Paused(ctx) {
+				gone = driver.ErrPaused
+			}
+			return driver.Grant{}, gone
+		}
+		return granted, err
+	}, nil
 }
 
 func (w *wire) Renew(ctx context.Context, grants []driver.Grant) (renewals []driver.Renewal) {

@@ -10,3 +10,8 @@ import (
 func TestFleet(t *testing.T) {
 	locktest.Run(t, new(fleet).harness())
 }
+
+// The same with drivers whose Acquire has two parts.
+func TestAskingFleet(t *testing.T) {
+	locktest.Run(t, (&fleet{asks: true}).harness())
+}

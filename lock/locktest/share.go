@@ -11,30 +11,59 @@ import (
 // Share returns an Open whose drivers are processes that share d. Closing one
 // of them ends its waiters and does not affect d or the others. Their Info
 // reports scope, so that a driver of scope Process can also replace a remote
-// one, on fake time. They implement [driver.PoolDriver] if d does.
+// one, on fake time. They implement [driver.PoolDriver] and [driver.Asker] if d
+// does.
 func Share(d driver.Driver, scope driver.Scope) func() (driver.Driver, error) {
 	return func() (driver.Driver, error) {
 		ctx, end := context.WithCancel(context.Background())
 		v := &view{shared: d, scope: scope, open: ctx, end: end}
-		if pools, ok := d.(driver.PoolDriver); ok {
-			return &poolView{v, pools}, nil
+		pools, hasPools := d.(driver.PoolDriver)
+		asker, asks := d.(driver.Asker)
+		switch {
+		case hasPools && asks:
+			return &struct {
+				*askView
+				poolView
+			}{&askView{v, asker}, poolView{pools}}, nil
+		case hasPools:
+			return &struct {
+				*view
+				poolView
+			}{v, poolView{pools}}, nil
+		case asks:
+			return &askView{v, asker}, nil
 		}
 		return v, nil
 	}
 }
 
-// poolView is a view of a driver that stores the states of slots.
-type poolView struct {
-	*view
-	pools driver.PoolDriver
-}
+// poolView is the part of a view that operators of pools use.
+type poolView struct{ pools driver.PoolDriver }
 
-func (v *poolView) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+func (v poolView) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
 	return v.pools.ForceSlot(ctx, key, slot, reason, by)
 }
 
-func (v *poolView) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+func (v poolView) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
 	return v.pools.Heal(ctx, key, slot, reason, by)
+}
+
+// askView is a view of a driver whose Acquire has two parts.
+type askView struct {
+	*view
+	asker driver.Asker
+}
+
+func (v *askView) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	var wait func(context.Context) (driver.Grant, error)
+	g, err := v.during(ctx, func(ctx context.Context) (g driver.Grant, err error) {
+		g, wait, err = v.asker.Ask(ctx, r)
+		return g, err
+	})
+	if wait == nil {
+		return g, nil, err
+	}
+	return g, func(ctx context.Context) (driver.Grant, error) { return v.during(ctx, wait) }, nil
 }
 
 // view is one process of a shared driver.
@@ -52,13 +81,18 @@ func (v *view) Info() driver.Info {
 }
 
 func (v *view) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	return v.during(ctx, func(ctx context.Context) (driver.Grant, error) { return v.shared.Acquire(ctx, r) })
+}
+
+// during calls the shared driver with a context that Close ends too.
+func (v *view) during(ctx context.Context, call func(context.Context) (driver.Grant, error)) (driver.Grant, error) {
 	if v.open.Err() != nil {
 		return driver.Grant{}, driver.ErrClosed
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(v.open, cancel)()
-	g, err := v.shared.Acquire(ctx, r)
+	g, err := call(ctx)
 	if err != nil && v.open.Err() != nil {
 		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	}

@@ -164,7 +164,7 @@ func (e *entry) refusal(r *driver.Request, resized int, now instant) error {
 func (s *shard) wait(ctx context.Context, t *ticket, since instant, wait time.Duration) (driver.Grant, error) {
 	var over <-chan time.Time
 	if wait > 0 {
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(wait - s.clock.now().sub(since))
 		defer timer.Stop()
 		over = timer.C
 	}
@@ -172,6 +172,9 @@ func (s *shard) wait(ctx context.Context, t *ticket, since instant, wait time.Du
 	case <-t.done:
 	case <-over:
 	case <-ctx.Done():
+		if driver.Paused(ctx) {
+			return driver.Grant{}, driver.ErrPaused
+		}
 	}
 	return s.leave(t, since, ctx.Err())
 }

@@ -26,7 +26,7 @@ type Mutant struct {
 type Table = []struct{ Case, File, Old, New string }
 
 // Catch fails t for each mutant that its case does not notice. The cases are the
-// subtests of TestFleet in the package of t. The changed file replaces its
+// subtests of TestFleet in the package of t, and of TestAskingFleet if it has one. The changed file replaces its
 // original for one build of that package's tests, by go's -overlay; the tree is
 // not touched.
 //
@@ -122,27 +122,31 @@ func (m Mutant) run(t *testing.T, bin string) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	run := exec.CommandContext(ctx, bin, "-test.run", pattern(m.test()), "-test.timeout", "30s")
+	run := exec.CommandContext(ctx, bin, "-test.run", m.pattern(), "-test.timeout", "30s")
 	run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // a mutant that fails now and then would pass in a few calls
 	return run.CombinedOutput()
 }
 
-// test returns the name of the case's test.
-func (m Mutant) test() string { return "TestFleet/" + strings.ReplaceAll(m.Case, " ", "_") }
+// suites matches the names of the tests that run all cases.
+const suites = "Test(Asking)?Fleet"
+
+// path returns the case as a part of a test's name.
+func (m Mutant) path() string { return strings.ReplaceAll(m.Case, " ", "_") }
 
 // noticed reports whether the case has failed, or hangs: a mutant may spin where
 // fake time stands still.
 func (m Mutant) noticed(out string) bool {
-	return strings.Contains(out, "--- FAIL: "+m.test()+" ") || strings.Contains(out, "panic: ") && strings.Contains(out, m.test())
+	failed := regexp.MustCompile("--- FAIL: " + suites + "/" + regexp.QuoteMeta(m.path()) + " ")
+	return failed.MatchString(out) || strings.Contains(out, "panic: ") && strings.Contains(out, m.path())
 }
 
-// pattern returns the -test.run that selects only the test with this name.
-func pattern(name string) string {
-	parts := strings.Split(name, "/")
+// pattern returns the -test.run that selects only the case.
+func (m Mutant) pattern() string {
+	parts := strings.Split(m.path(), "/")
 	for i, p := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
-	return strings.Join(parts, "/")
+	return "^" + suites + "$/" + strings.Join(parts, "/")
 }
 
 func write(t *testing.T, file string, content []byte) {
