@@ -90,13 +90,17 @@ type claims struct {
 	epoch   uint64            // grows when the connection may lead to another server
 	closed  bool
 	ending  chan struct{} // closed with closed
+
+	// interrupt makes the waiter that reads the pushes look at its claim. It does not
+	// block.
+	interrupt func()
 }
 
 // minSweep is the number of claims below which nothing is swept.
 const minSweep = 1024
 
 func newClaims() *claims {
-	return &claims{ending: make(chan struct{}), byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep}
+	return &claims{ending: make(chan struct{}), byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep, interrupt: func() {}}
 }
 
 // add registers c before its first request is sent, so that no push misses it.
@@ -278,13 +282,14 @@ func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
 	}
 	cs.waiting[c.r.Token] = c
 	if c.award != nil {
-		c.signalLocked()
+		cs.signalLocked(c)
 	}
 }
 
-func (c *claim) signalLocked() {
+func (cs *claims) signalLocked(c *claim) {
 	select {
 	case c.wake <- struct{}{}:
+		cs.interrupt()
 	default: // already notified: it will check
 	}
 }
@@ -305,7 +310,7 @@ func (cs *claims) give(token string, a award) (known, news bool) {
 	news = c.award == nil
 	c.award = &a
 	if c.wake != nil {
-		c.signalLocked()
+		cs.signalLocked(c)
 	}
 	return true, news
 }
@@ -377,7 +382,7 @@ func (cs *claims) close() {
 	cs.closed = true
 	close(cs.ending)
 	for _, c := range cs.waiting {
-		c.signalLocked()
+		cs.signalLocked(c)
 	}
 }
 

@@ -91,6 +91,10 @@
 // The waiter asks the server first if less than half of that time is left, or if
 // a copy of a call may have queued the ticket twice.
 //
+// One of the waiters reads the pushes of all, so that its own one wakes no other
+// goroutine; without a waiter the goroutine of the subscription reads
+// (docs/adr/0023-waiters-read-their-pushes.md).
+//
 // Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
 // That bounds everything that a push may miss. A ticket without a heartbeat for
 // two seconds is removed. Where the server has executed no call about the lock for a

@@ -24,27 +24,32 @@ const (
 // all in one call, while there are any.
 type heartbeater struct {
 	beat func(context.Context) (next time.Duration)
-	kick chan time.Duration // latest time of the next heartbeat
 	done sync.WaitGroup
+
+	mu    sync.Mutex // guards the fields below
+	timer *time.Timer
+	due   time.Time // the next heartbeat; zero without one
 }
 
 func newHeartbeater(beat func(context.Context) time.Duration) *heartbeater {
-	return &heartbeater{beat: beat, kick: make(chan time.Duration, 1)}
+	b := &heartbeater{beat: beat, timer: time.NewTimer(time.Hour)}
+	b.timer.Stop()
+	return b
 }
 
 func (b *heartbeater) start(ctx context.Context) { b.done.Go(func() { b.run(ctx) }) }
 
 func (b *heartbeater) wait() { b.done.Wait() }
 
-// within schedules a heartbeat in at most d.
+// within schedules a heartbeat in at most d. It wakes the goroutine only if there
+// is none by then: this is called for each ticket.
 func (b *heartbeater) within(d time.Duration) {
-	for {
-		select {
-		case b.kick <- d:
-			return
-		case earlier := <-b.kick:
-			d = min(d, earlier)
-		}
+	at := time.Now().Add(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.due.IsZero() || at.Before(b.due) {
+		b.due = at
+		b.timer.Reset(d)
 	}
 }
 
@@ -52,28 +57,26 @@ func (b *heartbeater) within(d time.Duration) {
 func (b *heartbeater) hurry() { b.within(rand.N(resubscribed)) } //nolint:gosec // not a secret
 
 func (b *heartbeater) run(ctx context.Context) {
-	var due time.Time // zero: no waiters
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	defer b.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-b.kick:
-			if at := time.Now().Add(d); due.IsZero() || at.Before(due) {
-				due = at
-			}
-		case <-timer.C:
-			due = time.Time{}
+		case <-b.timer.C:
+			b.begin()
 			if next := b.beat(ctx); next > 0 {
-				due = time.Now().Add(next)
+				b.within(next)
 			}
-		}
-		timer.Stop()
-		if !due.IsZero() {
-			timer.Reset(time.Until(due))
 		}
 	}
+}
+
+// begin records that a heartbeat is being sent: what is scheduled from now on is the
+// next one.
+func (b *heartbeater) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = time.Time{}
 }
 
 // interval returns the time until the next heartbeat.

@@ -33,6 +33,7 @@ const silence = 10 * time.Second
 type inbox struct {
 	name    string
 	client  goredis.UniversalClient
+	feed    *wire.Feed // nil if only the goroutine of the inbox reads
 	receive func(message)
 	again   func() // subscribed again: earlier pushes are lost
 	cut     func() // the connection has ended
@@ -61,9 +62,12 @@ type message struct {
 	left   time.Duration
 }
 
-func newInbox(client goredis.UniversalClient, receive func(message), again, cut func()) *inbox {
-	in := &inbox{name: inboxes + rand.Text()[:inboxLen], client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
+func newInbox(c *connection, receive func(message), again, cut func()) *inbox {
+	in := &inbox{name: inboxes + rand.Text()[:inboxLen], client: c.client, feed: c.feed, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
 	in.ending, in.end = context.WithCancel(context.Background())
+	if in.feed != nil {
+		in.feed.Follow(in.name, in.take)
+	}
 	return in
 }
 
@@ -191,9 +195,7 @@ func (in *inbox) refusal() error {
 func (in *inbox) handle(m any) {
 	switch m := m.(type) {
 	case *goredis.Message:
-		if parsed, ok := decodeMessage(m.Payload); ok {
-			in.receive(parsed)
-		}
+		in.take(m.Payload)
 	case *goredis.Subscription:
 		if m.Kind == "subscribe" {
 			in.lost.Store(nil)
@@ -204,6 +206,27 @@ func (in *inbox) handle(m any) {
 		case in.drained <- struct{}{}:
 		default: // once is enough
 		}
+	}
+}
+
+// take passes a push to its receiver.
+func (in *inbox) take(payload string) {
+	if m, ok := decodeMessage(payload); ok {
+		in.receive(m)
+	}
+}
+
+// lead reads pushes on the goroutine of a waiter until its claim is woken, ctx has
+// ended or until has passed, which is unlimited if zero. It returns false if that is
+// not possible now.
+func (in *inbox) lead(ctx context.Context, until time.Time, c *claim) bool {
+	return in.feed != nil && in.feed.Lead(ctx, until, func() bool { return len(c.wake) > 0 })
+}
+
+// interrupt lets a waiter that reads look at its claim.
+func (in *inbox) interrupt() {
+	if in.feed != nil {
+		in.feed.Interrupt()
 	}
 }
 

@@ -60,19 +60,19 @@ func prepare(c Config) (opening, error) {
 	if err != nil {
 		return opening{}, invalid(err)
 	}
-	client, stream, of := c.Client, (*wire.Stream)(nil), peersOf(c.Client)
-	if client == nil {
-		if client, stream, err = dial(c.URL); err != nil {
+	d, of := dialed{client: c.Client}, peersOf(c.Client)
+	if d.client == nil {
+		if d, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
 		}
 		a, _ := parse(c.URL) // dial has parsed it
 		of = a.peers()
 	}
-	b, err := newBackend(client, stream, t)
+	b, err := newBackend(d.client, d.stream, t)
 	if err != nil {
-		return opening{}, errors.Join(err, closeOwned(c, client))
+		return opening{}, errors.Join(err, closeOwned(c, d.client))
 	}
-	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil}, of}, nil
+	return opening{c, t, &connection{client: d.client, feed: d.feed, backend: b, owned: c.Client == nil}, of}, nil
 }
 
 func closeOwned(c Config, client goredis.UniversalClient) error {
@@ -125,7 +125,8 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals)}
-	q.inbox = newInbox(o.connection.client, q.received, q.subscribed, q.claims.disconnected)
+	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected)
+	q.claims.interrupt = q.inbox.interrupt
 	q.heartbeater = newHeartbeater(q.sendAll)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)

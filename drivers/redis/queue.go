@@ -178,12 +178,14 @@ func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 // await waits for the grant of a queued ticket.
 func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized int) (driver.Grant, error) {
 	var over <-chan time.Time
+	var until time.Time
 	if c.r.Wait > 0 {
 		t := time.NewTimer(c.r.Wait - time.Since(start))
 		defer t.Stop()
-		over = t.C
+		over, until = t.C, start.Add(c.r.Wait)
 	}
 	for {
+		q.inbox.lead(ctx, until, c)
 		select {
 		case <-c.wake:
 			g, ok, err := q.woken(ctx, c, start)

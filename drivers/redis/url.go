@@ -91,36 +91,43 @@ func (a address) dsn(host, path string, query url.Values) string {
 	return u.String()
 }
 
-// dial makes the client for raw, and, except for a Cluster, the stream of its
-// calls. They do not connect yet.
-func dial(raw string) (goredis.UniversalClient, *wire.Stream, error) {
-	a, err := parse(raw)
-	if err != nil {
-		return nil, nil, harmless(raw, err)
-	}
-	var c goredis.UniversalClient
-	var s *wire.Stream
-	switch a.scheme {
-	case "sentinel":
-		c, s, err = a.sentinel()
-	case "cluster":
-		c, err = a.cluster()
-	default:
-		c, s, err = a.single()
-	}
-	return c, s, harmless(raw, err)
+// dialed is the client of a URL, the feed of its subscription, and, except for a
+// Cluster, the stream of its calls.
+type dialed struct {
+	client goredis.UniversalClient
+	feed   *wire.Feed
+	stream *wire.Stream
 }
 
-func (a address) single() (goredis.UniversalClient, *wire.Stream, error) {
+// dial makes the client for raw, which does not connect yet.
+func dial(raw string) (dialed, error) {
+	a, err := parse(raw)
+	if err != nil {
+		return dialed{}, harmless(raw, err)
+	}
+	var d dialed
+	switch a.scheme {
+	case "sentinel":
+		d, err = a.sentinel()
+	case "cluster":
+		d, err = a.cluster()
+	default:
+		d, err = a.single()
+	}
+	return d, harmless(raw, err)
+}
+
+func (a address) single() (dialed, error) {
 	o, err := a.options()
 	if err != nil {
-		return nil, nil, err
+		return dialed{}, err
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
-	return goredis.NewClient(o), wire.NewStream(*o), nil
+	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	o.Dialer = feed.Dialer
+	return dialed{goredis.NewClient(o), feed, wire.NewStream(*o)}, nil
 }
 
 // options returns the options of a URL with one server.
@@ -141,16 +148,17 @@ func (a address) options() (*goredis.Options, error) {
 	return o, nil
 }
 
-func (a address) sentinel() (goredis.UniversalClient, *wire.Stream, error) {
+func (a address) sentinel() (dialed, error) {
 	o, err := a.failoverOptions()
 	if err != nil {
-		return nil, nil, err
+		return dialed{}, err
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
-	return goredis.NewFailoverClient(o), wire.NewFailoverStream(*o), nil
+	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	o.Dialer = feed.Dialer
+	return dialed{goredis.NewFailoverClient(o), feed, wire.NewFailoverStream(*o)}, nil
 }
 
 // failoverOptions returns the options of a URL with a Sentinel set.
@@ -180,16 +188,17 @@ func (a address) failoverOptions() (*goredis.FailoverOptions, error) {
 	return o, nil
 }
 
-func (a address) cluster() (goredis.UniversalClient, error) {
+func (a address) cluster() (dialed, error) {
 	o, err := a.clusterOptions()
 	if err != nil {
-		return nil, err
+		return dialed{}, err
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	o.Dialer = wire.Dialer(o.DialTimeout, o.TLSConfig)
-	return goredis.NewClusterClient(o), nil
+	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	o.Dialer = feed.Dialer
+	return dialed{client: goredis.NewClusterClient(o), feed: feed}, nil
 }
 
 // clusterOptions returns the options of a URL with a Cluster.

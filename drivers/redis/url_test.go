@@ -19,11 +19,12 @@ func TestURLOfOneServer(t *testing.T) {
 		"redis://[::1]:7000/1":                   {Addr: "[::1]:7000", DB: 1},
 		"redis://h:1?read_timeout=2s&protocol=3": {Addr: "h:1", ReadTimeout: 2 * time.Second, Protocol: 3},
 	} {
-		client, alone, err := dial(raw)
+		d, err := dial(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
+		client, alone := d.client, d.stream
 		for _, c := range []goredis.UniversalClient{client, alone.Client} {
 			o := c.(*goredis.Client).Options()
 			if o.Addr != want.Addr || o.DB != want.DB || o.Username != want.Username || o.Password != want.Password {
@@ -50,11 +51,12 @@ func TestURLOfManyHosts(t *testing.T) {
 		"rediss-cluster://u:p@a:1, b:2":                 {"a:1", "b:2"},
 		"redis-cluster://[::1]:1,[::2]?max_redirects=5": {"[::1]:1", "[::2]:6379"},
 	} {
-		client, _, err := dial(raw)
+		d, err := dial(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
+		client := d.client
 		o := client.(*goredis.ClusterClient).Options()
 		slices.Sort(o.Addrs)
 		slices.Sort(hosts)
@@ -64,11 +66,12 @@ func TestURLOfManyHosts(t *testing.T) {
 		_ = client.Close()
 	}
 	for _, raw := range []string{"redis-sentinel://a,b:2/master", "redis-sentinel://u:p@a/master/3", "rediss-sentinel://a/master?sentinel_password=x"} {
-		client, alone, err := dial(raw)
+		d, err := dial(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
+		client, alone := d.client, d.stream
 		_, _ = client.Close(), alone.Client.Close()
 	}
 }
@@ -78,9 +81,9 @@ func TestURLsThatCannotWorkAreRefused(t *testing.T) {
 		"", "localhost:6379", "http://h", "redis-x://h", "redis://a,b", "redis://h/notanumber", "redis://h?what=1",
 		"redis-sentinel://a,b", "redis-sentinel:///master", "redis-cluster://", "redis-cluster://a/1", "redis://u:p%zz@h", "redis://h:port",
 	} {
-		if client, _, err := dial(raw); err == nil {
+		if d, err := dial(raw); err == nil {
 			t.Errorf("%q was taken", raw)
-			_ = client.Close()
+			_ = d.client.Close()
 		} else if strings.HasPrefix(err.Error(), "redis:") || strings.Contains(err.Error(), "p%zz") {
 			t.Errorf("%q: the error is %q", raw, err)
 		}
@@ -123,13 +126,13 @@ func FuzzURL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		_ = masked(raw)
-		client, alone, err := dial(raw)
+		d, err := dial(raw)
 		if err != nil {
 			return
 		}
-		_ = client.Close()
-		if alone != nil {
-			_ = alone.Client.Close()
+		_ = d.client.Close()
+		if d.stream != nil {
+			_ = d.stream.Client.Close()
 		}
 	})
 }

@@ -7,7 +7,10 @@
 // watch. Without the announcement a process that hands a lock over has 7 in place
 // of 11 switches of threads.
 //
-// It has an effect on Linux, except under the race detector, which orders memory
+// A [Watch] lets one goroutine wait for data on a connection while another one reads
+// it.
+//
+// Reads and writes have an effect on Linux, except under the race detector, which orders memory
 // by the system calls of package syscall. On other systems the connections of the
 // standard library are used.
 package nonblock

@@ -26,13 +26,13 @@ func (l *Line) Yield() { l.yields = true }
 // standBy is the wait of a reader that has called Yield. The caller holds l.turn.
 func (l *Line) standBy() {
 	l.yields = false
-	if !l.watch.open(l.conn) || !l.watch.arm() {
+	if !l.watch.Open(l.conn) || !l.watch.Arm() {
 		return // this connection has no other way to wait than to read
 	}
 	l.turn.Unlock()
-	l.watch.wait()
+	l.watch.Wait()
 	l.turn.Lock()
-	l.watch.disarm()
+	l.watch.Disarm()
 	if !l.ledUntil.IsZero() {
 		l.ledUntil = time.Time{}
 		_ = l.conn.SetReadDeadline(time.Time{}) // the next read returns any error
@@ -54,11 +54,11 @@ func (l *Line) Lead(handle func(t Type, body []byte) error, answered <-chan erro
 		return
 	}
 	defer l.turn.Unlock()
-	l.watch.disarm()
+	l.watch.Disarm()
 	for len(answered) == 0 && !l.left && l.leadOnce(handle) {
 	}
-	if l.left || !l.watch.arm() {
-		l.watch.wake()
+	if l.left || !l.watch.Arm() {
+		l.watch.Wake()
 	}
 }
 

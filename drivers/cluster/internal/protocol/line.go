@@ -43,11 +43,11 @@ type Line struct {
 	turn     sync.Mutex // held by the goroutine that reads: see Lead
 	in       []byte     // received; its first filled bytes are not handled yet
 	filled   int
-	yields   bool      // the reader has called Yield
-	watch    watch     // the wait of a reader that has called Yield
-	ledUntil time.Time // the connection's read deadline, set by callers of Lead
-	left     bool      // there is something for the reader in in, or failed
-	failed   error     // why a caller of Lead could not read
+	yields   bool           // the reader has called Yield
+	watch    nonblock.Watch // the wait of a reader that has called Yield
+	ledUntil time.Time      // the connection's read deadline, set by callers of Lead
+	left     bool           // there is something for the reader in in, or failed
+	failed   error          // why a caller of Lead could not read
 
 	wake  chan struct{}
 	ended chan struct{} // closed with err
@@ -342,7 +342,7 @@ var ErrClosed = errors.New("the line was closed")
 func (l *Line) End(err error) {
 	l.stop(err)
 	_ = l.conn.Close() // no data is left to lose
-	l.watch.wake()
+	l.watch.Wake()
 }
 
 // broke ends the line after a failed write. The reader can still read the
@@ -352,7 +352,7 @@ func (l *Line) broke(err error) {
 	l.stop(err)
 	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		_ = l.conn.Close() // err is more specific
-		l.watch.wake()
+		l.watch.Wake()
 	}
 }
 

@@ -39,7 +39,7 @@ const (
 // within one. Otherwise it returns a *FrameError, an error that wraps
 // os.ErrDeadlineExceeded beyond Limits, or the connection's error.
 func (l *Line) Read(handle func(t Type, body []byte) error, pause func()) error {
-	defer l.watch.close() // the turn stays with the reader that has ended
+	defer l.watch.Close() // the turn stays with the reader that has ended
 	l.in = make([]byte, firstBuffer)
 	timer := deadline{line: l, first: true}
 	for {

@@ -14,10 +14,14 @@ import (
 func appendCommand(b []byte, args []string) []byte {
 	b = appendHeader(b, '*', len(args))
 	for _, a := range args {
-		b = append(appendHeader(b, '$', len(a)), a...)
-		b = append(b, '\r', '\n')
+		b = appendText(b, a)
 	}
 	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	b = append(appendHeader(b, '$', len(s)), s...)
+	return append(b, '\r', '\n')
 }
 
 func appendHeader(b []byte, kind byte, n int) []byte {

@@ -1,10 +1,12 @@
 // Package wire carries the calls of a process to a Redis server on few
-// connections, and without a call that waits for the answers to others.
+// connections, and without a call that waits for the answers to others; and the
+// messages that the server pushes.
 //
 //	Wire    a server: its stream, or lanes                              wire.go
 //	Stream  the connection that all calls share                         stream.go
 //	how it is opened and closed                                         open.go
 //	answers as they are sent, for the stream                            resp.go
+//	Feed    the messages of a subscription, read by its waiters         feed.go
 package wire
 
 import (

@@ -1,4 +1,4 @@
-package protocol
+package nonblock
 
 import (
 	"errors"
@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// watch is the wait for data on a connection without reading it, so that another
+// Watch is the wait for data on a connection without reading it, so that another
 // goroutine can read meanwhile. It is an epoll of its own, which reports the
-// connection once each time it is armed; the runtime waits for the epoll.
-type watch struct {
+// connection once each time it is armed; the runtime waits for the epoll. Wake and
+// Close may be called at any time, the other methods by one goroutine at a time.
+type Watch struct {
 	conn syscall.RawConn
-	file atomic.Pointer[os.File] // the epoll; nil until open
+	file atomic.Pointer[os.File] // the epoll; nil until Open
 	raw  syscall.RawConn         // of file
 	fd   int                     // of file
 
@@ -25,8 +26,8 @@ type watch struct {
 	ready   func(fd uintptr) bool // fired, likewise
 }
 
-// open reports whether there is such a wait for conn. It may be called again.
-func (w *watch) open(conn net.Conn) bool {
+// Open reports whether there is such a wait for conn. It may be called again.
+func (w *Watch) Open(conn net.Conn) bool {
 	if w.file.Load() != nil {
 		return true
 	}
@@ -51,7 +52,7 @@ func (w *watch) open(conn net.Conn) bool {
 	w.file.Store(file)
 	w.op = syscall.EPOLL_CTL_ADD
 	if err != nil || !w.set(0) {
-		w.close()
+		w.Close()
 		w.file.Store(nil)
 		return false
 	}
@@ -63,14 +64,14 @@ func (w *watch) open(conn net.Conn) bool {
 // some architectures.
 const oneShot = 1 << 30
 
-// arm makes wait return when data or the end of the connection arrives, also if
+// Arm makes Wait return when data or the end of the connection arrives, also if
 // it is there already. It reports whether it could do that.
-func (w *watch) arm() bool { return w.set(syscall.EPOLLIN | oneShot) }
+func (w *Watch) Arm() bool { return w.set(syscall.EPOLLIN | oneShot) }
 
-// disarm reverts arm.
-func (w *watch) disarm() { w.set(0) }
+// Disarm reverts Arm.
+func (w *Watch) Disarm() { w.set(0) }
 
-func (w *watch) set(events uint32) bool {
+func (w *Watch) set(events uint32) bool {
 	w.event.Events = events
 	if err := w.conn.Control(w.control); err != nil {
 		return false // the connection is closed
@@ -78,32 +79,39 @@ func (w *watch) set(events uint32) bool {
 	return w.changed == nil
 }
 
-func (w *watch) change(fd uintptr) {
+func (w *Watch) change(fd uintptr) {
 	w.event.Fd = int32(fd)
 	w.changed = syscall.EpollCtl(w.fd, w.op, int(fd), &w.event)
 }
 
-// wait returns when the connection was armed and has data, or after wake.
-func (w *watch) wait() {
-	if err := w.raw.Read(w.ready); errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = w.file.Load().SetReadDeadline(time.Time{}) // the caller then finds why it was woken
+// Until sets the time at which the next Wait returns at the latest; the zero time
+// means never. It reverts a Wake.
+func (w *Watch) Until(t time.Time) { _ = w.file.Load().SetReadDeadline(t) } // a closed file does not wait
+
+// Wait returns true when the connection was armed and has data, and false after Wake
+// or Close, or at the time of Until.
+func (w *Watch) Wait() bool {
+	err := w.raw.Read(w.ready)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Until(time.Time{}) // the caller then finds why it was woken
 	}
+	return err == nil
 }
 
-func (w *watch) fired(fd uintptr) bool {
+func (w *Watch) fired(fd uintptr) bool {
 	var events [1]syscall.EpollEvent
 	n, err := syscall.EpollWait(int(fd), events[:], 0)
 	return n > 0 || err != nil && !errors.Is(err, syscall.EINTR)
 }
 
-// wake makes wait return, now or the next time. Any goroutine may call it.
-func (w *watch) wake() {
+// Wake makes Wait return, now or the next time. Any goroutine may call it.
+func (w *Watch) Wake() {
 	if file := w.file.Load(); file != nil {
 		_ = file.SetReadDeadline(time.Unix(1, 0)) // a closed file has no waiter
 	}
 }
 
-func (w *watch) close() {
+func (w *Watch) Close() {
 	if file := w.file.Load(); file != nil {
 		_ = file.Close() // nothing is written to it
 	}
