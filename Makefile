@@ -51,7 +51,7 @@ run: ## serve the sample shop on http://127.0.0.1:8080
 
 .PHONY: test
 test: tools vet ## run every test of every module
-	$(GO_TEST) -p $(AT_ONCE) -timeout 10m $(LONGEST) $(PACKAGES)
+	$(GO_TEST) -p $(AT_ONCE) -timeout 30m $(LONGEST) $(PACKAGES)
 
 .PHONY: race
 race: tools vet ## run every test under -race, with a fifth of the counts (RACE_SCALE)
