@@ -20,20 +20,21 @@ if ARGV[4] == '1' and ARGV[3] == '1' and not ARGV[7] then
     if ago >= 0 and ago <= heartbeat and call('zcount', D, '-inf', ms) == 0 then
       local last = call('zrange', Q, -1, -1, 'withscores')[2]
       local at = math.max(us, (last or 0) + 1)
-      local position = call('zcard', Q) + 1
+      local position = last and call('zcard', Q) + 1 or 1
       if position <= room then -- L10
         local format = string.format
         call('zadd', Q, format('%.0f', at), token) -- fails on a full server. L21
         call('hset', L, token, '3 ' .. ARGV[5] .. ' 1' .. ARGV[6])
         call('zadd', D, format('%.0f', ms + stale), token, format('%.0f', 1e15 + ms), 'seen')
         call('zrem', D, holder) -- which a hand-over leaves there; otherwise it becomes due
-        -- Without heartbeats nobody else prolongs them. The test of last only saves
-        -- a call: a new queue has no TTL. Else all three live long enough.
-        if not last or call('pttl', Q) < keeping / 2 then
+        -- A new queue has no TTL. Without heartbeats nobody else prolongs them: the
+        -- first call of each second does. L18
+        local turn = ms % heartbeat < ago
+        if not last or turn then
           call('pexpire', L, keeping)
           call('pexpire', Q, keeping)
-          call('pexpire', D, keeping)
         end
+        if turn then call('pexpire', D, keeping) end
         return {2, at, position, left, 0}
       end
     end

@@ -47,7 +47,9 @@ var queueCases = []struct {
 	{"a clock that steps back keeps no dead ticket", `ago >= 0 and ago <= heartbeat`, `ago <= heartbeat`, (*queueCase).steppedBack},
 	{"after a gap silence does not count", `ago >= 0 and ago <= heartbeat`, `ago >= 0`, (*queueCase).gap},
 	{"a newcomer removes what is due", ` and call('zcount', D, '-inf', ms) == 0 then`, ` then`, (*queueCase).due},
-	{"a queue that never empties does not expire", `if not last or call('pttl', Q) < keeping / 2 then`, `if not last then`, (*queueCase).lives},
+	{"a queue that never empties does not expire", `if not last or turn then`, `if not last then`, (*queueCase).lives},
+	{"the times of a queue that never empties do not expire", `if turn then call('pexpire', D, keeping) end`, ``, (*queueCase).lives},
+	{"a new queue expires", `if not last or turn then`, `if turn then`, (*queueCase).expires},
 	{"a full server queues nobody", `call('zadd', Q, format('%.0f', at), token)`,
 		`call('zrem', D, holder) call('zadd', Q, format('%.0f', at), token)`, (*queueCase).fullServer},
 }
@@ -257,8 +259,14 @@ func (q *queueCase) due() error {
 	return nil
 }
 
-// L7: the tickets of a queue that is served quickly make no heartbeats.
+// L7: the tickets of a queue that is served quickly make no heartbeats. The call
+// before was in the second before.
 func (q *queueCase) lives() error {
+	ago := time.Duration(time.Now().UnixMilli()%1000+50) * time.Millisecond
+	if ago > 900*time.Millisecond {
+		return errLate
+	}
+	q.called(ago)
 	q.ticket(2 * time.Second)
 	parts := []string{"order", "due", "state"}
 	for _, part := range parts {
@@ -268,6 +276,18 @@ func (q *queueCase) lives() error {
 	for _, part := range parts {
 		if left := q.do("PTTL", q.name(part)).(int64); left < 25_000 {
 			return fmt.Errorf("%s expires in %d ms", part, left)
+		}
+	}
+	return nil
+}
+
+// L18
+func (q *queueCase) expires() error {
+	q.called(0)
+	q.queued()
+	for _, part := range []string{"order", "state"} {
+		if left := q.do("PTTL", q.name(part)).(int64); left < 0 {
+			return fmt.Errorf("%s has no TTL", part)
 		}
 	}
 	return nil
