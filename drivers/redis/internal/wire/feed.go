@@ -21,8 +21,8 @@ import (
 // A client of go-redis subscribes, pings, and connects again; a goroutine of the
 // caller's reads the client. A message that this goroutine passed on would wake one
 // goroutine after the other, and another thread of Go's runtime. So a goroutine that
-// waits for a message reads the connection meanwhile (Lead), and the client waits
-// until there is something that Lead does not handle, or nobody who leads.
+// waits for a message reads the connection meanwhile (Lead). The client waits, and
+// reads what Lead does not handle, and what arrives while no goroutine leads.
 type Feed struct {
 	dial    dialFunc
 	channel atomic.Pointer[channel]
@@ -216,12 +216,11 @@ func (t *tap) standBy() {
 // untilWanted waits until the client has to read or its deadline has passed. It
 // returns with turn.
 func (t *tap) untilWanted() {
-	for t.watch.Wait() {
-		if t.turn.TryLock() {
-			return
-		}
-		// A caller of Lead was faster. It arms the watch again.
+	if t.watch.Wait() && t.turn.TryLock() {
+		return
 	}
+	// A caller of Lead has the turn. It reads what the watch reported, or it armed the
+	// watch at its end: then nothing reports that again.
 	t.wanted.Store(true)
 	defer t.wanted.Store(false)
 	t.interrupt()

@@ -125,6 +125,22 @@ func (f *follower) led(t *testing.T) {
 	}
 }
 
+// standBy returns the connection when its client stands by. The caller has the turn.
+func (f *follower) standBy(t *testing.T) *tap {
+	t.Helper()
+	tap := f.feed.current.Load()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		tap.turn.Lock()
+		if tap.standsBy {
+			return tap
+		}
+		tap.turn.Unlock()
+		if time.Now().After(end) {
+			t.Fatal("the client does not stand by")
+		}
+	}
+}
+
 func publish(t *testing.T, s *redistest.Server, channel, payload string) {
 	t.Helper()
 	if _, err := s.Do("PUBLISH", channel, payload); err != nil {
@@ -166,6 +182,29 @@ func TestClientReadsWithoutALeader(t *testing.T) {
 	}
 	if f.byRead < 20 {
 		t.Errorf("the client has read %d messages", f.byRead)
+	}
+}
+
+// A message can wake the client while the turn is still that of a lead that ends.
+func TestClientReadsAMessageThatArrivesAtTheEndOfALead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := follow(t, server.Addr(), time.Hour)
+	tap := f.standBy(t)
+	tap.led = true
+	tap.watch.Disarm()
+	publish(t, server, f.name, "here")
+	tap.endLead()
+	for end := time.Now().Add(10 * time.Second); !tap.wanted.Load() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	waits := tap.wanted.Load()
+	tap.turn.Unlock()
+	if !waits {
+		t.Fatal("the client does not wait for the turn")
+	}
+	if got := <-f.got; got != "here" {
+		t.Errorf("got %q", got)
 	}
 }
 
