@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -127,6 +129,69 @@ func TestLimitThatTheServerDoesNotAnnounceIsLearned(t *testing.T) {
 	if cuts := b.Stats().Cuts; cuts != 2 {
 		t.Errorf("%d cuts", cuts)
 	}
+}
+
+// A server that refuses a large message closes the connection while the client
+// still writes it. The error of that write must not hide the message from the rule
+// above, or the limit would be that of the small messages behind it.
+func TestAMessageWhoseWriteFailsIsTheOneThatWasTooLarge(t *testing.T) {
+	const size = 200_000 // more than the client's buffer, so that the publish itself writes
+	server := natstest.Start(t, natstest.Options{MaxPayload: 100_000})
+	b := open(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(breaker{})}})
+	publish(t, b, "n", strings.Repeat("x", size))
+	publish(t, b, "n", "small")
+	connected(t, b, 1)
+	if got := b.Info().MaxPayload; got != size-1 {
+		t.Errorf("the limit is %d, want %d", got, size-1)
+	}
+}
+
+// breaker connects to a server with a limit of 100 000 bytes that announces 900 000.
+type breaker struct{}
+
+func (breaker) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address)
+	return &breaking{Conn: conn, refused: make(chan struct{}), over: make(chan struct{})}, err
+}
+
+// breaking fails the write of a large message in its middle, when the server has
+// refused the message. The client reads the refusal after a second write has failed.
+type breaking struct {
+	net.Conn
+	refused, over chan struct{}
+	broken        atomic.Bool
+	closes        atomic.Int32
+}
+
+func (b *breaking) Write(part []byte) (int, error) {
+	if b.broken.Load() {
+		return 0, syscall.EPIPE
+	}
+	const large = 150_000
+	if len(part) < large {
+		return b.Conn.Write(part)
+	}
+	b.broken.Store(true)
+	n, _ := b.Conn.Write(part[:1000])
+	<-b.refused
+	return n, syscall.EPIPE
+}
+
+func (b *breaking) Read(part []byte) (int, error) {
+	n, err := b.Conn.Read(part)
+	if bytes.Contains(part[:n], []byte("-ERR")) {
+		close(b.refused)
+		<-b.over
+	}
+	copy(part, bytes.ReplaceAll(part[:n], []byte(`"max_payload":100000,`), []byte(`"max_payload":900000,`)))
+	return n, err
+}
+
+func (b *breaking) Close() error {
+	if b.closes.Add(1) == 2 {
+		close(b.over)
+	}
+	return b.Conn.Close()
 }
 
 // boaster connects to a server with a limit of 1000 bytes that announces 9000.

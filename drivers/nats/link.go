@@ -183,6 +183,12 @@ func (l *link) closeSocket() {
 	}
 }
 
+// isBroken reports whether the client is closed, or will be: a write has failed, and
+// the client notices the closed socket when it reads.
+func (l *link) isBroken() bool {
+	return l.conn.IsClosed() || l.socket.Load().closed.Load()
+}
+
 // close ends the link, and returns when it delivers no more messages. It closes
 // the socket first, so that the client's lock is free.
 func (l *link) close() {

@@ -163,7 +163,7 @@ func (w *writer) hand(it *item) bool {
 		return false
 	case errors.Is(err, nats.ErrMaxPayload):
 		w.discard(it, &driver.TooLargeError{Subject: it.subject, Size: int(it.size), Limit: int(w.bus.limit.Load())})
-	case w.link.conn.IsClosed(): // it failed in the middle of a write
+	case w.link.isBroken(): // the message counts as handed over: a part may have been sent (S17, S28)
 	default:
 		w.discard(it, fmt.Errorf("%w: %w", driver.ErrRefused, err))
 	}
