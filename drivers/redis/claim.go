@@ -286,6 +286,16 @@ func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
 	}
 }
 
+// requeued is queued for a claim whose acquire was repeated. It has no effect on a
+// claim that waits no longer: it would have heartbeats for ever. L18
+func (cs *claims) requeued(c *claim, number int64, sent time.Time) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.waiting[c.r.Token] == c {
+		c.number, c.queuedAt, c.loose = number, sent, true
+	}
+}
+
 func (cs *claims) signalLocked(c *claim) {
 	select {
 	case c.wake <- struct{}{}:

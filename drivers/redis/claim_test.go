@@ -70,6 +70,29 @@ func TestClaimThatWasAbandonedTakesNoGrant(t *testing.T) {
 	}
 }
 
+// The acquire of a ticket that the server has lost is repeated by a heartbeat. Its
+// answer may come after the waiter has gone, and after the release.
+func TestAnswerToARepeatedRequestRevivesNoClaim(t *testing.T) {
+	for name, end := range map[string]func(cs *claims, c *claim){
+		"abandoned": func(cs *claims, c *claim) { cs.abandon(c) },
+		"left":      func(cs *claims, _ *claim) { cs.leave("t") },
+		"removed":   func(cs *claims, _ *claim) { cs.remove("t") },
+		"held":      func(cs *claims, c *claim) { cs.held(c, driver.Now().Add(time.Second), false) },
+	} {
+		cs, c := newClaims(), newClaim("t")
+		cs.add(c)
+		cs.queued(c, 1, driver.Now(), false)
+		if _, _, waits := cs.loosen("t"); !waits {
+			t.Fatal("it does not wait")
+		}
+		end(cs, c)
+		cs.requeued(c, 1, driver.Now())
+		if n := len(cs.tickets()); n != 0 {
+			t.Errorf("%s: %d tickets have heartbeats", name, n)
+		}
+	}
+}
+
 func TestHolderIsNotifiedOfItsLossOnce(t *testing.T) {
 	cs, c := newClaims(), newClaim("t")
 	cs.add(c)

@@ -291,7 +291,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 	case err != nil:
 		q.heartbeater.hurry()
 	case t.status == statusQueued:
-		q.claims.queued(c, t.number, t.sent, true)
+		q.claims.requeued(c, t.number, t.sent)
 		q.heartbeater.within(soon(t.left))
 	case t.status == statusWithdrawn, t.status == statusSize, t.why != "":
 		q.claims.give(token, award{refusal: &t})
