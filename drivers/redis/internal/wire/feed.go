@@ -127,6 +127,9 @@ func (t *tap) Write(b []byte) (int, error) {
 // SetReadDeadline implements [net.Conn], for the reads of the client.
 func (t *tap) SetReadDeadline(d time.Time) error {
 	t.deadline = d
+	if !d.IsZero() {
+		t.deadline = time.Now().Add(time.Until(d)) // the client's has no monotonic reading: a clock that is set back would put it off
+	}
 	if t.subscribed.Load() {
 		return nil
 	}

@@ -88,3 +88,22 @@ func TestClientReadsAConnectionThatCannotBeWatched(t *testing.T) {
 		_ = far.Close()
 	}
 }
+
+// The client's deadlines have no monotonic reading. A clock that is set back must not
+// put off the ping of a silent subscription.
+func TestDeadlineOfTheClientDoesNotMoveWithTheClock(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	conn := &tap{Conn: near, feed: new(Feed)}
+	set := time.Now()
+	if err := conn.SetReadDeadline(set.Add(time.Hour).Round(0)); err != nil {
+		t.Fatal(err)
+	}
+	if d := conn.deadline; d == d.Round(0) || d.Sub(set) < time.Hour-time.Minute || d.Sub(set) > time.Hour+time.Minute {
+		t.Errorf("the deadline is %v, %v after the call", d, d.Sub(set))
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil || !conn.deadline.IsZero() {
+		t.Errorf("the deadline is %v, want none; %v", conn.deadline, err)
+	}
+}
