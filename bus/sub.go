@@ -327,7 +327,8 @@ func (s *Sub) Drain(ctx context.Context) error {
 
 // leave ends the registration and lets the handlers finish the queued messages. It
 // returns ctx's error if ctx has ended. A missing confirmation of the backend
-// is no error, since the queued messages are handled all the same.
+// is no error, since the queued messages are handled all the same, but a gap: more
+// messages may have been on their way.
 func (s *Sub) leave(ctx context.Context) error {
 	if !s.beginLeaving() {
 		return nil
@@ -339,8 +340,11 @@ func (s *Sub) leave(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	if err := i.End(bounded); err != nil && ctx.Err() != nil {
-		return contextError(ctx)
+	if err := i.End(bounded); err != nil {
+		if ctx.Err() != nil {
+			return contextError(ctx)
+		}
+		(*sink)(s).Gap(-1) // S4
 	}
 	s.empty()
 	return nil

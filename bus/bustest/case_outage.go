@@ -20,6 +20,7 @@ var outageCases = []testCase{
 	{rule: "S24", claim: "an event that expires while the backend is away is not sent, and is counted", needs: []fault{"Down", "Up"}, run: expiresInOutage},
 	{rule: "S23", claim: "the state is visible, and reported once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
 	{rule: "S23", claim: "subscriptions stopped during an outage do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
+	{rule: "S23", claim: "a subscription that is drained during an outage gets its gap mark", needs: []fault{"Down", "Up"}, run: outageDrains},
 	{rule: "S23", claim: "a subscribe during an outage is an error, and leaves nothing behind", needs: []fault{"Down", "Up"}, run: outageSubscribe},
 	{rule: "S23", claim: "over many outages under load nothing arrives twice or out of order, and each gap is reported", needs: []fault{"Down", "Up"}, run: outagesUnderLoad},
 	{rule: "S23", claim: "a short interruption of the connection is reported too", needs: []fault{"Drop"}, run: dropped},
@@ -216,6 +217,26 @@ func outageStops(e *env) {
 	drained.has()
 	_, err := a.Request(e.Ctx, "x", nil)
 	e.Is(err, bus.ErrNoResponders, "the responder was stopped")
+}
+
+// outageDrains drains subscriptions that no outage ends any more: what was on its
+// way to them is lost.
+func outageDrains(e *env) {
+	p := e.process()
+	called := 0
+	drained := []*inbox{
+		p.listen("x", bus.OnGap(func(context.Context, int) error { called++; return nil })),
+		p.listen("x", bus.Group("g")), p.listen("x", bus.Group("g")),
+	}
+	e.down()
+	e.isDisconnected(p)
+	e.drain(drained...)
+	e.up()
+	e.isConnected(p)
+	for _, in := range drained {
+		e.Want(in.Stats().Gaps == 1, "%d gaps are counted", in.Stats().Gaps)
+	}
+	e.Want(called == 1, "OnGap was called %d times", called)
 }
 
 func outageSubscribe(e *env) {

@@ -157,6 +157,14 @@ type endless struct{ driver.Registration }
 
 func (endless) End(context.Context) error { return nil }
 
+// silent is a registration whose end hides a loss.
+type silent struct{ driver.Registration }
+
+func (s silent) End(ctx context.Context) error {
+	_ = s.Registration.End(ctx)
+	return nil
+}
+
 // hasty is a registration that ends before what was routed to it is there.
 type hasty struct {
 	driver.Registration
@@ -506,6 +514,12 @@ var defects = []defect{
 	}},
 	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
+	}},
+	{"S23", "reports no gap to a subscription that ends meanwhile", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			i, err := d.Subscribe(ctx, s)
+			return silent{i}, err
+		}}
 	}},
 	{"S23", "reports each gap twice", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink {

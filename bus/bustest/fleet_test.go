@@ -331,7 +331,11 @@ func (m *subscribed) End(ctx context.Context) error {
 	m.node.mu.Lock()
 	delete(m.node.registrations, m)
 	m.node.mu.Unlock()
-	return m.Registration.End(ctx)
+	err := m.Registration.End(ctx)
+	if err == nil && m.node.away.Load() {
+		return errAway
+	}
+	return err
 }
 
 // carrier is the way of a message to its process.

@@ -59,7 +59,8 @@
 // An outage is reported in this order (S10, S23): Disconnected to the Front;
 // Gap(-1) once to each Sink, before the first message that arrives again; and
 // Connected, once every subscription is active. The front calls OnGap only
-// after Connected.
+// after Connected. A registration that ends earlier returns an error instead of the
+// Gap.
 package driver
 
 import (
@@ -155,8 +156,10 @@ type Registration interface {
 	// ends, End returns an error that wraps ctx's; the registration ends all the
 	// same, as soon as the backend can be reached.
 	//
-	// It is idempotent. While the backend cannot be reached it returns nil at
-	// once: the subscription is not renewed.
+	// It is idempotent. While the backend cannot be reached it returns at once: the
+	// subscription is not renewed. If the Sink has not got the gap of that outage,
+	// the driver never reports it, and End returns an error that wraps
+	// ErrDisconnected; the front then records the gap.
 	End(ctx context.Context) error
 }
 

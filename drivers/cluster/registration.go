@@ -31,6 +31,7 @@ type subscription struct {
 
 	once sync.Once     // guards leave
 	gone chan struct{} // closed when no message is on its way to the subscription any more
+	err  error         // set before gone is closed: messages may have been lost, and no gap is reported
 }
 
 // Subscribe implements [driver.Driver].
@@ -109,7 +110,7 @@ func (x *subscription) End(ctx context.Context) error {
 	gone := x.leave()
 	select {
 	case <-gone:
-		return nil
+		return x.err
 	case <-ctx.Done():
 		x.bus.remove(x)
 		return ctx.Err()
@@ -125,10 +126,10 @@ func (x *subscription) leave() <-chan struct{} {
 		x.gone = make(chan struct{})
 		line := x.bus.retire(x)
 		if line == nil {
-			x.bus.bury(x)
+			x.bus.bury(x, driver.ErrDisconnected)
 			return
 		}
-		x.bus.syncs.begin(line, func(error) { x.bus.bury(x) })
+		x.bus.syncs.begin(line, func(err error) { x.bus.bury(x, err) })
 	})
 	return x.gone
 }
@@ -156,14 +157,16 @@ func (b *Bus) retire(x *subscription) *protocol.Line {
 }
 
 // bury removes x, when no message is on its way to it any more. Its registration
-// may still have another subscription, which leaves last.
-func (b *Bus) bury(x *subscription) {
+// may still have another subscription, which leaves last. err is not nil if the
+// connection has ended before.
+func (b *Bus) bury(x *subscription, err error) {
 	b.remove(x)
 	b.mu.Lock()
 	if in := x.in; b.registrations[in.registrationKey] != in && len(in.subscriptions) == 0 {
 		delete(b.byNumber, in.number)
 	}
 	b.mu.Unlock()
+	x.err = err // S4
 	close(x.gone)
 }
 

@@ -213,7 +213,6 @@ func (b *Bus) serve(l *link) {
 	case <-l.over:
 	case <-b.life.Done():
 	}
-	b.link.Store(nil)
 	b.suspend(l)
 	l.close()
 	running.Wait()

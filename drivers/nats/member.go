@@ -2,7 +2,9 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +18,7 @@ type member struct {
 	sink  driver.Sink
 	// Guarded by the mutex of the Bus:
 	live   bool // its Subscribe has succeeded
+	owed   bool // messages may have been lost, and nobody has reported the gap
 	ending bool
 	end    *ending // of the first End, which the others wait for too; nil if it does not wait
 	on     *link   // of end
@@ -28,30 +31,48 @@ func (m *member) End(ctx context.Context) error {
 	if l := b.link.Load(); l != nil {
 		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends in any case
 	}
-	e, l, first := m.begin()
+	e, l, first, err := m.begin()
 	if e == nil {
-		return nil
+		return err
+	}
+	err = e.wait(ctx, l)
+	if err == nil {
+		err = m.topic.deliverRest(ctx, l, e.sub)
 	}
 	if first {
-		defer m.leave()
+		return errors.Join(err, m.leave(err == nil && !e.lost.Load()))
 	}
-	select {
-	case <-e.done:
-	case <-l.over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return m.topic.deliverRest(ctx, l, e.sub)
+	return err
 }
 
 // ending is a subscription at the server that is no longer needed, or a member
 // that leaves a subscription that stays. done is closed when the server has
-// confirmed it: all its messages to the member have arrived.
+// confirmed it: all its messages to the member have arrived. Otherwise lost is set.
 type ending struct {
 	sub  *nats.Subscription
 	last bool
+	lost atomic.Bool
 	done chan struct{}
+}
+
+// wait waits for the server's confirmation, or for the end of the link.
+func (e *ending) wait(ctx context.Context, l *link) error {
+	select {
+	case <-e.done:
+	case <-l.ctx.Done():
+		e.lost.Store(true)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !e.lost.Load() {
+		return nil
+	}
+	select {
+	case <-l.ctx.Done(): // from then on the loss is known
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // endLater queues a subscription of the link to be ended at the server. The
@@ -65,12 +86,13 @@ func (b *Bus) endLater(sub *nats.Subscription) *ending {
 
 // unsubscribe ends the subscriptions. The client delivers the messages that
 // have arrived by then. It returns an error if the link has ended.
-func (l *link) unsubscribe(leaving []*ending) error {
+func (l *link) unsubscribe(leaving []*ending) (err error) {
 	if len(leaving) == 0 {
 		return nil
 	}
 	defer func() {
 		for _, e := range leaving {
+			e.lost.Store(err != nil)
 			close(e.done)
 		}
 	}()
@@ -83,21 +105,20 @@ func (l *link) unsubscribe(leaving []*ending) error {
 }
 
 // begin starts to end the member, and reports whether this call was the first. It
-// returns nil if there is nothing to wait for: without a connection, or if the
+// returns no ending if there is nothing to wait for: without a connection, or if the
 // group continues with others.
-func (m *member) begin() (e *ending, l *link, first bool) {
+func (m *member) begin() (e *ending, l *link, first bool, err error) {
 	t, b := m.topic, m.topic.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.ending {
-		return m.end, m.on, false
+		return m.end, m.on, false, nil
 	}
 	m.ending = true
 	l = b.link.Load()
 	staying := t.staying()
 	if l == nil || !t.active || t.key.queue != "" && staying > 0 {
-		m.detach()
-		return nil, nil, true
+		return nil, nil, true, m.detach()
 	}
 	if staying > 0 {
 		m.end = &ending{sub: t.sub, done: make(chan struct{})}
@@ -105,10 +126,11 @@ func (m *member) begin() (e *ending, l *link, first bool) {
 		b.wakeRegister()
 	} else {
 		delete(b.topics, t.key) // a later Subscribe makes another
+		m.owed = true           // until it is confirmed
 		m.end = b.endLater(t.sub)
 	}
 	m.on = l
-	return m.end, l, true
+	return m.end, l, true, nil
 }
 
 // staying returns how many members are not ending. The caller holds the bus's
@@ -122,17 +144,31 @@ func (t *topic) staying() (n int) {
 	return n
 }
 
-// leave removes the member, and its topic if it was the last one.
-func (m *member) leave() {
+// leave removes the member, and its topic if it was the last one. It returns an error
+// if messages may have been lost that nobody reports any more (S4).
+func (m *member) leave(confirmed bool) error {
 	b := m.topic.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if confirmed && !m.on.ended {
+		m.owed = false
+	}
 	m.ending, m.end, m.on = true, nil, nil
-	m.detach()
+	return m.detach()
 }
 
 // detach is leave for a caller that holds the bus's mutex.
-func (m *member) detach() {
+func (m *member) detach() error {
+	m.remove()
+	if m.owed { // S4
+		m.owed = false
+		return driver.ErrDisconnected
+	}
+	return nil
+}
+
+// remove takes the member out of its topic. The caller holds the bus's mutex.
+func (m *member) remove() {
 	t, b := m.topic, m.topic.bus
 	others := slices.DeleteFunc(t.list(), func(other *member) bool { return other == m })
 	t.setMembers(others)

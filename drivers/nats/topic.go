@@ -121,7 +121,7 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Regi
 		return nil, err
 	}
 	if err := b.await(ctx, t, nil); err != nil { // S7
-		m.leave()
+		_ = m.leave(false) // it has not begun
 		return nil, err
 	}
 	return m, nil
@@ -248,14 +248,19 @@ func (b *Bus) standing() (all []*topic) {
 func (b *Bus) suspend(l *link) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.link.Store(nil)
 	l.ended = true
 	for _, t := range b.topics {
 		if t.active {
 			t.active, t.ready = false, make(chan struct{})
 		}
 		t.sub = nil
+		for _, m := range *t.members.Load() {
+			m.owed = m.live // until gap
+		}
 	}
 	for _, e := range b.leaving {
+		e.lost.Store(true)
 		close(e.done)
 	}
 	b.leaving = nil
@@ -271,6 +276,7 @@ func (b *Bus) gap(topics []*topic) {
 			if m.live {
 				sinks = append(sinks, m.sink)
 			}
+			m.owed = false
 		}
 	}
 	b.mu.Unlock()
