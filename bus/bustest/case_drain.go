@@ -19,6 +19,7 @@ var drainCases = []testCase{
 	{rule: "S21", claim: "Drain inside a handler returns", run: drainWithin},
 	{rule: "S21", claim: "Drain sends all earlier publishes", run: drainFlushes},
 	{rule: "S21", claim: "Drain is bounded while the backend is away", needs: []fault{"Down", "Up"}, run: drainWhileDown},
+	{rule: "S21", claim: "Drain with nothing left to send does not wait for a backend that is away", needs: []fault{"Down", "Up"}, run: drainIdleWhileDown},
 }
 
 func drainUnderLoad(e *env) {
@@ -169,6 +170,7 @@ func drainWhileDown(e *env) {
 	e.arrives(s.Sub, 6)
 	e.down()
 	e.isDisconnected(b)
+	b.publish("y", "unsent")
 	over := e.Async(func() {
 		ctx, cancel := e.within(10)
 		defer cancel()
@@ -179,5 +181,21 @@ func drainWhileDown(e *env) {
 	s.open()
 	e.Await(over, "the drain ends")
 	s.has(append([]string{"first"}, numbers(1, 5)...)...)
+	e.up()
+}
+
+func drainIdleWhileDown(e *env) {
+	b := e.process()
+	in := b.listen("x")
+	b.publish("x", "1")
+	in.wants("1")
+	b.flush()
+	e.down()
+	e.isDisconnected(b)
+	ctx, cancel := e.within(40)
+	defer cancel()
+	before := time.Now()
+	e.Must(b.Drain(ctx), "drain")
+	e.Want(time.Since(before) < e.Units(20), "it took %v", time.Since(before))
 	e.up()
 }

@@ -515,6 +515,20 @@ var defects = []defect{
 	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
+	{"S21", "waits for a backend that is away, with nothing left to send", func() *broken {
+		away := new(atomic.Bool)
+		b := &broken{flush: func(d driver.Driver, ctx context.Context) error {
+			if away.Load() {
+				<-ctx.Done()
+				return driver.ErrDisconnected
+			}
+			return d.Flush(ctx)
+		}}
+		b.attach = func(f driver.Front) driver.Front {
+			return frontWith{Front: f, disconnected: func(f driver.Front, err error) { away.Store(true); f.Disconnected(err) }}
+		}
+		return b
+	}},
 	{"S23", "reports no gap to a subscription that ends meanwhile", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)

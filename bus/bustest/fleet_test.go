@@ -290,7 +290,10 @@ func (n *node) Flush(ctx context.Context) error {
 	if n.shut.Load() {
 		return driver.ErrClosed
 	}
-	if n.away.Load() {
+	n.out.Lock()
+	unsent := len(n.waiting) > 0
+	n.out.Unlock()
+	if unsent && n.away.Load() {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", errAway, ctx.Err())
 	}

@@ -136,7 +136,8 @@ type Driver interface {
 	Subscribe(ctx context.Context, s Subscription) (Registration, error)
 
 	// Flush returns when the backend has taken over every message accepted
-	// before.
+	// before. If nothing is left, it does not wait for a backend that cannot be
+	// reached.
 	Flush(ctx context.Context) error
 
 	// Close ends all registrations and frees what the driver holds of its process:

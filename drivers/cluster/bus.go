@@ -232,8 +232,12 @@ func (b *Bus) unsent(ctx context.Context) error {
 	return nil
 }
 
-// flush waits until the hub has handled all messages that were accepted before.
+// flush waits until the hub has handled all messages that were accepted before. It
+// does not wait for a hub if nothing is left.
 func (b *Bus) flush(ctx context.Context) error {
+	if b.out.isIdle() {
+		return nil
+	}
 	line, err := b.out.await(ctx)
 	if err != nil {
 		return err

@@ -252,15 +252,27 @@ func (o *outbox) compact() {
 }
 
 // events returns the number of events in the queue.
-func (o *outbox) events() (n int) {
+func (o *outbox) events() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.unsent()
+}
+
+// unsent is events for a caller that holds o.mu.
+func (o *outbox) unsent() (n int) {
 	for i := range o.queue[o.head:] {
 		if o.queue[o.head+i].bound == nil {
 			n++
 		}
 	}
 	return n
+}
+
+// isIdle reports whether there is no hub, and nothing for the next one.
+func (o *outbox) isIdle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.line == nil && o.unsent() == 0 && o.confirmations.handed == o.confirmations.confirmed
 }
 
 // current returns the line to which messages are passed, or nil.

@@ -132,7 +132,8 @@ func (b *Bus) notify(call func(driver.Front)) {
 }
 
 // Flush implements [driver.Driver]. It returns when the server has confirmed
-// everything that was accepted before. A loss or a refusal is reported by every
+// everything that was accepted before, at once if nothing is left and there is no
+// connection. A loss or a refusal is reported by every
 // Flush that is in progress, and by each later Flush until one of these has
 // reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
@@ -189,6 +190,7 @@ func (b *Bus) keep(l *link) {
 // may begin.
 func (b *Bus) open(l *link) {
 	b.measure(l)
+	b.ledger.restart()
 	b.link.Store(l)
 }
 

@@ -27,6 +27,7 @@ type ledger struct {
 
 	denied map[string]bool // subjects whose latest confirmed request was refused
 
+	away     bool   // there is no connection
 	resolved uint64 // messages from the first one on that were confirmed, lost or dropped
 	pings    uint64 // PINGs that have begun
 	pongs    uint64 // PINGs that were answered
@@ -87,12 +88,13 @@ type flush struct {
 	done   chan struct{} // closed then, or when messages were lost
 }
 
-// isDone reports whether the wait is over. The caller holds l.mu.
+// isDone reports whether the wait is over. Without a connection there is no PONG to
+// wait for. The caller holds l.mu.
 func (l *ledger) isDone(f *flush) bool {
 	if f.handed {
 		return f.target <= l.count()
 	}
-	return f.target <= l.resolved && f.pings <= l.pongs
+	return f.target <= l.resolved && (l.away || f.pings <= l.pongs)
 }
 
 // count returns how many messages were handed over. The caller holds l.mu.
@@ -217,12 +219,19 @@ func (l *ledger) cut(err error) (lost sequence) {
 		lost.add(p)
 	}
 	l.written, l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, sequence{}, time.Time{}, window{}
-	l.pongs = l.pings
+	l.away = true
 	clear(l.denied)
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
 	l.release(false) // a Flush that only waited for the PONG
 	return lost
+}
+
+// restart records that there is a connection.
+func (l *ledger) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away, l.pongs = false, l.pings
 }
 
 // lose counts lost messages (S28). The caller holds l.mu.
@@ -275,13 +284,17 @@ func (l *ledger) refuse(subject string, err error) (r request, found bool) {
 	return request{}, false
 }
 
-// confirmed waits until everything up to target is confirmed and a PING that
-// has begun after this call was answered, or until messages were lost. kick
-// wakes the flusher.
+// confirmed waits until everything up to target is confirmed and, if there is a
+// connection, a PING that has begun after this call was answered, or until messages
+// were lost. kick wakes the flusher.
 func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), closing <-chan struct{}) error {
 	f := &flush{target: target, done: make(chan struct{})}
 	l.mu.Lock()
 	f.pings = l.pings + 1
+	if l.isDone(f) {
+		l.mu.Unlock()
+		return nil
+	}
 	l.waiting = append(l.waiting, f)
 	l.mu.Unlock()
 	kick()
