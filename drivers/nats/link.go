@@ -235,6 +235,7 @@ func (l *link) watch(silence time.Duration) {
 		}
 		if quiet >= looks {
 			l.silent.Store(true)
+			discardUnsent(l.socket.Load().Conn)
 			l.closeSocket()
 			return
 		}

@@ -16,7 +16,9 @@
 // The death of a responder is not reported: the request ends with
 // [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
 // subscription spreads a moment after Subscribe has returned: another server
-// may miss messages that are published in that moment. Both are in
+// may miss messages that are published in that moment. A server that stood still
+// for longer than 15 s may deliver messages of the connection that was given up,
+// which count as lost, after those of the next one. All three are in
 // [driver.Info].
 //
 // # How it works

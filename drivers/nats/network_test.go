@@ -210,6 +210,25 @@ func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
 	}
 }
 
+// A message that this side has given up with its connection does not arrive later,
+// when newer ones have arrived (S5): the system still holds a part of it.
+func TestUnsentBytesOfASilentConnectionAreDiscarded(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, other := open(t, nats.Hasty(nats.Config{URL: proxy.URL()}, 200*time.Millisecond, time.Second)), open(t, nats.Config{URL: server.URL()})
+	got := listen(t, other, "n")
+	proxy.Hold(natstest.ToServer, natstest.ToClient)
+	publish(t, b, "n", strings.Repeat("late", 200_000))
+	await(t, func() bool { return b.Stats().Cuts == 1 })
+	proxy.Heal()
+	connected(t, b, 1)
+	await(t, func() bool { return server.Clients() == 2 })
+	publish(t, b, "n", "next")
+	if m := next(t, got); string(m.Data) != "next" {
+		t.Errorf("got %.10q, want next", m.Data)
+	}
+}
+
 // A server that accepts connections and says nothing holds up neither OpenBus
 // nor, later, Close.
 func TestSilentServerDelaysNoCaller(t *testing.T) {
