@@ -22,19 +22,25 @@ func completionVerb(s *Shell) *cobra.Command {
 		Args:      arguments(1, "a shell: "+strings.Join(shells, ", ")),
 		ValidArgs: shells,
 		RunE: func(c *cobra.Command, args []string) error {
-			root := c.Root()
-			switch args[0] {
+			var script strings.Builder
+			var err error
+			switch root := c.Root(); args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(s.Stdout, true)
+				err = root.GenBashCompletionV2(&script, true)
 			case "zsh":
-				return root.GenZshCompletion(s.Stdout)
+				err = root.GenZshCompletion(&script)
 			case "fish":
-				return root.GenFishCompletion(s.Stdout, true)
+				err = root.GenFishCompletion(&script, true)
 			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(s.Stdout)
+				err = root.GenPowerShellCompletionWithDesc(&script)
+			default:
+				text := fmt.Sprintf("Completion for the shell %q is not available; the shells are %s.", args[0], strings.Join(shells, ", "))
+				return usage(c, "cli.unknown_shell", text, meant(args[0], shells, typed(c)+" ")...)
 			}
-			text := fmt.Sprintf("Completion for the shell %q is not available; the shells are %s.", args[0], strings.Join(shells, ", "))
-			return usage(c, "cli.unknown_shell", text, meant(args[0], shells, typed(c)+" ")...)
+			if err != nil {
+				return err
+			}
+			return s.write(script.String())
 		},
 	}
 }

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/megaframework/mega/internal/cli"
 	"github.com/megaframework/mega/internal/failure"
 )
 
@@ -111,6 +114,21 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 		t.Errorf("got %+v, %v: %s", v, err, doc)
 	}
 }
+
+func TestCompletionScriptThatCannotBeWrittenIsAFailure(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		var stderr bytes.Buffer
+		status := cli.Run(cli.Process{Args: []string{"shop", "completion", shell}, Stdout: full{}, Stderr: &stderr})
+		if status != failure.ExitUnavailable || !strings.Contains(stderr.String(), "(cli.output)") {
+			t.Errorf("%s: exit status %d: %s", shell, status, &stderr)
+		}
+	}
+}
+
+// full is a standard output on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 func TestCompletionScriptsAreWritten(t *testing.T) {
 	for shell, says := range map[string]string{"bash": "__start_shop", "zsh": "#compdef shop", "fish": "complete -c shop", "powershell": "Register-ArgumentCompleter"} {
