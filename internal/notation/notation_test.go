@@ -23,3 +23,26 @@ func TestPortIsNotAnAddress(t *testing.T) {
 		t.Errorf("the hint for a host is %q", hint)
 	}
 }
+
+func TestAnIPv6AddressInAURLNeedsBrackets(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://[::1]:6379/0":            "",
+		"redis://[fe80::1%25eth0]":        "",
+		"redis-cluster://[::1]:1,[::1]:2": "",
+		"redis://::1":                     "redis://***: an IPv6 address needs brackets, as in [::1]:6379",
+		"redis://::1:6379/0":              "redis://***: an IPv6 address needs brackets, as in [::1]:6379",
+		"nats://a:4222,nats://fe80::1":    "nats://***: an IPv6 address needs brackets, as in [::1]:6379",
+		"redis://:hunter2@::1:6379":       `redis://***@::1:6379: "::1:6379" is not a host or host:port; an IPv6 address needs brackets, as in [::1]:6379`,
+		"redis://ann:hunter2@fe80::1":     `redis://***@fe80::1: "fe80::1" is not a host or host:port; an IPv6 address needs brackets, as in [::1]:6379`,
+		"redis://:hunter2@10.0.0.1:1:2":   `redis://***@10.0.0.1:1:2: "10.0.0.1:1:2" is not a host or host:port; an IPv6 address needs brackets, as in [::1]:6379`,
+		"redis://ann:hunter2:x":           "redis://*** is not a host or host:port; an @ and a host follow a password",
+	} {
+		got := ""
+		if err := notation.CheckURL(url); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", url, got, want)
+		}
+	}
+}

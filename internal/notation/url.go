@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -94,6 +95,9 @@ func checkHosts(s, server string) error {
 			continue
 		}
 		if !strings.Contains(s, "@") && endsInPassword(host) {
+			if _, err := netip.ParseAddr(host); err == nil {
+				return fmt.Errorf("%s://%s: %s", Scheme(s), mask.Mark, brackets)
+			}
 			return fmt.Errorf("%s://%s is not a host or host:port; an @ and a host follow a password", Scheme(s), mask.Mark)
 		}
 		if !strings.Contains(mask.URL(s), host) { // it may be a part of a password
@@ -111,7 +115,13 @@ func endsInPassword(host string) bool {
 	return ok && port != "" && !bare.MatchString(port) && !strings.HasPrefix(host, "[")
 }
 
+// brackets is the correction for a host with several colons.
+const brackets = "an IPv6 address needs brackets, as in [::1]:6379"
+
 func checkHost(host string) error {
+	if strings.Count(host, ":") > 1 && !strings.HasPrefix(host, "[") {
+		return fmt.Errorf("%q is not a host or host:port; %s", host, brackets)
+	}
 	if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
 		return fmt.Errorf("%q is not a host or host:port", host)
 	}
