@@ -155,7 +155,7 @@ func TestInterruptedNewLeavesNothing(t *testing.T) {
 	}
 	began := time.Now()
 	_ = cmd.Wait()
-	if took := time.Since(began); took > 30*time.Second || cmd.ProcessState.ExitCode() != failure.ExitUnavailable || !strings.Contains(stderr.String(), "context canceled") {
+	if took := time.Since(began); took > 30*time.Second || cmd.ProcessState.ExitCode() != failure.ExitUnavailable || !strings.Contains(stderr.String(), "cause  interrupt signal received\n") {
 		t.Errorf("it ended with %v after %v:\n%s", cmd.ProcessState, took, &stderr)
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {

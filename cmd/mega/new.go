@@ -53,6 +53,9 @@ func newVerb(s *cli.Shell) *cobra.Command {
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends mega at once
 			have, err := scaffold.Write(ctx, a)
+			if errors.Is(err, context.Canceled) {
+				err = context.Cause(ctx) // the signal, not the step that it ended
+			}
 			if err != nil {
 				return notWritten(a, err)
 			}
@@ -78,7 +81,6 @@ func chosen(dir string) (scaffold.Framework, error) {
 func notWritten(a scaffold.App, err error) error {
 	f := &failure.Failure{Code: "new.failed", Exit: failure.ExitUnavailable, Text: fmt.Sprintf("Cannot write the application %q.", a.Name), Cause: err}
 	switch {
-	case errors.Is(err, context.Canceled): // by a signal
 	case errors.Is(err, scaffold.ErrName):
 		f.Code, f.Exit, f.Actions = "new.name", failure.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
 	case errors.Is(err, scaffold.ErrNotEmpty):
