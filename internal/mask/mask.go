@@ -101,7 +101,12 @@ func Text(s string) string {
 	case wholeURL.MatchString(s) && !strings.ContainsAny(s, "\n\""):
 		return URL(s)
 	}
-	return insideText.ReplaceAllStringFunc(s, URL)
+	return insideText.ReplaceAllStringFunc(s, func(u string) string {
+		if before, ok := strings.CutSuffix(u, ":"); ok { // of an error, as in "open redis://h?db=1: refused"
+			return URL(before) + ":"
+		}
+		return URL(u)
+	})
 }
 
 // Credentials returns the texts in the URLs of s that grant access by

@@ -47,6 +47,7 @@ func TestURLsInsideATextAreMasked(t *testing.T) {
 		"nothing to hide":                                 "nothing to hide",
 		`parse "redis://u:hunter2@h:1": bad port`:         `parse "redis://***@h:1": bad port`,
 		`Get "https://h/x?key=hunter2": EOF`:              `Get "https://h/x?key=***": EOF`,
+		"open https://h/x?key=hunter2: EOF":               "open https://h/x?key=***: EOF",
 		"dial redis://u:hunter2@h, then nats://hunter2@b": "dial redis://***@h, then nats://***@b",
 		"a\nredis://u:hunter2@h\nb":                       "a\nredis://***@h\nb",
 	} {
