@@ -173,6 +173,17 @@ func sockets(folders []string) (paths []string) {
 	return paths
 }
 
+// Untrusted returns why a search leaves out folders that exist: a process may
+// serve in them.
+func Untrusted(folders []string) (all []error) {
+	for _, folder := range folders {
+		if err := trusted(folder, os.Geteuid()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
 // trusted refuses a folder in which another user may have put a socket that
 // impersonates a process. Root may use the folder of another user, but not one
 // in the place of its own folder.

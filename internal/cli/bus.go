@@ -55,7 +55,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 		err = &failure.Failure{
 			Code: "cli.no_process", Exit: failure.ExitUnavailable,
 			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),
-			Facts:   []failure.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+			Facts:   append([]failure.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}}, leftOut(l.process.Environ)...),
 			Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
 		}
 	}

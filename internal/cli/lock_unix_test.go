@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -520,4 +521,24 @@ func deaf(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
+}
+
+func TestFolderThatASearchLeavesOutIsNamed(t *testing.T) {
+	s := newSite(t)
+	folder := admin.Folders(s.environ)[0]
+	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := "left out  " + folder + " is not a folder (-rw-------): remove it"
+	for _, tool := range []bool{true, false} {
+		var stderr bytes.Buffer
+		p := cli.Process{Args: []string{"shop", "lock", "ls"}, Environ: s.environ, Stdout: io.Discard, Stderr: &stderr}
+		run := func() int { return cli.Run(p, programs["polite"]) }
+		if tool {
+			run = func() int { return cli.RunTool(p, cli.Tool{}) }
+		}
+		if status := run(); status != failure.ExitUnavailable || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "no lock is held") {
+			t.Errorf("exit status %d, want %q in\n%s", status, want, &stderr)
+		}
+	}
 }

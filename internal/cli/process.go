@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
@@ -89,11 +90,24 @@ func (l *line) nobody(name string, d plan.Decision) error {
 		Facts:   []failure.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 		Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
 	}
+	left := leftOut(l.process.Environ)
+	f.Facts = append(f.Facts, left...)
 	switch {
 	case d.Chosen == "redis":
 		f.Actions = append(f.Actions, "show the locks of the Redis: mega lock ls --url "+cmp.Or(d.Server, "redis://HOST:6379/0"))
-	case d.Scope == "process":
-		f.Actions = append(f.Actions, "locks in the memory of a process end with it: while no process runs, no lock is held")
+	case d.Scope == "process" && len(left) == 0:
+		f.Actions = append(f.Actions, noProcessNoLock)
 	}
 	return f
+}
+
+const noProcessNoLock = "locks in the memory of a process end with it: while no process runs, no lock is held"
+
+// leftOut returns the folders of sockets that a search leaves out. The log of a
+// process that could not use one has a warning.
+func leftOut(environ []string) (all []failure.Fact) {
+	for _, err := range admin.Untrusted(admin.Folders(environ)) {
+		all = append(all, failure.Fact{Name: "left out", Value: err.Error()})
+	}
+	return all
 }

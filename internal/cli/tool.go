@@ -155,15 +155,16 @@ func (t *target) nobody() error {
 	if t.name != "" {
 		who = fmt.Sprintf("with the name %q", t.name)
 	}
-	return &failure.Failure{
+	f := &failure.Failure{
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
-		Text: "No program " + who + " of this user runs on this machine.",
-		Actions: []string{
-			"locks in the memory of a process end with it: while no process runs, no lock is held",
-			"show the locks of scripts: mega lock ls --socket auto",
-			"show the locks of a Redis: mega lock ls --url redis://HOST:6379/0",
-		},
+		Text:  "No program " + who + " of this user runs on this machine.",
+		Facts: leftOut(t.process.Environ),
 	}
+	if len(f.Facts) == 0 {
+		f.Actions = []string{noProcessNoLock}
+	}
+	f.Actions = append(f.Actions, "show the locks of scripts: mega lock ls --socket auto", "show the locks of a Redis: mega lock ls --url redis://HOST:6379/0")
+	return f
 }
 
 // openServer connects to the Redis at its first call.
