@@ -788,3 +788,12 @@ func TestReportedMistakesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestAdviceForAValueOfAnotherTypeIsLegal(t *testing.T) {
+	for _, text := range []string{"lock: {ttl: true}", "lock: {ttl: 2024-01-01}", "log: {level: 1}", "cache: {main: {url: 6379}}"} {
+		p := problems(t, settings.Source{Dir: folder(t, map[string]string{yamlFile: text + "\n"})})
+		if len(p) != 1 || p[0].Code != "config.invalid" || p[0].Hint != "" {
+			t.Errorf("%s: got %s, want no advice", text, p.Error())
+		}
+	}
+}

@@ -197,7 +197,9 @@ func (f field) mismatch(n node) error {
 	case f.Type == reflect.TypeFor[config.Addr]() && notation.AddrHint(n.text, `"`) != "":
 		m.Hint = notation.AddrHint(n.text, `"`)
 	case family == textFamily && (n.kind == numberKind || n.kind == boolKind || n.kind == dateKind):
-		m.Hint = f.quoted(n)
+		if _, err := f.check(f.parse(n.text)); err == nil {
+			m.Hint = f.quoted(n)
+		}
 	case family == boolFamily:
 		m.Hint = boolHint(n.text)
 	case (family == intFamily || family == floatFamily) && n.kind == textKind:
