@@ -53,7 +53,7 @@ func newVerb(s *cli.Shell) *cobra.Command {
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends mega at once
 			have, err := scaffold.Write(ctx, a)
-			if errors.Is(err, context.Canceled) {
+			if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 				err = context.Cause(ctx) // the signal, not the step that it ended
 			}
 			if err != nil {
