@@ -152,6 +152,20 @@ func TestARequestThatFindsNoRoomIsOverloaded(t *testing.T) {
 	})
 }
 
+func TestARequestThatIsBegunWhileTheBusCloses(t *testing.T) {
+	var b *bus.Bus
+	inject := func(context.Context, bus.Headers) { _ = b.Close() }
+	for name, request := range map[string]func() error{
+		"Request":     func() error { _, err := b.Request(t.Context(), "a", nil); return err },
+		"RequestMany": func() error { _, err := gather(b, t.Context(), "a"); return err },
+	} {
+		b = newBus(t, bus.Config{Inject: inject})
+		if err := request(); !errors.Is(err, bus.ErrClosed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // exiting is an observer that ends the goroutine which calls it.
 type exiting struct{ calls chan bus.Event }
 

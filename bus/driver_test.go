@@ -231,6 +231,52 @@ func TestASubscriptionThatTheBackendRefusesLater(t *testing.T) {
 	})
 }
 
+// Later ends of a subscription that has ended, and whose handler still runs,
+// change nothing.
+func TestTheFirstEndOfASubscriptionCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler)
+		publish(t, b, "a", "1")
+		synctest.Wait()
+		s.Stop()
+		s.Stop()
+		r.sinks[0].Fail(errors.New("permission withdrawn"))
+		close(l.gate)
+		<-s.Done()
+		synctest.Wait()
+		if told := of[bus.Ended](&o); s.Err() != nil || len(told) != 0 || r.ends != 1 {
+			t.Errorf("it ended with %v, reported %+v, and its registration %d times", s.Err(), told, r.ends)
+		}
+	})
+}
+
+// hasty refuses a subscription before it confirms it.
+type hasty struct{ *remote }
+
+func (h hasty) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+	i, err := h.remote.Subscribe(ctx, s)
+	s.Sink.Fail(driver.ErrRefused)
+	return i, err
+}
+
+func TestASubscriptionThatIsRefusedBeforeItIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		b, err := bus.New(hasty{r}, bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		_, err = b.Subscribe(t.Context(), "a", ignore)
+		if st := b.Stats(); !errors.Is(err, bus.ErrRefused) || r.ends != 1 || len(st.Subs) != 0 {
+			t.Errorf("subscribe: %v; its registration ended %d times; left: %+v", err, r.ends, st.Subs)
+		}
+	})
+}
+
 func TestASubscriptionThatFailsLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
