@@ -55,6 +55,53 @@ func TestSubDrainIsBoundedWhereTheBackendIsSilent(t *testing.T) {
 	})
 }
 
+func TestSubDrainInAHandlerIsBoundedWhereTheBackendIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var err error
+		var s *bus.Sub
+		s = subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			err = s.Drain(ctx)
+			return nil
+		})
+		r.set("End", nil, true)
+		publish(t, b, "a", "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		select {
+		case <-s.Done():
+		default:
+			t.Error("the subscription has not ended")
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// foreign is a context for which the standard library has to start a goroutine
+// per derived context.
+type foreign struct {
+	context.Context
+	done chan struct{}
+}
+
+func (f foreign) Done() <-chan struct{} { return f.done }
+
+// A subscription that the bus refuses leaves nothing in its context: a goroutine
+// that is left fails the synctest.
+func TestARefusedSubscriptionLeavesNothingInItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		_ = b.Close()
+		if _, err := b.Subscribe(foreign{t.Context(), make(chan struct{})}, "a", ignore); !errors.Is(err, bus.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // A context that nobody has waited for while the handler ran ends with it, too.
 func TestTheContextOfAnEventWithADeadlineEndsWithItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

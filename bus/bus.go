@@ -117,7 +117,8 @@ func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...
 }
 
 // Flush returns when the backend has accepted everything published before. It
-// fails with ErrDisconnected or ErrRefused, and their number, if messages were
+// waits until ctx ends, or for Config.Timeout if ctx has no deadline. It fails
+// with ErrDisconnected or ErrRefused, and their number, if messages were
 // lost or refused on the way, as a rule messages of any publisher of this Bus.
 // Each Flush that is running at the time of a loss reports it, and so do later
 // ones until one of them has reported it.

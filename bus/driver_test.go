@@ -389,6 +389,23 @@ func TestNoRoomUntilTheContextEndsIsOverloaded(t *testing.T) {
 	})
 }
 
+func TestFlushIsBoundedByItsContextOrTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{Timeout: time.Second})
+		r.set("Flush", nil, true)
+		flush := func(ctx context.Context, want time.Duration) {
+			start := time.Now()
+			if err := b.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != want {
+				t.Errorf("after %v, want %v: %v", time.Since(start), want, err)
+			}
+		}
+		flush(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		flush(ctx, time.Minute)
+	})
+}
+
 func TestFailedAnswerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed

@@ -29,7 +29,8 @@ const (
 
 // Config configures a [Bus]. The zero value is ready for use.
 type Config struct {
-	// Timeout bounds a request whose context has no deadline. Default 5s.
+	// Timeout bounds a request, and a Flush, whose context has no deadline.
+	// Default 5s.
 	Timeout time.Duration
 	// MaxPayload is the size of the largest message, with its header. Default 1
 	// MiB; a lower limit of the backend wins.

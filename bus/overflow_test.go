@@ -87,6 +87,22 @@ func TestAFullBufferDropsTheOldest(t *testing.T) {
 	}
 }
 
+func TestASingleQueuedMessageIsDroppedAsTheOldest(t *testing.T) {
+	for _, buffer := range []bus.SubOption{bus.Buffer(1, 1<<20), bus.Buffer(10, 1)} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			l := newGatedLog()
+			subscribe(t, b, "a", l.handler, buffer, bus.OnFull(bus.DropOldest))
+			publish(t, b, "a", "0")
+			synctest.Wait()
+			publishAll(t, b, "a", 1, 3)
+			close(l.gate)
+			synctest.Wait()
+			l.want(t, "0", "3 after 2")
+		})
+	}
+}
+
 func TestAFullBufferEndsTheSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed

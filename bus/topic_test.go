@@ -132,6 +132,38 @@ func TestCallAndAnswer(t *testing.T) {
 	})
 }
 
+func TestRespondValueEncodesAsItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTypedBus(t, nil)
+		if _, err := b.RespondValue(t.Context(), "stock", nil); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("no function: %v", err)
+		}
+		results := map[string]any{"value": sale{"bread", 2}, "bytes": []byte("raw"), "channel": make(chan int)}
+		if _, err := b.RespondValue(t.Context(), "stock.*", func(_ context.Context, m *bus.Msg) (any, error) {
+			if v, ok := results[m.Subject[len("stock."):]]; ok {
+				return v, nil
+			}
+			return "a value beside an error", bus.ErrOverloaded
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, opts := range [][]bus.PubOption{nil, {asXML}} {
+			if got, err := bus.Call[any, sale](t.Context(), b, "stock.value", "", opts...); err != nil || got != results["value"] {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if m, err := b.Request(t.Context(), "stock.bytes", nil, opts...); err != nil || string(m.Data) != "raw" || m.Header != nil {
+				t.Errorf("got %+v, %v", m, err)
+			}
+		}
+		if _, err := b.Request(t.Context(), "stock.none", nil); !isRemote(err, "bus.overloaded") {
+			t.Errorf("an error: %v", err)
+		}
+		if _, err := b.Request(t.Context(), "stock.channel", nil); !isRemote(err, "error") {
+			t.Errorf("a channel: %v", err)
+		}
+	})
+}
+
 func isRemote(err error, reason string) bool {
 	e, ok := errors.AsType[*bus.RemoteError](err)
 	return ok && e.Reason == reason
