@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -438,6 +440,85 @@ func TestDisconnectedResponder(t *testing.T) {
 		}()
 		if _, err := b.Request(t.Context(), "a", nil); !errors.Is(err, bus.ErrDisconnected) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestTheEndOfOneRequestLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, nil })
+		var errs [3]error
+		var callers sync.WaitGroup
+		for i := range errs {
+			callers.Go(func() { _, errs[i] = b.Request(t.Context(), "a", nil) })
+			synctest.Wait()
+		}
+		r.front.Fail(2, driver.ErrDisconnected)
+		synctest.Wait()
+		if errs[0] != nil || !errors.Is(errs[1], bus.ErrDisconnected) || errs[2] != nil {
+			t.Errorf("after the end of the second: %v", errs)
+		}
+		r.front.Fail(0, driver.ErrDisconnected) // all
+		synctest.Wait()
+		if !errors.Is(errs[0], bus.ErrDisconnected) || !errors.Is(errs[2], bus.ErrDisconnected) {
+			t.Errorf("after the end of all: %v", errs)
+		}
+		callers.Wait()
+	})
+}
+
+// Total has the numbers of the subscriptions that run and of those that have
+// ended.
+func TestTotalHasEveryNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		hold := make(chan struct{})
+		s := subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error {
+			if string(m.Data) == "panic" {
+				panic("no")
+			}
+			<-hold
+			return nil
+		}, bus.Buffer(1, 1<<20))
+		zero := map[string]bool{}
+		check := func() {
+			t.Helper()
+			synctest.Wait()
+			one, total := s.Stats(), b.Stats().Total
+			if one.SubID = total.SubID; one != total {
+				t.Errorf("the total is %+v, want %+v", total, one)
+			}
+			for field, v := range reflect.ValueOf(total).Fields() {
+				if !v.IsZero() {
+					delete(zero, field.Name)
+				}
+			}
+		}
+		for field := range reflect.TypeFor[bus.SubStats]().Fields() {
+			zero[field.Name] = true
+		}
+		delete(zero, "SubID")
+		r.sinks[0].Gap(2)
+		r.sinks[0].Gap(-1)
+		publish(t, b, "a", "panic")
+		synctest.Wait()
+		publish(t, b, "a", "held")
+		synctest.Wait()
+		publish(t, b, "a", "expires", bus.Expires(time.Second))
+		publish(t, b, "a", "is dropped")
+		time.Sleep(time.Minute)
+		hold <- struct{}{}
+		synctest.Wait()
+		publish(t, b, "a", "held")
+		synctest.Wait()
+		publish(t, b, "a", "is discarded")
+		check()
+		s.Stop()
+		close(hold)
+		check()
+		if len(zero) > 0 {
+			t.Errorf("no message was counted in %v", slices.Sorted(maps.Keys(zero)))
 		}
 	})
 }

@@ -309,6 +309,40 @@ func TestSubDrainEndsAtItsBound(t *testing.T) {
 	})
 }
 
+// A handler, and a goroutine with its context, waits for the handlers of other
+// subscriptions, and not for itself.
+func TestAHandlerThatDrainsWaitsForOtherSubscriptions(t *testing.T) {
+	for name, drain := range map[string]func(context.Context, *bus.Bus, *bus.Sub) error{
+		"Sub.Drain": func(ctx context.Context, _ *bus.Bus, s *bus.Sub) error { return s.Drain(ctx) },
+		"Drain":     func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error { return b.Drain(ctx) },
+		"in a goroutine": func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error {
+			err := make(chan error)
+			go func() { err <- b.Drain(ctx) }()
+			return <-err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				start := time.Now()
+				slow := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { time.Sleep(time.Minute); return nil })
+				var took time.Duration
+				drains := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+					err := drain(ctx, b, slow)
+					took = time.Since(start)
+					return err
+				})
+				publish(t, b, "a", "")
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if took != time.Minute || drains.Stats().Failed != 0 {
+					t.Errorf("after %v: %+v", took, drains.Stats())
+				}
+			})
+		})
+	}
+}
+
 func TestDrainRefusesNewSubscriptionsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

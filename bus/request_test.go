@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -213,6 +214,22 @@ func TestARequestThatFindsNoRoomFailsAtOnce(t *testing.T) {
 	})
 }
 
+func TestTheReasonOfAnErrorIsACode(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	respond(t, b, "a", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		return nil, &bus.RemoteError{Reason: string(m.Data), Message: "no"}
+	})
+	longest := strings.Repeat("r", 64)
+	for reason, want := range map[string]string{
+		"a.-_z": "a.-_z", "AZ09": "AZ09", longest: longest,
+		"": "error", longest + "r": "error", "a b": "error", "@": "error", "[": "error", "`": "error", "{": "error", "/": "error", ":": "error", "ä": "error",
+	} {
+		if _, err := b.Request(t.Context(), "a", []byte(reason)); !isRemote(err, want) {
+			t.Errorf("%q: got %v, want %q", reason, err, want)
+		}
+	}
+}
+
 // gather collects what a RequestMany yields.
 func gather(b *bus.Bus, ctx context.Context, subject string, opts ...bus.ManyOption) (answers []string, err error) {
 	for m, e := range b.RequestMany(ctx, subject, nil, opts...) {
@@ -378,6 +395,13 @@ func TestMiddlewareWrapsHandlersAndResponders(t *testing.T) {
 		_, err := b.Request(t.Context(), "echo", nil)
 		if e, ok := errors.AsType[*bus.RemoteError](err); !ok || e.Reason != "empty" {
 			t.Errorf("got %v", err)
+		}
+		forget := func(next bus.Handler) bus.Handler {
+			return func(_ context.Context, m *bus.Msg) error { return next(context.Background(), &bus.Msg{Data: m.Data}) }
+		}
+		respond(t, b, "nowhere", func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil }, bus.Use(forget))
+		if m, err := b.Request(t.Context(), "nowhere", []byte("x")); !isRemote(err, "error") {
+			t.Errorf("a middleware that replaces the message and the context: %v, %v", m, err)
 		}
 	})
 }
