@@ -35,6 +35,24 @@ func TestNoTwoDeliveriesShareMemory(t *testing.T) {
 	}
 }
 
+// Another goroutine may have taken a number, and have yet to store its share.
+func TestADeliveryIsNotOfTheShareBefore(t *testing.T) {
+	a, data := newAllotment(nil)
+	m := driver.Message{Local: a, Data: data}
+	seen := map[*delivery]bool{}
+	for range 1 + shareSize {
+		seen[allot(&m)] = true
+	}
+	a.taken.Add(1)
+	for range shareSize - 1 {
+		d := allot(&m)
+		if seen[d] {
+			t.Errorf("delivery %p was given out twice", d)
+		}
+		seen[d] = true
+	}
+}
+
 func TestAnAllotmentCopiesTheData(t *testing.T) {
 	for _, n := range []int{0, 1, 64, 65, 128, 129, 256, 257, 4096} {
 		data := bytes.Repeat([]byte("x"), n)

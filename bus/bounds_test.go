@@ -90,13 +90,18 @@ type foreign struct {
 
 func (f foreign) Done() <-chan struct{} { return f.done }
 
-// A subscription that the bus refuses leaves nothing in its context: a goroutine
-// that is left fails the synctest.
-func TestARefusedSubscriptionLeavesNothingInItsContext(t *testing.T) {
+// A goroutine that is left fails the synctest.
+func TestASubscriptionThatHasEndedOrIsRefusedLeavesNothingInItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
+		ctx := foreign{t.Context(), make(chan struct{})}
+		s, err := b.Subscribe(ctx, "a", ignore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Stop()
 		_ = b.Close()
-		if _, err := b.Subscribe(foreign{t.Context(), make(chan struct{})}, "a", ignore); !errors.Is(err, bus.ErrClosed) {
+		if _, err := b.Subscribe(ctx, "a", ignore); !errors.Is(err, bus.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -183,6 +188,19 @@ func TestCrashOnPanicAndTheEndOfAGoroutine(t *testing.T) {
 		synctest.Wait()
 		if repaired != 1 || s.Stats().Handled != 1 {
 			t.Errorf("%d repairs, %+v", repaired, s.Stats())
+		}
+	})
+}
+
+func TestARequestThatIsCancelledBeforeItIsSentHasTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Request", nil, true)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("the client has gone")
+		time.AfterFunc(time.Second, func() { cancel(gone) })
+		if _, err := b.Request(ctx, "a", nil); !errors.Is(err, context.Canceled) || !errors.Is(err, gone) {
+			t.Errorf("got %v", err)
 		}
 	})
 }

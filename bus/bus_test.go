@@ -76,6 +76,45 @@ func TestRequestReachesItsResponder(t *testing.T) {
 	})
 }
 
+func TestAnOptionThatFailsSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var l log
+		subscribe(t, b, "a", l.handler)
+		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { l.add("request"); return nil, nil })
+		broken := errors.New("broken")
+		_, requestErr := b.Request(t.Context(), "a", nil, bus.Fail(broken))
+		_, manyErr := gather(b, t.Context(), "a", bus.Fail(broken))
+		for _, err := range []error{b.Publish(t.Context(), "a", nil, bus.Fail(broken)), requestErr, manyErr} {
+			if !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+		}
+		synctest.Wait()
+		l.want(t)
+	})
+}
+
+func TestAMessageHasTheNameOfItsSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var l log
+		h := func(_ context.Context, m *bus.Msg) error { l.add(m.Subscription()); return nil }
+		subscribe(t, b, "a", h, bus.Name("ledger"))
+		subscribe(t, b, "*", h)
+		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		publish(t, b, "a", "")
+		m, err := b.Request(t.Context(), "a", nil)
+		if err != nil || m.Subscription() != "" {
+			t.Errorf("an answer: %q, %v", m.Subscription(), err)
+		}
+		synctest.Wait()
+		if got := slices.Sorted(slices.Values(l.all())); !slices.Equal(got, []string{"*", "ledger"}) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
 func TestRequestFailsAsItsResponderDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

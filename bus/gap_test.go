@@ -178,6 +178,68 @@ func TestAnOnGapThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
+// A responder's OnGap is no handler of a request.
+func TestOnGapOfAResponder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		respond(t, b, "b", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("state"), nil })
+		var l log
+		respond(t, b, "*", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.OnGap(func(ctx context.Context, _ int) error {
+			if err := bus.ReplyHeader(ctx, "k", "v"); !errors.Is(err, bus.ErrInvalid) {
+				t.Errorf("reply header: %v", err)
+			}
+			m, err := b.Request(ctx, "b", nil)
+			if err == nil {
+				l.add(string(m.Data))
+			}
+			return err
+		}))
+		r.sinks[1].Gap(1)
+		synctest.Wait()
+		l.want(t, "state")
+	})
+}
+
+// A handler that has ended its goroutine does not count as one that runs, or
+// twice as one that has returned.
+func TestOnGapWaitsForHandlersAfterOneThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var l log
+		hold := make(chan struct{})
+		subscribe(t, b, "a", func(ctx context.Context, m *bus.Msg) error {
+			if string(m.Data) == "1" {
+				runtime.Goexit()
+			}
+			<-hold
+			return l.handler(ctx, m)
+		}, bus.Concurrency(2), bus.OnGap(func(context.Context, int) error { l.add("gap"); return nil }))
+		publish(t, b, "a", "1")
+		synctest.Wait()
+		publish(t, b, "a", "2")
+		r.sinks[0].Gap(1)
+		synctest.Wait()
+		close(hold)
+		synctest.Wait()
+		l.want(t, "2", "gap")
+	})
+}
+
+func TestAnOnGapThatHangsIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o, StuckAfter: time.Second})
+		hold := make(chan struct{})
+		subscribe(t, b, "a.*", ignore, bus.OnGap(func(context.Context, int) error { <-hold; return nil }))
+		r.sinks[0].Gap(1)
+		time.Sleep(1500 * time.Millisecond)
+		if told := of[bus.Stuck](&o); len(told) != 1 || told[0].Subject != "a.*" {
+			t.Errorf("reported %+v", told)
+		}
+		close(hold)
+	})
+}
+
 // A key that cannot be computed in front of a mark does not hide the mark.
 func TestAGapBehindAMessageWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

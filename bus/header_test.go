@@ -118,11 +118,20 @@ func TestTraceAndBaggageArePassedOn(t *testing.T) {
 }
 
 func TestAnInvalidTraceIsNotPassedOn(t *testing.T) {
-	for _, bad := range []string{
+	var bad []string
+	for _, s := range []string{
 		"", "00", traceParent[:54], traceParent + "-x", "ff" + traceParent[2:], strings.ToUpper(traceParent),
 		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-		strings.ReplaceAll(traceParent, "-", "_"),
+		strings.ReplaceAll(traceParent, "-", "_"), "01" + traceParent[2:] + "x",
 	} {
+		bad = append(bad, s)
+	}
+	for i := range traceParent {
+		for _, c := range "/:`g" { // beside the hexadecimal digits
+			bad = append(bad, traceParent[:i]+string(c)+traceParent[i+1:])
+		}
+	}
+	for _, bad := range bad {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBus(t, bus.Config{})
 			var passed bus.Headers
@@ -135,6 +144,21 @@ func TestAnInvalidTraceIsNotPassedOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestATraceOfALaterVersionIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var passed log
+		subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { passed.add(m.Header.Get("traceparent")); return nil })
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error { return b.Publish(ctx, "b", nil) })
+		later := []string{"01" + traceParent[2:], "fe" + traceParent[2:] + "-x", strings.NewReplacer("0", "9", "f", "a").Replace(traceParent)}
+		for _, trace := range later {
+			publish(t, b, "a", "", bus.Header("traceparent", trace))
+		}
+		synctest.Wait()
+		passed.want(t, later...)
+	})
 }
 
 func TestHooksCarryTheTrace(t *testing.T) {

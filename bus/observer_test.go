@@ -126,6 +126,31 @@ func TestAnObserverThatHangsHoldsUpNothing(t *testing.T) {
 	})
 }
 
+func TestEventsThatTheObserverIsTooSlowForAreCounted(t *testing.T) {
+	hold := make(chan struct{})
+	var told atomic.Int64
+	b, r := newRemoteBus(t, bus.Config{Observer: observer(func(bus.Event) { <-hold; told.Add(1) })})
+	const waiting, more = 1 << 16, 10
+	r.front.Refused("a", bus.ErrRefused)
+	for b.Stats().Unreported == 0 { // the observer has the first ones by then
+		r.front.Refused("a", bus.ErrRefused)
+	}
+	for range more {
+		r.front.Refused("a", bus.ErrRefused)
+	}
+	st := b.Stats()
+	if reported := st.Refused - st.Unreported; st.Unreported != 1+more || reported <= waiting || reported > 2*waiting {
+		t.Errorf("%d events, of which %d are not reported", st.Refused, st.Unreported)
+	}
+	close(hold)
+	for want := int64(st.Refused - st.Unreported); told.Load() < want; {
+		runtime.Gosched()
+	}
+	if err := b.Close(); err != nil || uint64(told.Load()) != st.Refused-st.Unreported {
+		t.Errorf("the observer got %d of %d events: %v", told.Load(), st.Refused-st.Unreported, err)
+	}
+}
+
 // observer is a function as an Observer.
 type observer func(bus.Event)
 
@@ -191,10 +216,16 @@ func TestAHandlerThatChangesItsDataIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newBus(t, bus.Config{Observer: &o, CheckData: true})
-		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'x'; return nil })
-		publish(t, b, "a", "data")
-		synctest.Wait()
-		if failed := of[bus.HandlerFailed](&o); len(failed) != 1 {
+		own := errors.New("own")
+		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'x'; return own })
+		subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { return own })
+		subscribe(t, b, "c", ignore)
+		for _, subject := range []string{"a", "b", "c"} {
+			publish(t, b, subject, "data")
+			synctest.Wait()
+		}
+		failed := of[bus.HandlerFailed](&o)
+		if len(failed) != 2 || !errors.Is(failed[0].Err, own) || !strings.Contains(failed[0].Err.Error(), "changed the data") || failed[1].Err != own {
 			t.Errorf("reported %+v", failed)
 		}
 	})

@@ -158,6 +158,29 @@ func TestABufferIsBoundedInBytesToo(t *testing.T) {
 	})
 }
 
+// Handled messages free their bytes, on every path through the queue.
+func TestHandledMessagesFreeTheirBytes(t *testing.T) {
+	byKey := bus.OrderBy(func(m *bus.Msg) string { return m.Subject })
+	for name, opts := range map[string][]bus.SubOption{
+		"serial":      {},
+		"parallel":    {bus.Concurrency(2)},
+		"in lanes":    {bus.Concurrency(2), byKey},
+		"drop oldest": {bus.OnFull(bus.DropOldest)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			s := subscribe(t, b, "a", ignore, append(opts, bus.Buffer(10, 20))...)
+			for range 100 {
+				publish(t, b, "a", "0123456789")
+				synctest.Wait()
+			}
+			if st := s.Stats(); st.Handled != 100 || st.Pending != 0 || st.PendingBytes != 0 {
+				t.Errorf("%s: stats are %+v", name, st)
+			}
+		})
+	}
+}
+
 // The runner takes what is queued in batches; how much room there is does not
 // depend on it.
 func TestRunningBatchCountsByItsRemainder(t *testing.T) {
