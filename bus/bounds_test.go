@@ -138,6 +138,12 @@ func TestAResponderThatReturnsANilPointer(t *testing.T) {
 			t.Errorf("%s: got %v", subject, err)
 		}
 	}
+	if err := b.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if st := b.Stats().Total; st.Failed != 2 || st.Panicked != 2 {
+		t.Errorf("got %+v", st)
+	}
 }
 
 type textPanics struct{}

@@ -93,7 +93,9 @@ func (s *Sub) repair(r *runner, d *delivery) {
 	}()
 	if !s.stopped.Load() && s.ctx.Err() == nil {
 		r.current.Store(d)
-		err = s.onGap(d, d.msg.Missed) // S10
+		if err = s.onGap(d, d.msg.Missed); err != nil { // S10
+			err, _ = examined(err)
+		}
 	}
 	returned = true
 }

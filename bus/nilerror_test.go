@@ -24,3 +24,28 @@ func TestAHandlerThatReturnsANilPointer(t *testing.T) {
 		}
 	})
 }
+
+// An observer may log the text of every error that it gets.
+func TestAnErrorWhoseTextPanicsIsReportedAsAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l log
+		b, r := newRemoteBus(t, bus.Config{Observer: observer(func(e bus.Event) {
+			switch e := e.(type) {
+			case bus.HandlerFailed:
+				l.add("handler: " + e.Err.Error())
+			case bus.GapFailed:
+				l.add("gap: " + e.Err.Error())
+			}
+		})})
+		fails := func(context.Context, int) error { return textPanics{} }
+		s := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error { return fails(ctx, 0) }, bus.OnGap(fails))
+		publish(t, b, "a", "")
+		synctest.Wait()
+		r.sinks[0].Gap(1)
+		synctest.Wait()
+		l.want(t, "handler: bus: the handler panicked: no text", "gap: bus: the handler panicked: no text")
+		if st := s.Stats(); st.Failed != 1 || st.Panicked != 1 {
+			t.Errorf("stats are %+v", st)
+		}
+	})
+}

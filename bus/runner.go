@@ -353,6 +353,7 @@ func examined(err error) (same error, end bool) {
 		}
 	}()
 	_, _ = errors.AsType[*PanicError](err)
+	_ = err.Error()
 	return err, errors.Is(err, ErrEnd)
 }
 
