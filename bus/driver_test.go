@@ -625,6 +625,79 @@ func TestDrainReturnsTheErrorOfItsFlush(t *testing.T) {
 	})
 }
 
+// All Drains return the result of the first one.
+func TestAFailedDrainFailsAllDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Flush", driver.ErrRefused, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var errs [2]error
+		var drains sync.WaitGroup
+		for i, ctx := range []context.Context{ctx, t.Context()} {
+			drains.Go(func() { errs[i] = b.Drain(ctx) })
+			synctest.Wait()
+		}
+		drains.Wait()
+		for i, err := range append(errs[:], b.Drain(ctx), b.Drain(t.Context())) {
+			if !errors.Is(err, bus.ErrRefused) {
+				t.Errorf("%d: got %v", i, err)
+			}
+		}
+	})
+}
+
+// interrupted is a driver whose calls return err once it is closed.
+type interrupted struct {
+	*remote
+	closed chan struct{}
+	err    error
+}
+
+func (d *interrupted) wait() error { <-d.closed; return d.err }
+
+func (d *interrupted) Publish(context.Context, driver.Message) error { return d.wait() }
+func (d *interrupted) Request(context.Context, driver.Message) error { return d.wait() }
+func (d *interrupted) Flush(context.Context) error                   { return d.wait() }
+func (d *interrupted) Subscribe(context.Context, driver.Subscription) (driver.Registration, error) {
+	return nil, d.wait()
+}
+
+func (d *interrupted) Close(ctx context.Context) error {
+	close(d.closed)
+	return d.remote.Close(ctx)
+}
+
+func TestCallsThatCloseInterruptsAreErrClosed(t *testing.T) {
+	for _, odd := range []error{errors.New("use of closed connection"), bus.ErrNoResponders, bus.ErrTimeout, context.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			b, err := bus.New(&interrupted{newRemote(), make(chan struct{}), odd}, bus.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var calls sync.WaitGroup
+			for name, call := range map[string]func() error{
+				"Publish":     func() error { return b.Publish(t.Context(), "a", nil) },
+				"Flush":       func() error { return b.Flush(t.Context()) },
+				"Request":     func() error { _, err := b.Request(t.Context(), "a", nil); return err },
+				"RequestMany": func() error { _, err := gather(b, t.Context(), "a"); return err },
+				"Subscribe":   func() error { _, err := b.Subscribe(t.Context(), "a", ignore); return err },
+			} {
+				calls.Go(func() {
+					if err := call(); !errors.Is(err, bus.ErrClosed) || errors.Is(err, odd) {
+						t.Errorf("%s, %v: got %v", name, odd, err)
+					}
+				})
+			}
+			synctest.Wait()
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			calls.Wait()
+		})
+	}
+}
+
 // The backend's limit may change: the driver checks it, and Info has the one
 // of now.
 func TestTheBackendsLimitIsTheDriversAndMayChange(t *testing.T) {

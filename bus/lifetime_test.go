@@ -484,6 +484,15 @@ func TestCloseNamesAHandlerThatDoesNotReturn(t *testing.T) {
 	})
 }
 
+func TestTheErrorOfAnEndNamesTenSubscriptionsAtMost(t *testing.T) {
+	for n, want := range map[int]string{1: "1 subscriptions", 10: "10 subscriptions", 11: "11 subscriptions"} {
+		text := (&bus.UnfinishedError{Subs: make([]bus.SubStats, n)}).Error()
+		if !strings.Contains(text, want) || strings.Count(text, "running") != min(n, 10) || strings.HasSuffix(text, "…") != (n > 10) {
+			t.Errorf("%d: %s", n, text)
+		}
+	}
+}
+
 func TestEndsThatMeet(t *testing.T) {
 	for range suite.Scaled(300) {
 		b, err := bus.New(memoryBus(), bus.Config{})

@@ -181,6 +181,26 @@ func TestHandledMessagesFreeTheirBytes(t *testing.T) {
 	}
 }
 
+// A loss before a message without a key is reported with the next message.
+func TestALossBeforeAMessageWithoutAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		l := newGatedLog()
+		close(l.gate)
+		subscribe(t, b, "a", l.handler, bus.OrderBy(func(m *bus.Msg) string {
+			if len(m.Data) == 0 {
+				panic("no key")
+			}
+			return ""
+		}))
+		r.sinks[0].Gap(3)
+		publish(t, b, "a", "")
+		publish(t, b, "a", "1")
+		synctest.Wait()
+		l.want(t, "1 after 3")
+	})
+}
+
 // The runner takes what is queued in batches; how much room there is does not
 // depend on it.
 func TestRunningBatchCountsByItsRemainder(t *testing.T) {

@@ -230,6 +230,25 @@ func TestTheReasonOfAnErrorIsACode(t *testing.T) {
 	}
 }
 
+func TestAnAnswerHas64KeysAtMost(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		for i := range bus.MaxKeys {
+			if err := bus.ReplyHeader(ctx, fmt.Sprint("k", i), "v"); err != nil {
+				return nil, err
+			}
+		}
+		if err := bus.ReplyHeader(ctx, "one-more", "v"); !errors.Is(err, bus.ErrBadHeader) {
+			return nil, fmt.Errorf("one more: %w", err)
+		}
+		return nil, bus.ReplyHeader(ctx, "k0", "second")
+	})
+	m, err := b.Request(t.Context(), "a", nil)
+	if err != nil || len(m.Header) != bus.MaxKeys || len(m.Header["k0"]) != 2 {
+		t.Errorf("got %v, %v", m, err)
+	}
+}
+
 // gather collects what a RequestMany yields.
 func gather(b *bus.Bus, ctx context.Context, subject string, opts ...bus.ManyOption) (answers []string, err error) {
 	for m, e := range b.RequestMany(ctx, subject, nil, opts...) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -123,8 +124,13 @@ func TestCallAndAnswer(t *testing.T) {
 		if _, err := bus.Call[sale, string](t.Context(), b, "stock", sale{}); !errors.Is(err, bus.ErrDecode) {
 			t.Errorf("an answer of another type: %v", err)
 		}
-		if _, err := bus.Call[chan int, string](t.Context(), b, "stock", nil); err == nil {
-			t.Error("a channel was encoded")
+		_, callErr := bus.Call[chan int, string](t.Context(), b, "stock", nil)
+		publishErr := bus.Topic[chan int]("a").Publish(t.Context(), b, nil)
+		_, encodeErr := b.Encode(make(chan int))
+		for _, err := range []error{callErr, publishErr, encodeErr} {
+			if err == nil || !strings.Contains(err.Error(), "encode a chan int") {
+				t.Errorf("a channel: %v", err)
+			}
 		}
 		if err := sold.Publish(t.Context(), b, sale{}, bus.Header("Content-Type", "text/plain")); !errors.Is(err, bus.ErrInvalid) {
 			t.Errorf("an unknown codec: %v", err)
