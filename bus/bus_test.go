@@ -95,6 +95,13 @@ func TestAnOptionThatFailsSendsNothing(t *testing.T) {
 	})
 }
 
+func TestTheCallSiteOfASubscriptionCanBeSet(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	if s := subscribe(t, b, "a", ignore, bus.Site("app.go:7")); s.Stats().Site != "app.go:7" {
+		t.Errorf("got %q", s.Stats().Site)
+	}
+}
+
 func TestAMessageHasTheNameOfItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

@@ -172,6 +172,18 @@ func TestADisconnectFailsTheRequestsInFlight(t *testing.T) {
 	})
 }
 
+func TestADisconnectWithoutAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, nil })
+		time.AfterFunc(time.Second, func() { r.front.Disconnected(nil) })
+		m, err := b.Request(t.Context(), "a", nil)
+		if !errors.Is(err, bus.ErrDisconnected) || strings.Contains(err.Error(), "nil") {
+			t.Errorf("got %v, %v", m, err)
+		}
+	})
+}
+
 func TestNextMessageCarriesTheGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps []int
@@ -200,7 +212,9 @@ func TestNextMessageCarriesTheGap(t *testing.T) {
 				l.want(t, "1", c.want, "3")
 				told := 0
 				for _, m := range of[bus.Missed](&o) {
-					told += m.Count
+					if told += m.Count; m.Count == 0 {
+						t.Error("reported that nothing was missed")
+					}
 				}
 				if st := s.Stats(); told != c.gaps[0]+sumInts(c.gaps[1:]) || st.Missed+st.Gaps == 0 && name != "none" {
 					t.Errorf("reported %d, stats are %+v", told, st)

@@ -49,7 +49,7 @@ func (s *Sub) loseNext(n int) {
 // reachMark takes the mark at the head of the queue, if all messages before it
 // have started. The caller holds s.mu.
 func (s *Sub) reachMark() {
-	if s.lanes.len == 0 && s.queue.atMark() {
+	if s.lanes.len == 0 {
 		s.loseNext(s.queue.passMark())
 	}
 }

@@ -212,6 +212,20 @@ func TestStuckHandlerIsReportedByName(t *testing.T) {
 	})
 }
 
+func TestAHandlerIsStuckAfterHalfAMinuteByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { time.Sleep(time.Minute); return nil })
+		publish(t, b, "a", "")
+		time.Sleep(40 * time.Second)
+		if told := of[bus.Stuck](&o); len(told) != 1 || told[0].For < 30*time.Second {
+			t.Errorf("reported %+v", told)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestAHandlerThatChangesItsDataIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed

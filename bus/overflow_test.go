@@ -88,17 +88,27 @@ func TestAFullBufferDropsTheOldest(t *testing.T) {
 }
 
 func TestASingleQueuedMessageIsDroppedAsTheOldest(t *testing.T) {
-	for _, buffer := range []bus.SubOption{bus.Buffer(1, 1<<20), bus.Buffer(10, 1)} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBus(t, bus.Config{})
-			l := newGatedLog()
-			subscribe(t, b, "a", l.handler, buffer, bus.OnFull(bus.DropOldest))
-			publish(t, b, "a", "0")
-			synctest.Wait()
-			publishAll(t, b, "a", 1, 3)
-			close(l.gate)
-			synctest.Wait()
-			l.want(t, "0", "3 after 2")
+	for name, opts := range map[string][]bus.SubOption{
+		"messages": {bus.Buffer(1, 1<<20)},
+		"bytes":    {bus.Buffer(10, 1)},
+		"in lanes": {bus.Buffer(1, 1<<20), bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				l := newGatedLog()
+				s := subscribe(t, b, "a", l.handler, append(opts, bus.OnFull(bus.DropOldest))...)
+				for i := range 4 {
+					publish(t, b, "a", fmt.Sprint(i))
+					synctest.Wait()
+				}
+				if st := s.Stats(); st.Running != 1 || st.Pending != 1 {
+					t.Errorf("stats are %+v", st)
+				}
+				close(l.gate)
+				synctest.Wait()
+				l.want(t, "0", "3 after 2")
+			})
 		})
 	}
 }
@@ -155,6 +165,22 @@ func TestABufferIsBoundedInBytesToo(t *testing.T) {
 		if got := l.all(); len(got) != 5 || !strings.HasPrefix(got[1], strings.Repeat("x", 500)) {
 			t.Errorf("handled %.20q", got)
 		}
+	})
+}
+
+func TestMessagesThatWaitForTheirKeyFillTheBuffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler, bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" }), bus.Buffer(10, 30))
+		for range 6 {
+			publish(t, b, "a", "0123456789")
+			synctest.Wait() // it is in its lane
+		}
+		if st := s.Stats(); st.Dropped != 2 || st.Pending != 3 || st.PendingBytes != 30 {
+			t.Errorf("stats are %+v", st)
+		}
+		close(l.gate)
 	})
 }
 

@@ -133,10 +133,11 @@ func TestTheBudgetIsPassedOn(t *testing.T) {
 		_, err2 := b.Request(ctx, "a", nil)
 		_, err3 := b.Request(ctx, "a", nil, bus.Expires(time.Second))
 		_, err4 := b.Request(t.Context(), "b", nil)
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
+		_, err5 := b.Request(t.Context(), "a", nil, bus.Expires(time.Hour))
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			t.Error(err)
 		}
-		if want := []time.Duration{5 * time.Second, time.Minute, time.Second, 4 * time.Second}; !slices.Equal(left, want) {
+		if want := []time.Duration{5 * time.Second, time.Minute, time.Second, 4 * time.Second, 5 * time.Second}; !slices.Equal(left, want) {
 			t.Errorf("%v were left, want %v", left, want)
 		}
 	})
@@ -282,6 +283,7 @@ func TestRequestManyEnds(t *testing.T) {
 		}{
 			"at the default deadline": {nil, []string{"0", "error", "2", "3"}, 5 * time.Second},
 			"by count":                {[]bus.ManyOption{bus.Count(2)}, []string{"0", "error"}, time.Second / 2},
+			"by a count of one":       {[]bus.ManyOption{bus.Count(1)}, []string{"0"}, 0},
 			"by the deadline first":   {[]bus.ManyOption{bus.Stall(time.Hour)}, []string{"0", "error", "2", "3"}, 5 * time.Second},
 			"by stall":                {[]bus.ManyOption{bus.Stall(time.Second)}, []string{"0", "error"}, 3 * time.Second / 2},
 			"by its expiry":           {[]bus.ManyOption{bus.Expires(time.Second)}, []string{"0", "error"}, time.Second},
@@ -304,6 +306,66 @@ func TestRequestManyEnds(t *testing.T) {
 		}
 		if st := b.Stats(); st.InFlight != 0 {
 			t.Errorf("%d requests are left", st.InFlight)
+		}
+	})
+}
+
+func TestAStallBeginsWithTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "slow", func(context.Context, *bus.Msg) ([]byte, error) { time.Sleep(2 * time.Second); return []byte("x"), nil })
+		start := time.Now()
+		if got, err := gather(b, t.Context(), "slow", bus.Stall(time.Second)); len(got) != 1 || err != nil || time.Since(start) != 3*time.Second {
+			t.Errorf("got %q, %v after %v", got, err, time.Since(start))
+		}
+	})
+}
+
+func TestAReplyThatCannotBeSentFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{MaxPayload: 100})
+		respond(t, b, "a", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			if err := m.Reply(ctx, make([]byte, 101)); !errors.Is(err, bus.ErrTooLarge) {
+				t.Errorf("101 bytes: %v", err)
+			}
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := m.Reply(ended, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("an ended context: %v", err)
+			}
+			return nil, bus.ErrEnd
+		})
+		if got, err := gather(b, t.Context(), "a"); len(got) != 0 || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// A handler that sends several requests to its responder is one handler.
+func TestOneHandlerBlocksNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		respond(t, b, "self", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			if len(m.Data) > 0 {
+				time.Sleep(time.Second)
+				return nil, nil
+			}
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() { _, _ = b.Request(ctx, "self", []byte("inner")) })
+			}
+			all.Wait()
+			return nil, nil
+		}, bus.Concurrency(2))
+		for range 2 {
+			if _, err := b.Request(t.Context(), "self", nil); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		if told := of[bus.Blocked](&o); len(told) > 0 {
+			t.Errorf("reported %+v", told)
 		}
 	})
 }
