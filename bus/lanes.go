@@ -125,9 +125,9 @@ func (ls *lanes) park(d *delivery, key string) {
 	ls.list(l)
 }
 
-// list puts a lane that somebody could take into ready.
+// list puts a lane with messages into ready, unless a runner has taken it.
 func (ls *lanes) list(l *lane) {
-	if l.first != nil && !l.taken && !l.listed {
+	if !l.taken && !l.listed {
 		l.listed = true
 		ls.ready = append(ls.ready, l)
 	}
@@ -144,7 +144,7 @@ func (ls *lanes) takeReady() *lane {
 			l.taken = true
 			return l
 		}
-		ls.forget(l)
+		delete(ls.byKey, l.key)
 	}
 	return nil
 }
@@ -177,10 +177,7 @@ func (ls *lanes) popOldest() *delivery {
 	if ls.oldest == nil {
 		return nil
 	}
-	l := ls.oldest.lane
-	d := ls.pop(l)
-	ls.forget(l)
-	return d
+	return ls.pop(ls.oldest.lane) // leave or takeReady drops a lane that is empty now
 }
 
 // leave gives the lane back that r has taken, if any.
@@ -190,13 +187,9 @@ func (ls *lanes) leave(r *runner) {
 		return
 	}
 	r.lane, l.taken = nil, false
-	ls.list(l)
-	ls.forget(l)
-}
-
-// forget drops a lane of which nothing is left.
-func (ls *lanes) forget(l *lane) {
-	if l.first == nil && !l.taken && !l.listed {
+	if l.first == nil {
 		delete(ls.byKey, l.key)
+		return
 	}
+	ls.list(l)
 }
