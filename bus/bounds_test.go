@@ -52,6 +52,11 @@ func TestSubDrainIsBoundedWhereTheBackendIsSilent(t *testing.T) {
 		if err := s.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("drained after %v: %v", time.Since(start), err)
 		}
+		r.set("End", nil, false)
+		synctest.Wait()
+		if r.ends != 2 {
+			t.Errorf("the backend was asked %d times to end the registration, want 2", r.ends)
+		}
 	})
 }
 

@@ -341,32 +341,39 @@ func TestAReplyThatCannotBeSentFails(t *testing.T) {
 	})
 }
 
-// A handler that sends several requests to its responder is one handler.
-func TestOneHandlerBlocksNoOther(t *testing.T) {
+// Handlers are counted, and not their requests.
+func TestAResponderIsBlockedByAllOfItsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newBus(t, bus.Config{Observer: &o})
 		respond(t, b, "self", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
-			if len(m.Data) > 0 {
-				time.Sleep(time.Second)
-				return nil, nil
-			}
+			time.Sleep(time.Second) // fake: every request has come, and has its handler
+			n, err := strconv.Atoi(string(m.Data))
 			var all sync.WaitGroup
-			for range 3 {
-				all.Go(func() { _, _ = b.Request(ctx, "self", []byte("inner")) })
+			for range n {
+				all.Go(func() { _, _ = b.Request(ctx, "self", []byte("0")) })
 			}
 			all.Wait()
-			return nil, nil
+			return nil, err
 		}, bus.Concurrency(2))
-		for range 2 {
-			if _, err := b.Request(t.Context(), "self", nil); err != nil {
-				t.Error(err)
+		for _, n := range []string{"1", "1", "2", "3", "1"} {
+			if _, err := b.Request(t.Context(), "self", []byte(n)); err != nil {
+				t.Errorf("%s requests: %v", n, err)
 			}
 			synctest.Wait()
 		}
 		if told := of[bus.Blocked](&o); len(told) > 0 {
 			t.Errorf("reported %+v", told)
 		}
+		var callers sync.WaitGroup
+		for range 2 {
+			callers.Go(func() { _, _ = b.Request(t.Context(), "self", []byte("1")) })
+		}
+		callers.Wait()
+		if told := of[bus.Blocked](&o); len(told) != 1 || told[0].Handlers != 2 {
+			t.Errorf("reported %+v", told)
+		}
+		time.Sleep(time.Minute)
 	})
 }
 
