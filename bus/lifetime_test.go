@@ -413,7 +413,8 @@ func TestCloseEndsEverything(t *testing.T) {
 			cause = context.Cause(ctx)
 			return nil
 		})
-		respond(t, b, "hang", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+		kept := make(chan *bus.Msg, 100)
+		respond(t, b, "hang", func(ctx context.Context, m *bus.Msg) ([]byte, error) { kept <- m; <-ctx.Done(); return nil, ctx.Err() })
 		publishAll(t, b, "a", 1, 5)
 		var requests sync.WaitGroup
 		for range 100 {
@@ -433,7 +434,9 @@ func TestCloseEndsEverything(t *testing.T) {
 			t.Errorf("the handler's context ended with %v, the subscription with %v", cause, s.Err())
 		}
 		checkSum(t, b.Stats().Total)
-		for name, err := range afterClose(t, b) {
+		errs := afterClose(t, b)
+		errs["Reply"] = (<-kept).Reply(t.Context(), nil)
+		for name, err := range errs {
 			if !errors.Is(err, bus.ErrClosed) {
 				t.Errorf("%s after Close: %v", name, err)
 			}
