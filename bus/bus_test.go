@@ -128,6 +128,9 @@ func TestRequestFailsAsItsResponderDoes(t *testing.T) {
 		fail := map[string]error{
 			"plain":  errors.New("no"),
 			"coded":  fmt.Errorf("sell: %w", bus.ErrOverloaded),
+			"cut":    bus.ErrDisconnected,
+			"ended":  bus.ErrTerminated,
+			"late":   bus.ErrTimeout,
 			"remote": fmt.Errorf("sell: %w", &bus.RemoteError{Reason: "stock.gone", Message: "none left", Retryable: true}),
 		}
 		respond(t, b, "fail.*", func(_ context.Context, m *bus.Msg) ([]byte, error) {
@@ -139,6 +142,9 @@ func TestRequestFailsAsItsResponderDoes(t *testing.T) {
 		for name, want := range map[string]bus.RemoteError{
 			"plain":  {Reason: "error", Message: "no"},
 			"coded":  {Reason: "bus.overloaded", Message: "sell: bus: overloaded", Retryable: true},
+			"cut":    {Reason: "bus.disconnected", Message: bus.ErrDisconnected.Error(), Retryable: true},
+			"ended":  {Reason: "bus.terminated", Message: bus.ErrTerminated.Error(), Retryable: true},
+			"late":   {Reason: "bus.timeout", Message: bus.ErrTimeout.Error()},
 			"remote": {Reason: "stock.gone", Message: "none left", Retryable: true},
 			"panic":  {Reason: "panic", Message: "the responder panicked"},
 		} {

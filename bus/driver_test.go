@@ -359,6 +359,7 @@ func TestDriverErrorsAreReported(t *testing.T) {
 			"Flush":   b.Flush,
 			"Request": func(ctx context.Context) error { _, err := b.Request(ctx, "a", nil); return err },
 		}
+		begin := map[string]string{"Publish": "publish a: ", "Flush": "flush: ", "Request": "request a: "}
 		for name, c := range map[string]struct {
 			err  error
 			hang bool
@@ -379,6 +380,9 @@ func TestDriverErrorsAreReported(t *testing.T) {
 					if !errors.Is(err, want) {
 						t.Errorf("%s, %s: got %v, want %v", call, name, err, want)
 					}
+				}
+				if err != nil && !strings.HasPrefix(err.Error(), begin[call]) {
+					t.Errorf("%s, %s: the text is %v", call, name, err)
 				}
 			}
 		}

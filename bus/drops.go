@@ -40,9 +40,6 @@ func (s *Sub) reportMoreDrops() {
 	defer s.bus.group.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.drops.armed {
-		return
-	}
 	s.drops.armed = s.reportDropsLocked()
 	if s.drops.armed {
 		s.drops.timer.Reset(dropInterval)
@@ -53,7 +50,6 @@ func (s *Sub) reportMoreDrops() {
 // caller holds s.mu.
 func (s *Sub) reportLastDrops() {
 	s.reportDropsLocked()
-	s.drops.armed = false
 	if s.drops.timer != nil {
 		s.drops.timer.Stop()
 	}

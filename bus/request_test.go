@@ -338,6 +338,15 @@ func TestAReplyThatCannotBeSentFails(t *testing.T) {
 		if got, err := gather(b, t.Context(), "a"); len(got) != 0 || err != nil {
 			t.Errorf("got %q, %v", got, err)
 		}
+		for _, opt := range []bus.PubOption{{}, bus.Expires(time.Minute)} {
+			var err error
+			s := subscribe(t, b, "a", func(ctx context.Context, m *bus.Msg) error { err = m.Reply(ctx, nil); return nil })
+			publish(t, b, "a", "", opt)
+			synctest.Wait()
+			if s.Stop(); !errors.Is(err, bus.ErrInvalid) {
+				t.Errorf("an event: %v", err)
+			}
+		}
 	})
 }
 

@@ -20,7 +20,7 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("pattern %q: %v", s, err)
 		}
 	}
-	for _, p := range []string{"*", ">", "a.*", "*.b", "a.*.c", "a.>", "*.*.>"} {
+	for _, p := range []string{"*", ">", "a.*", "*.b", "a.*.c", "a.>", "*.*.>", longest[2:] + ".*", strings.Repeat("*.", bus.MaxTokens-1) + ">"} {
 		if err := bus.CheckSubject(p); !errors.Is(err, bus.ErrBadSubject) {
 			t.Errorf("subject %q: %v", p, err)
 		}
