@@ -384,6 +384,9 @@ func TestDriverErrorsAreReported(t *testing.T) {
 				if err != nil && !strings.HasPrefix(err.Error(), begin[call]) {
 					t.Errorf("%s, %s: the text is %v", call, name, err)
 				}
+				if c.err == nil && errors.Is(err, bus.ErrDisconnected) {
+					t.Errorf("%s, %s: the end of a context is no outage: %v", call, name, err)
+				}
 			}
 		}
 		r.set("Request", nil, true)

@@ -212,6 +212,26 @@ func TestStuckHandlerIsReportedByName(t *testing.T) {
 	})
 }
 
+// Handlers that begin and return all the time do not put the report off.
+func TestAStuckHandlerIsReportedBesideBusyOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o, StuckAfter: time.Second})
+		release := make(chan struct{})
+		subscribe(t, b, "stuck", func(context.Context, *bus.Msg) error { <-release; return nil })
+		subscribe(t, b, "busy", ignore)
+		publish(t, b, "stuck", "")
+		for range 15 {
+			publish(t, b, "busy", "")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if told := of[bus.Stuck](&o); len(told) != 1 || told[0].Subject != "stuck" {
+			t.Errorf("reported %+v", told)
+		}
+		close(release)
+	})
+}
+
 func TestAHandlerIsStuckAfterHalfAMinuteByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed

@@ -321,6 +321,30 @@ func TestAStallBeginsWithTheFirstAnswer(t *testing.T) {
 	})
 }
 
+func TestAnswersThatWaitForTheConsumerAreYieldedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "count", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			for i := range 5 {
+				if err := m.Reply(ctx, strconv.AppendInt(nil, int64(i), 10)); err != nil {
+					return nil, err
+				}
+			}
+			time.Sleep(2 * time.Second)
+			return nil, bus.ErrEnd
+		})
+		var l log
+		for m, err := range b.RequestMany(t.Context(), "count", nil) {
+			synctest.Wait() // the others have come
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.add(string(m.Data))
+		}
+		l.want(t, "0", "1", "2", "3", "4")
+	})
+}
+
 func TestAReplyThatCannotBeSentFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{MaxPayload: 100})
