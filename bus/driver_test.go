@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -593,8 +594,11 @@ func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		l := newGatedLog()
 		s := subscribe(t, b, "a", l.handler)
-		publishAll(t, b, "a", 1, 2)
+		publishAll(t, b, "a", 1, 3)
 		synctest.Wait()
+		if n := r.sinks[0].Load(); n != 3 {
+			t.Errorf("the load of a handler and two messages is %d", n)
+		}
 		var drain sync.WaitGroup
 		drain.Go(func() {
 			if err := s.Drain(t.Context()); err != nil {
@@ -611,7 +615,10 @@ func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 		if r.sinks[0].Deliver(late) {
 			t.Error("a message was taken after it had ended")
 		}
-		l.want(t, "1", "2")
+		l.want(t, "1", "2", "3")
+		if n := r.sinks[0].Load(); n != 0 {
+			t.Errorf("the load at the end is %d", n)
+		}
 		checkSum(t, s.Stats())
 	})
 }
@@ -792,6 +799,74 @@ func TestCloseWaitsForTheEndOfSubscriptions(t *testing.T) {
 		synctest.Wait()
 		if err := b.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// sluggish is a driver that ends a registration within a second, and does not
+// look at the context.
+type sluggish struct {
+	*remote
+	ended atomic.Bool
+}
+
+type sluggishInterest struct {
+	driver.Registration
+	d *sluggish
+}
+
+func (d *sluggish) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+	i, err := d.remote.Subscribe(ctx, s)
+	return sluggishInterest{i, d}, err
+}
+
+func (i sluggishInterest) End(ctx context.Context) error {
+	time.Sleep(time.Second)
+	i.d.ended.Store(true)
+	return i.Registration.End(ctx)
+}
+
+func TestCloseWaitsForADriverThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &sluggish{remote: newRemote()}
+		b, err := bus.New(d, bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := b.Subscribe(ctx, "a", ignore); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		if err := b.Close(); err != nil || !d.ended.Load() {
+			t.Errorf("closed with %v, the call to the driver has returned: %v", err, d.ended.Load())
+		}
+	})
+}
+
+// A Drain in a handler does not wait for the handler, and waits for the end of
+// its registration.
+func TestDrainInAHandlerWaitsForTheRegistration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &sluggish{remote: newRemote()}
+		b, err := bus.New(d, bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		returned := false
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			if err := b.Drain(ctx); err != nil || !d.ended.Load() {
+				t.Errorf("drained with %v, the registration has ended: %v", err, d.ended.Load())
+			}
+			returned = true
+			return nil
+		})
+		publish(t, b, "a", "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !returned {
+			t.Error("it has not returned")
 		}
 	})
 }
