@@ -810,17 +810,17 @@ type sluggish struct {
 	ended atomic.Bool
 }
 
-type sluggishInterest struct {
+type sluggishRegistration struct {
 	driver.Registration
 	d *sluggish
 }
 
 func (d *sluggish) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	i, err := d.remote.Subscribe(ctx, s)
-	return sluggishInterest{i, d}, err
+	return sluggishRegistration{i, d}, err
 }
 
-func (i sluggishInterest) End(ctx context.Context) error {
+func (i sluggishRegistration) End(ctx context.Context) error {
 	time.Sleep(time.Second)
 	i.d.ended.Store(true)
 	return i.Registration.End(ctx)
