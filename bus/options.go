@@ -29,7 +29,7 @@ const (
 
 // Config configures a [Bus]. The zero value is ready for use.
 type Config struct {
-	// Timeout bounds a request, and a Flush, whose context has no deadline.
+	// Timeout bounds a request or a Flush without a deadline in its context.
 	// Default 5s.
 	Timeout time.Duration
 	// MaxPayload is the size of the largest message, with its header. Default 1

@@ -219,8 +219,8 @@ func outageStops(e *env) {
 	e.Is(err, bus.ErrNoResponders, "the responder was stopped")
 }
 
-// outageDrains drains subscriptions that no outage ends any more: what was on its
-// way to them is lost.
+// outageDrains drains subscriptions during an outage: messages on the way to them
+// are lost.
 func outageDrains(e *env) {
 	p := e.process()
 	called := 0

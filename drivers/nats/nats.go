@@ -18,8 +18,7 @@
 // subscription spreads a moment after Subscribe has returned: another server
 // may miss messages that are published in that moment. A server that stood still
 // for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after those of the next one. All three are in
-// [driver.Info].
+// which count as lost, after those of the next one. [driver.Info] lists all three.
 //
 // # How it works
 //

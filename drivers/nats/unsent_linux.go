@@ -23,8 +23,8 @@ func unsent(conn net.Conn) int64 {
 	return int64(n)
 }
 
-// discardUnsent makes the close of conn discard the bytes that the system still
-// holds. Otherwise they could arrive after those of the next connection (S5).
+// discardUnsent makes the close of conn discard the bytes that the system has not
+// sent. The server could receive them after those of the next connection (S5).
 func discardUnsent(conn net.Conn) {
 	_ = control(conn, func(fd int) error { // a closed one sends nothing
 		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

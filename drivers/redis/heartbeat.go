@@ -71,8 +71,7 @@ func (b *heartbeater) run(ctx context.Context) {
 	}
 }
 
-// begin records that a heartbeat is being sent: what is scheduled from now on is the
-// next one.
+// begin records that a heartbeat is being sent. A later within schedules the next one.
 func (b *heartbeater) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

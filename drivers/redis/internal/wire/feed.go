@@ -232,8 +232,8 @@ func (t *tap) untilWanted() {
 
 func passed(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
-// receive reads once. The deadline of the connection may be that of an interrupt: then
-// it is set to the given one, and nothing is read.
+// receive reads once. An interrupt may have changed the deadline of the connection:
+// then receive sets the given one, and reads nothing.
 func (t *tap) receive(deadline time.Time) error {
 	if len(t.in) == cap(t.in) {
 		t.in = append(t.in, make([]byte, max(len(t.in), 4<<10))...)[:len(t.in)]
@@ -328,8 +328,8 @@ func (t *tap) endLead() {
 	}
 }
 
-// whole returns the length of the whole items at the start of b. What is not RESP
-// counts as whole.
+// whole returns the length of the complete items at the start of b. Bytes that are
+// not RESP count as complete.
 func whole(b []byte) (n int) {
 	for n < len(b) {
 		var e extent
