@@ -252,7 +252,7 @@ func (r *reader) run(typed string) string {
 		defer close(p.ended)
 		p.err = p.cmd.Wait()
 	}()
-	late := time.After(2 * time.Minute) // the machine may have much to do
+	late := time.After(15 * time.Minute) // it builds a program, on a machine that may have much to do
 	for {
 		select {
 		case <-p.ended:
