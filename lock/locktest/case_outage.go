@@ -104,16 +104,19 @@ func deniedAtOpen(e *env) {
 	e.comeBack(p, e.key("k"))
 }
 
-// failsAtOnce measures several calls, because a busy machine may delay some.
+// failsAtOnce tries several times, because a busy machine may delay a call.
 func (e *env) failsAtOnce(what string, call func() error) {
 	fastest := time.Hour
-	for range 3 {
+	for range 10 {
 		before := time.Now()
 		err := call()
 		fastest = min(fastest, time.Since(before))
 		e.Want(isUnavailable(err), "%s: got %v, want ErrUnavailable", what, err)
+		if fastest < driver.CallTimeout/2 {
+			return
+		}
 	}
-	e.Want(fastest < driver.CallTimeout/2, "%s: the fastest of three took %v", what, fastest)
+	e.Fail("%s: the fastest of ten took %v", what, fastest)
 }
 
 func namesBothVersions(e *env) {
