@@ -13,6 +13,7 @@ import (
 
 // leads reports whether a goroutine that the test has started reads pushes.
 func leads(t *testing.T) bool {
+	t.Helper()
 	all := make([]byte, 8<<20)
 	for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
 		if strings.Contains(stack, "wire.(*Feed).Lead(") && strings.Contains(stack, t.Name()+".") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -100,7 +101,7 @@ func TestDeadlineOfTheClientDoesNotMoveWithTheClock(t *testing.T) {
 	if err := conn.SetReadDeadline(set.Add(time.Hour).Round(0)); err != nil {
 		t.Fatal(err)
 	}
-	if d := conn.deadline; d == d.Round(0) || d.Sub(set) < time.Hour-time.Minute || d.Sub(set) > time.Hour+time.Minute {
+	if d := conn.deadline; !strings.Contains(d.String(), " m=") || d.Sub(set) < time.Hour-time.Minute || d.Sub(set) > time.Hour+time.Minute {
 		t.Errorf("the deadline is %v, %v after the call", d, d.Sub(set))
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil || !conn.deadline.IsZero() {
