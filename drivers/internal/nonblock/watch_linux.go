@@ -111,6 +111,7 @@ func (w *Watch) Wake() {
 	}
 }
 
+// Close frees the watch, and makes Wait return. It may be called again.
 func (w *Watch) Close() {
 	if file := w.file.Load(); file != nil {
 		_ = file.Close() // nothing is written to it
