@@ -117,12 +117,17 @@ func (i *remoteInterest) End(ctx context.Context) error {
 func newRemoteBus(t *testing.T, c bus.Config) (*bus.Bus, *remote) {
 	t.Helper()
 	r := newRemote()
-	b, err := bus.New(r, c)
+	return busOn(t, r, c), r
+}
+
+func busOn(t *testing.T, d driver.Driver, c bus.Config) *bus.Bus {
+	t.Helper()
+	b, err := bus.New(d, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	return b, r
+	return b
 }
 
 func TestADisconnectFailsTheRequestsInFlight(t *testing.T) {
@@ -282,12 +287,8 @@ func (h hasty) Subscribe(ctx context.Context, s driver.Subscription) (driver.Reg
 func TestASubscriptionThatIsRefusedBeforeItIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
-		b, err := bus.New(hasty{r}, bus.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
-		_, err = b.Subscribe(t.Context(), "a", ignore)
+		b := busOn(t, hasty{r}, bus.Config{})
+		_, err := b.Subscribe(t.Context(), "a", ignore)
 		if st := b.Stats(); !errors.Is(err, bus.ErrRefused) || r.ends != 1 || len(st.Subs) != 0 {
 			t.Errorf("subscribe: %v; its registration ended %d times; left: %+v", err, r.ends, st.Subs)
 		}
@@ -829,10 +830,7 @@ func (i sluggishRegistration) End(ctx context.Context) error {
 func TestCloseWaitsForADriverThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &sluggish{remote: newRemote()}
-		b, err := bus.New(d, bus.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := busOn(t, d, bus.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		if _, err := b.Subscribe(ctx, "a", ignore); err != nil {
 			t.Fatal(err)
@@ -850,10 +848,7 @@ func TestCloseWaitsForADriverThatIsSlow(t *testing.T) {
 func TestDrainInAHandlerWaitsForTheRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &sluggish{remote: newRemote()}
-		b, err := bus.New(d, bus.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := busOn(t, d, bus.Config{})
 		returned := false
 		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
 			if err := b.Drain(ctx); err != nil || !d.ended.Load() {

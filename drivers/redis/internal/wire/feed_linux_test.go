@@ -118,27 +118,37 @@ func never() bool { return false }
 // led waits until a goroutine reads as a leader.
 func (f *follower) led(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !f.feed.current.Load().reading.Load(); time.Sleep(time.Millisecond) {
+	if !comes(func() bool { return f.feed.current.Load().reading.Load() }) {
+		t.Fatal("nobody leads")
+	}
+}
+
+// comes waits until holds returns true, and reports whether it did. The states of a
+// connection give no signal.
+func comes(holds func() bool) bool {
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("nobody leads")
+			return false
 		}
 	}
+	return true
 }
 
 // standBy returns the connection when its client stands by. The caller has the turn.
 func (f *follower) standBy(t *testing.T) *tap {
 	t.Helper()
 	tap := f.feed.current.Load()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	if !comes(func() bool {
 		tap.turn.Lock()
-		if tap.standsBy {
-			return tap
+		if !tap.standsBy {
+			tap.turn.Unlock()
+			return false
 		}
-		tap.turn.Unlock()
-		if time.Now().After(end) {
-			t.Fatal("the client does not stand by")
-		}
+		return true
+	}) {
+		t.Fatal("the client does not stand by")
 	}
+	return tap
 }
 
 func publish(t *testing.T, s *redistest.Server, channel, payload string) {
@@ -195,10 +205,7 @@ func TestClientReadsAMessageThatArrivesAtTheEndOfALead(t *testing.T) {
 	tap.watch.Disarm()
 	publish(t, server, f.name, "here")
 	tap.endLead()
-	for end := time.Now().Add(10 * time.Second); !tap.wanted.Load() && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	waits := tap.wanted.Load()
+	waits := comes(tap.wanted.Load)
 	tap.turn.Unlock()
 	if !waits {
 		t.Fatal("the client does not wait for the turn")
