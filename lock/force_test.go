@@ -17,8 +17,8 @@ type lateForce struct {
 	after func()
 }
 
-func (d *lateForce) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	n, err := d.Driver.ForceRelease(ctx, key, reason, by)
+func (d *lateForce) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
+	n, err := d.Driver.ForceRelease(ctx, key, f)
 	d.after()
 	return n, errors.Join(err, ctx.Err())
 }

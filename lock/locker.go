@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,7 +151,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // reason and a description of the caller. The next waiters are served. The
 // reason must have 1 to 512 bytes. With OnlySlot or OnlyFence, it ends one lease.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...ForceOption) (released int, err error) {
-	only, err := l.forced(opts)
+	f, err := l.forced(opts)
 	if err == nil {
 		err = l.check(ctx, key, checkReason(reason))
 	}
@@ -159,7 +160,8 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 	}
 	bounded, cancel := forceContext(ctx)
 	defer cancel()
-	n, err := l.force(bounded, key, only, reason, l.holder(ctx, "", time.Now()))
+	f.Reason, f.By = reason, l.holder(ctx, "", time.Now())
+	n, err := l.driver.ForceRelease(bounded, key, f) // L16
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
@@ -168,66 +170,36 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 }
 
 // ForceOption changes one call of ForceRelease.
-type ForceOption struct {
-	slot    int // or everySlot
-	fence   uint64
-	byFence bool
-}
+type ForceOption struct{ only driver.Force }
 
 // OnlySlot restricts a ForceRelease to one slot of a pool.
-func OnlySlot(n int) ForceOption { return ForceOption{slot: n} }
+func OnlySlot(n int) ForceOption {
+	return ForceOption{driver.Force{BySlot: true, Slot: n}}
+}
 
 // OnlyFence restricts a ForceRelease to the holder that Inspect and List show
 // with this fence, so that an operator who has looked at it does not end the
 // lease of a successor. If the key has no such holder any more, ForceRelease
-// returns 0. The driver looks first and releases then: a successor that comes
-// between these two calls is not spared.
+// returns 0. A lease that was handed on within its process is shown with the
+// fence of the first one, and ends by it.
 func OnlyFence(fence uint64) ForceOption {
-	return ForceOption{slot: everySlot, fence: fence, byFence: true}
+	return ForceOption{driver.Force{ByFence: true, Fence: fence}}
 }
 
-// everySlot means that a force concerns all slots.
-const everySlot = -1
-
-// forced returns the option of a ForceRelease, or one for every slot.
-func (l *Locker) forced(opts []ForceOption) (ForceOption, error) {
+// forced returns the parts of a ForceRelease that its options select: by default
+// every lease of the key.
+func (l *Locker) forced(opts []ForceOption) (driver.Force, error) {
 	switch {
 	case len(opts) == 0:
-		return ForceOption{slot: everySlot}, nil
+		return driver.Force{}, nil
 	case len(opts) > 1:
-		return ForceOption{}, invalidOption("%d options given to ForceRelease, want at most 1", len(opts))
-	case opts[0].byFence:
-		return opts[0], nil
+		return driver.Force{}, invalidOption("%d options given to ForceRelease, want at most 1", len(opts))
 	}
-	err := checkSlot(opts[0].slot)
-	if err == nil {
-		err = l.supportsPools()
+	only := opts[0].only
+	if !only.BySlot {
+		return only, nil
 	}
-	return opts[0], err
-}
-
-func (l *Locker) force(ctx context.Context, key string, only ForceOption, reason string, by Holder) (int, error) { // L16
-	slot := only.slot
-	if only.byFence {
-		s, err := l.driver.Inspect(ctx, key)
-		if err != nil {
-			return 0, err
-		}
-		i := slices.IndexFunc(s.Holders, func(h Holding) bool { return h.Fence == only.fence })
-		if i < 0 {
-			return 0, nil
-		}
-		if s.IsPool() {
-			slot = s.Holders[i].Slot
-			if err := l.supportsPools(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if slot == everySlot {
-		return l.driver.ForceRelease(ctx, key, reason, by)
-	}
-	return l.pools.ForceSlot(ctx, key, slot, reason, by)
+	return only, cmp.Or(checkSlot(only.Slot), l.supportsPools())
 }
 
 // forceContext returns ctx with a bound, which the loss of a lease does not end:

@@ -65,7 +65,7 @@ func (f *fragile) Ask(ctx context.Context, r driver.Request) (driver.Grant, func
 // expire ends the leases of key and returns their number. The table can only
 // force a release; Renew translates that for the holders.
 func (f *fragile) expire(key string) (int, error) {
-	return f.Lock.ForceRelease(context.Background(), key, expiry, driver.Holder{})
+	return f.Lock.ForceRelease(context.Background(), key, driver.Force{Reason: expiry})
 }
 
 // expiry is the reason that the table records for a lease that expire has
@@ -115,19 +115,11 @@ func (f *fragile) EndRun(ctx context.Context, g driver.Grant, r driver.Run) erro
 }
 
 // ForceRelease implements [driver.Driver].
-func (f *fragile) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+func (f *fragile) ForceRelease(ctx context.Context, key string, force driver.Force) (int, error) {
 	if err := f.check(); err != nil {
 		return 0, err
 	}
-	return f.Lock.ForceRelease(ctx, key, reason, by)
-}
-
-// ForceSlot implements [driver.PoolDriver].
-func (f *fragile) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	if err := f.check(); err != nil {
-		return 0, err
-	}
-	return f.Lock.ForceSlot(ctx, key, slot, reason, by)
+	return f.Lock.ForceRelease(ctx, key, force)
 }
 
 // Heal implements [driver.PoolDriver].

@@ -88,7 +88,7 @@ func TestAReasonIsNotTakenForATakeOver(t *testing.T) {
 	n, _ := join(t, newHub(t, HubConfig{}), Config{})
 	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "a", TTL: time.Hour, Slots: 1})
 	must(t, err)
-	forced, err := n.Lock().ForceRelease(t.Context(), "k", table.ErrShut.Error(), driver.Holder{})
+	forced, err := n.Lock().ForceRelease(t.Context(), "k", driver.Force{Reason: table.ErrShut.Error()})
 	if forced != 1 || err != nil {
 		t.Fatalf("forced %d, %v", forced, err)
 	}

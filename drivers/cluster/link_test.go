@@ -153,7 +153,7 @@ func (l *link) pass(way int, frame []byte) bool {
 func ops(t protocol.Type) (locktest.Op, bool) {
 	op, ok := map[protocol.Type]locktest.Op{
 		protocol.LockAsk: locktest.Acquire, protocol.LockRenew: locktest.Renew, protocol.LockRelease: locktest.Release, protocol.LockHandback: locktest.Release,
-		protocol.LockForceSlot: locktest.Force, protocol.LockForce: locktest.Force, protocol.LockInspect: locktest.Inspect, protocol.LockList: locktest.List,
+		protocol.LockForce: locktest.Force, protocol.LockInspect: locktest.Inspect, protocol.LockList: locktest.List,
 	}[t]
 	return op, ok
 }

@@ -275,21 +275,13 @@ func unlessForced(err error) error {
 }
 
 // ForceRelease implements [driver.Driver].
-func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	return x.force(ctx, key, func(number uint64) *protocol.Frame {
-		f := protocol.Begin(protocol.LockForce).Uint(number).String(key).String(reason)
-		protocol.AddHolder(f, &by)
-		return f
-	})
-}
-
-// force sends the frame of a force, and returns the number of ended leases. The hub
-// must know all leases of an earlier hub (L16).
-func (x *Lock) force(ctx context.Context, key string, frame func(number uint64) *protocol.Frame) (n int, err error) {
-	err = whenOpen(ctx, func() error {
+func (x *Lock) ForceRelease(ctx context.Context, key string, f driver.Force) (n int, err error) {
+	err = whenOpen(ctx, func() error { // the hub must know all leases of an earlier hub. L16
 		q := newQuestion(key)
 		defer q.free()
-		err := x.inquire(ctx, q, frame)
+		err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+			return protocol.AddForce(protocol.Begin(protocol.LockForce).Uint(number).String(key), &f)
+		})
 		n = q.count
 		return err
 	})

@@ -68,8 +68,8 @@ func (x *namespaced) Release(ctx context.Context, g driver.Grant) error {
 }
 
 // ForceRelease implements [driver.Driver].
-func (x *namespaced) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	return x.Lock.ForceRelease(ctx, x.prefix+key, reason, by)
+func (x *namespaced) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
+	return x.Lock.ForceRelease(ctx, x.prefix+key, f)
 }
 
 // Inspect implements [driver.Driver].

@@ -30,19 +30,23 @@ func TestAClientThatOverstatesHurtsItselfAlone(t *testing.T) {
 		protocol.AddLease(f, &g, &r, protocol.ReadClock())
 		return f
 	}
+	forcing := func(f driver.Force) *protocol.Frame {
+		return protocol.AddForce(protocol.Begin(protocol.LockForce).Uint(1).String("k"), &f)
+	}
 	long := strings.Repeat("x", 5000)
 	for name, f := range map[string]*protocol.Frame{
 		"no key":                    asking(func(r *driver.Request) { r.Key = "" }),
 		"a long key":                asking(func(r *driver.Request) { r.Key = long }),
 		"a long token":              asking(func(r *driver.Request) { r.Token = long }),
-		"a long name":               protocol.Begin(protocol.LockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
+		"a long name":               protocol.Begin(protocol.LockForce).Uint(1).String("k").Bool(false).Uint(0).Bool(false).Uint(0).String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
 		"no slot":                   asking(func(r *driver.Request) { r.Slots = 0 }),
 		"too many slots":            asking(func(r *driver.Request) { r.Slots = 5000 }),
 		"too many fences":           asking(func(r *driver.Request) { r.Fences = 1 << 40 }),
 		"a lease without end":       asking(func(r *driver.Request) { r.TTL = 1 << 62 }),
 		"a fence of the far future": having(func(g *driver.Grant) { g.Fence = 1 << 60 }),
 		"a slot that no pool has":   having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
-		"a long reason":             protocol.Begin(protocol.LockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		"to force such a slot":      forcing(driver.Force{BySlot: true, Slot: 1 << 30}),
+		"a long reason":             forcing(driver.Force{Reason: long}),
 		"to release a long key":     protocol.Begin(protocol.LockRelease).Uint(1).String(long).String("t"),
 		"to renew for nothing":      protocol.Begin(protocol.LockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
 	} {
@@ -80,7 +84,7 @@ func TestALongNameDoesNotCostTheConnection(t *testing.T) {
 	if err != nil || len(s.Holders) != 1 || !strings.HasPrefix(s.Holders[0].App, "äää") || !utf8.ValidString(s.Holders[0].App) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if n, err := n.Lock().ForceRelease(t.Context(), "k", "because", by); n != 1 || err != nil {
+	if n, err := n.Lock().ForceRelease(t.Context(), "k", driver.Force{Reason: "because", By: by}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	if err := peer.Err(); err != nil {

@@ -40,15 +40,6 @@ func (x *Lock) leaves(c *claim) (before bool) {
 	return c.doubtful
 }
 
-// ForceSlot implements [driver.PoolDriver].
-func (x *Lock) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return x.force(ctx, key, func(number uint64) *protocol.Frame {
-		f := protocol.Begin(protocol.LockForceSlot).Uint(number).String(key).Uint(uint64(slot)).String(reason)
-		protocol.AddHolder(f, &by)
-		return f
-	})
-}
-
 // Heal implements [driver.PoolDriver].
 func (x *Lock) Heal(ctx context.Context, key string, slot int, _ string, by driver.Holder) error {
 	q := newQuestion(key)
@@ -58,11 +49,6 @@ func (x *Lock) Heal(ctx context.Context, key string, slot int, _ string, by driv
 		protocol.AddHolder(f, &by)
 		return f
 	})
-}
-
-// ForceSlot implements [driver.PoolDriver].
-func (x *namespaced) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return x.Lock.ForceSlot(ctx, x.prefix+key, slot, reason, by)
 }
 
 // Heal implements [driver.PoolDriver].

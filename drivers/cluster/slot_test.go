@@ -59,7 +59,7 @@ func TestASlotIsGivenAsItWasHandedBack(t *testing.T) {
 		if g.Slot != 0 || *g.Found != (driver.Found{Note: "warm", Strikes: 1}) {
 			t.Fatalf("slot %d is %+v", g.Slot, g.Found)
 		}
-		forced, err := a.ForceSlot(t.Context(), "boxes", 0, "stuck", driver.Holder{PID: 7})
+		forced, err := a.ForceRelease(t.Context(), "boxes", driver.Force{BySlot: true, Slot: 0, Reason: "stuck", By: driver.Holder{PID: 7}})
 		if forced != 1 || err != nil {
 			t.Fatal(forced, err)
 		}

@@ -74,13 +74,8 @@ func (l *Lock) EndRun(_ context.Context, g driver.Grant, r driver.Run) error {
 }
 
 // ForceRelease implements [driver.Driver].
-func (l *Lock) ForceRelease(_ context.Context, key, reason string, by driver.Holder) (int, error) {
-	return l.table.Force(key, locks.Every, reason, by, nil)
-}
-
-// ForceSlot implements [driver.PoolDriver].
-func (l *Lock) ForceSlot(_ context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return l.table.Force(key, slot, reason, by, nil)
+func (l *Lock) ForceRelease(_ context.Context, key string, f driver.Force) (int, error) {
+	return l.table.Force(key, f, nil)
 }
 
 // Heal implements [driver.PoolDriver].

@@ -241,7 +241,7 @@ func TestForceNotifiesTheHoldersAndServesTheQueue(t *testing.T) {
 		d := memory.NewLock()
 		g := acquire(t, d, request("k", "holder"))
 		next := wait(t, d, patient("k", "next"))
-		n, err := d.ForceRelease(t.Context(), "k", "deploy", driver.Holder{PID: 7})
+		n, err := d.ForceRelease(t.Context(), "k", driver.Force{Reason: "deploy", By: driver.Holder{PID: 7}})
 		if n != 1 || err != nil {
 			t.Fatalf("forced %d, %v", n, err)
 		}
@@ -260,7 +260,7 @@ func TestForceNotifiesTheHoldersAndServesTheQueue(t *testing.T) {
 
 func TestForceOnAFreeKeyIsNothing(t *testing.T) {
 	d := memory.NewLock()
-	if n, err := d.ForceRelease(t.Context(), "k", "why not", driver.Holder{}); n != 0 || err != nil {
+	if n, err := d.ForceRelease(t.Context(), "k", driver.Force{Reason: "why not"}); n != 0 || err != nil {
 		t.Errorf("got %d, %v; want 0, nil", n, err)
 	}
 	if entries, gone, timers := d.Size(); entries+gone+timers != 0 {

@@ -100,7 +100,7 @@ func TestAWaiterIsServedWhenARestEnds(t *testing.T) {
 		if took := time.Since(start); took != 15*time.Second { // P6, P11
 			t.Errorf("served after %v, want 15s", took)
 		}
-		if n, err := d.ForceSlot(t.Context(), "pool", 0, "stuck", driver.Holder{PID: 7}); n != 1 || err != nil {
+		if n, err := d.ForceRelease(t.Context(), "pool", driver.Force{BySlot: true, Slot: 0, Reason: "stuck", By: driver.Holder{PID: 7}}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		start = time.Now()
@@ -119,7 +119,7 @@ func TestAForceOfOneSlotLeavesTheOthers(t *testing.T) {
 	a.Slots, b.Slots = 2, 2
 	grants := []driver.Grant{acquire(t, d, a), acquire(t, d, b)}
 	for _, want := range []int{1, 0} {
-		if n, err := d.ForceSlot(t.Context(), "plain", 1, "stuck", driver.Holder{}); n != want || err != nil {
+		if n, err := d.ForceRelease(t.Context(), "plain", driver.Force{BySlot: true, Slot: 1, Reason: "stuck"}); n != want || err != nil {
 			t.Fatal(n, err)
 		}
 	}

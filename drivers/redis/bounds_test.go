@@ -35,7 +35,7 @@ func TestForceOfAForeignTypeIsRefused(t *testing.T) {
 		key := "foreign:" + token()
 		name := "mega:{" + key + "}" + suffix
 		must(t, c.SAdd(t.Context(), name, "x").Err())
-		_, err := d.ForceRelease(t.Context(), key, "test", driver.Holder{})
+		_, err := d.ForceRelease(t.Context(), key, driver.Force{Reason: "test"})
 		if !errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("a set at %s: %v, want ErrInvalid", name, err)
 		}

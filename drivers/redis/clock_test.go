@@ -123,7 +123,7 @@ func TestForcesLeaveNothingThatGrows(t *testing.T) {
 	for i := range 20 {
 		must(t, s.StepClock(time.Duration(i)*45*time.Second))
 		acquire(t, d, request("k"))
-		if n, err := d.ForceRelease(t.Context(), "k", fmt.Sprint("force ", i), driver.Holder{}); n != 1 || err != nil {
+		if n, err := d.ForceRelease(t.Context(), "k", driver.Force{Reason: fmt.Sprint("force ", i)}); n != 1 || err != nil {
 			t.Fatalf("forced %d, %v", n, err)
 		}
 	}

@@ -87,10 +87,6 @@ func (a asking) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error 
 	return a.closing.Driver.(driver.Runner).EndRun(ctx, g, r)
 }
 
-func (a asking) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return a.closing.Driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
-}
-
 func (a asking) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
 	return a.closing.Driver.(driver.PoolDriver).Heal(ctx, key, slot, reason, by)
 }

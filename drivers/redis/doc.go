@@ -61,7 +61,7 @@
 //	beat     is the heartbeat of many tickets, and returns what became of them
 //	renew    renews the plain leases of many keys
 //	confirm  renews leases of one key in any slot, or returns why they ended
-//	force    takes the key, or one slot, from its holders
+//	force    takes the key, or one slot or grant of it, from its holders
 //	heal     puts a slot back into circulation
 //	inspect  reads, and writes nothing
 //	stamp    gives what redislock has obtained its fences

@@ -158,20 +158,22 @@ func (e *engine) rest(ctx context.Context, g driver.Grant) error {
 }
 
 // ForceRelease implements [driver.Driver].
-func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	return e.force(ctx, key, "", reason, by)
-}
-
-// force takes a slot from its holder, or every slot.
-func (e *engine) force(ctx context.Context, key, slot, reason string, by driver.Holder) (int, error) {
+func (e *engine) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
 	if e.closing.Load() {
 		return 0, driver.ErrClosed
 	}
-	why, err := json.Marshal(forced{Reason: reason, By: by})
+	why, err := json.Marshal(forced{Reason: f.Reason, By: f.By})
 	if err != nil {
 		return 0, fmt.Errorf("force: %w", err)
 	}
-	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why), slot))
+	var slot, fence string
+	if f.BySlot {
+		slot = digits(f.Slot)
+	}
+	if f.ByFence {
+		fence = strconv.FormatUint(f.Fence, 10)
+	}
+	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why), slot, fence))
 	if err != nil {
 		if why, foreign := unreadable("lock", err); foreign && isWrongType(err) { // L16
 			return 0, fmt.Errorf("%w: force %q: %s", driver.ErrInvalid, key, why)

@@ -85,7 +85,7 @@ func withoutKeys(t *testing.T, ask func(string, int) driver.Request, seed uint64
 			_, err := d.Inspect(t.Context(), key)
 			check("inspect", err)
 		case random.IntN(2) == 0:
-			_, err := d.ForceRelease(t.Context(), key, "test", driver.Holder{})
+			_, err := d.ForceRelease(t.Context(), key, driver.Force{Reason: "test"})
 			check("force", err)
 		default:
 			check("heal", d.(driver.PoolDriver).Heal(t.Context(), key, random.IntN(n), "test", driver.Holder{}))

@@ -227,7 +227,7 @@ func TestForeignDataIsSkippedAndNeverForced(t *testing.T) {
 			if state, err := d.Inspect(t.Context(), key); err != nil || state.Skipped == "" || len(state.Holders) > 0 {
 				t.Errorf("%q: inspect %s: %+v, %v", template, key, state, err)
 			}
-			if n, err := d.ForceRelease(t.Context(), key, "test", driver.Holder{}); err == nil {
+			if n, err := d.ForceRelease(t.Context(), key, driver.Force{Reason: "test"}); err == nil {
 				t.Errorf("%q: forced %d at %s", template, n, key)
 			}
 			if n, err := s.Do("EXISTS", values[key][1]); n != int64(1) || err != nil {

@@ -84,7 +84,7 @@ var freeing = map[string]func(*testing.T, driver.Driver, driver.Grant) error{
 		return d.Renew(t.Context(), []driver.Grant{g})[0].Err
 	},
 	"force": func(t *testing.T, d driver.Driver, g driver.Grant) error {
-		n, err := d.ForceRelease(t.Context(), g.Key, "test", driver.Holder{})
+		n, err := d.ForceRelease(t.Context(), g.Key, driver.Force{Reason: "test"})
 		if err == nil && n == 0 {
 			err = errors.New("nobody was forced")
 		}

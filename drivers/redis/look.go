@@ -201,7 +201,7 @@ func (q *queue) rehearse(ctx context.Context) error {
 		return err
 	}
 	q.sendAll(ctx)
-	if _, err := q.ForceRelease(ctx, key, "rehearsal", driver.Holder{}); err != nil {
+	if _, err := q.ForceRelease(ctx, key, driver.Force{Reason: "rehearsal"}); err != nil {
 		return err
 	}
 	if err := q.Release(ctx, driver.Grant{Key: key, Token: second.Token}); !errors.Is(err, driver.ErrLost) {

@@ -234,7 +234,7 @@ func TestASubscriptionThatIsRefusedFailsCallsUntilItIsAllowed(t *testing.T) {
 			}
 			must(t, admin.Do(t.Context(), test.mend...).Err())
 			soon(t, "calls to succeed", func() bool { return again() == nil })
-			if _, err := d.ForceRelease(t.Context(), "held", "test", driver.Holder{}); err != nil {
+			if _, err := d.ForceRelease(t.Context(), "held", driver.Force{Reason: "test"}); err != nil {
 				t.Fatal(err)
 			}
 			for end := time.After(generous(slack)); ; { // the hint of the reconnection comes first

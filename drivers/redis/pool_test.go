@@ -153,7 +153,7 @@ func TestForceFreesEverySlotAndServesTheQueue(t *testing.T) {
 	g := fill(t, a, t.Name(), 3)
 	waiting := queueUp(t, b, seat(t.Name(), 3))
 	by := driver.Holder{Host: "ops", PID: 7}
-	n, err := b.ForceRelease(t.Context(), t.Name(), "it hung", by)
+	n, err := b.ForceRelease(t.Context(), t.Name(), driver.Force{Reason: "it hung", By: by})
 	if err != nil || n != 3 {
 		t.Fatalf("forced %d, %v", n, err)
 	}

@@ -183,7 +183,7 @@ func TestForceThatIsSentTwiceTakesNothingFromTheSuccessor(t *testing.T) {
 	held := acquire(t, near, request(t.Name()))
 	next := queueUp(t, near, request(t.Name()))
 	fault := p.ResetAfter(redistest.Named("force"))
-	n, err := far.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{})
+	n, err := far.ForceRelease(t.Context(), t.Name(), driver.Force{Reason: "test"})
 	<-fault.Hit()
 	if err != nil || n != 1 {
 		t.Errorf("forced %d, %v, want 1", n, err)
@@ -204,7 +204,7 @@ func TestForceOfAGrantWhosePushWasLostEndsTheWait(t *testing.T) {
 	next := queueUp(t, far, request(t.Name()))
 	pipe.Freeze()
 	release(t, near, held)
-	if n, err := near.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{}); err != nil || n != 1 {
+	if n, err := near.ForceRelease(t.Context(), t.Name(), driver.Force{Reason: "test"}); err != nil || n != 1 {
 		t.Fatalf("forced %d, %v, want 1", n, err)
 	}
 	select {

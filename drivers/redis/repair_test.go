@@ -171,7 +171,7 @@ func TestLeaseInAnotherFormatIsNotTouched(t *testing.T) {
 	for text, version := range map[string]string{token() + `{"v":2,"fence":5,"span":1}`: "format 2", token() + " 9 5 1 0 x": "format 9"} {
 		key := t.Name() + version[len(version)-1:]
 		do(t, "SET", "mega:{"+key+"}", text, "PX", 60_000)
-		_, forced := d.ForceRelease(t.Context(), key, "test", driver.Holder{})
+		_, forced := d.ForceRelease(t.Context(), key, driver.Force{Reason: "test"})
 		_, shown := d.Inspect(t.Context(), key)
 		for what, err := range map[string]error{"ForceRelease": forced, "Inspect": shown} {
 			if !errors.Is(err, driver.ErrUnavailable) || !contains(err, version) || !contains(err, "format 3") {
@@ -209,7 +209,7 @@ func TestAnyCallServesTheQueueOfAnExpiredHolder(t *testing.T) {
 			return nil
 		},
 		"force": func(d driver.Driver, key string) error {
-			n, err := d.ForceRelease(context.Background(), key, "test", driver.Holder{})
+			n, err := d.ForceRelease(context.Background(), key, driver.Force{Reason: "test"})
 			if n != 0 {
 				return fmt.Errorf("forced %d", n)
 			}
@@ -297,7 +297,7 @@ func TestNothingStaysBehindForEver(t *testing.T) {
 	next := queueUp(t, d, pool)
 	release(t, d, b)
 	b = next.granted(t, slack)
-	if _, err := d.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{}); err != nil {
+	if _, err := d.ForceRelease(t.Context(), t.Name(), driver.Force{Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range []driver.Grant{a, b, c} {

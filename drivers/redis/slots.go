@@ -175,11 +175,6 @@ func (c *claim) refused(t tried, waited time.Duration) error {
 	return nil
 }
 
-// ForceSlot implements [driver.PoolDriver].
-func (q *queue) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return q.force(ctx, key, digits(slot), reason, by)
-}
-
 // Heal implements [driver.PoolDriver].
 func (q *queue) Heal(ctx context.Context, key string, slot int, _ string, by driver.Holder) error {
 	if q.closing.Load() {

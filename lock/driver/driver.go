@@ -102,9 +102,10 @@ type Driver interface {
 	// changes a grant with another token.
 	Release(ctx context.Context, g Grant) error
 
-	// ForceRelease ends every live grant of key, notifies their holders with by
-	// and reason, and serves the queue. It returns the number of ended grants.
-	ForceRelease(ctx context.Context, key, reason string, by Holder) (int, error)
+	// ForceRelease ends every live grant of key that f covers, in one operation of
+	// the backend, notifies their holders with f.By and f.Reason, and serves the
+	// queue. It returns the number of ended grants.
+	ForceRelease(ctx context.Context, key string, f Force) (int, error)
 
 	// Inspect returns the holders of key by slot, and its waiters in the order
 	// in which they will be served. A key that is not in use has neither.
@@ -217,6 +218,24 @@ type Request struct {
 	// key. It sets timers by a new reading, because the process may have been
 	// stopped since this one.
 	At time.Time
+}
+
+// Force is a request to end grants of a key (L16). The zero Force covers all of
+// them. A driver without [PoolDriver] gets none with BySlot.
+type Force struct {
+	BySlot bool // only the grant of Slot
+	Slot   int
+
+	ByFence bool // only the grant with Fence; 0 is the fence of a holder that State shows without one
+	Fence   uint64
+
+	Reason string
+	By     Holder
+}
+
+// Covers reports whether f ends the grant of slot with this fence.
+func (f *Force) Covers(slot int, fence uint64) bool {
+	return (!f.BySlot || f.Slot == slot) && (!f.ByFence || f.Fence == fence)
 }
 
 // Grant is a lease at the driver.

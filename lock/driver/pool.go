@@ -62,10 +62,6 @@ const MaxNote = 256
 type PoolDriver interface {
 	Driver
 
-	// ForceSlot is ForceRelease for one slot of a key, which may also be the key
-	// of a plain pool. It returns 1 if the slot was held, else 0.
-	ForceSlot(ctx context.Context, key string, slot int, reason string, by Holder) (int, error)
-
 	// Heal makes a withdrawn or resting slot dirty and serves the queue. It
 	// changes no other slot, and is no error for one.
 	Heal(ctx context.Context, key string, slot int, reason string, by Holder) error

@@ -112,7 +112,7 @@ type broken struct {
 	acquire func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error)
 	renew   func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal
 	release func(d driver.Driver, ctx context.Context, g driver.Grant) error
-	force   func(d driver.Driver, ctx context.Context, key, reason string, by driver.Holder) (int, error)
+	force   func(d driver.Driver, ctx context.Context, key string, f driver.Force) (int, error)
 	heal    func(d driver.Driver, ctx context.Context, key string, slot int, reason string, by driver.Holder) error
 	inspect func(d driver.Driver, ctx context.Context, key string) (driver.State, error)
 	list    func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error)
@@ -144,15 +144,11 @@ func (b *broken) Release(ctx context.Context, g driver.Grant) error {
 	return b.release(b.Driver, ctx, g)
 }
 
-func (b *broken) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+func (b *broken) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
 	if b.force == nil {
-		return b.Driver.ForceRelease(ctx, key, reason, by)
+		return b.Driver.ForceRelease(ctx, key, f)
 	}
-	return b.force(b.Driver, ctx, key, reason, by)
-}
-
-func (b *broken) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return b.Driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
+	return b.force(b.Driver, ctx, key, f)
 }
 
 func (b *broken) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 var forceCases = []testCase{
@@ -165,7 +166,7 @@ func forceRaces(e *env) {
 			defer cancel()
 			switch i {
 			case 0:
-				_, err := other.ForceRelease(ctx, r.Key, "test", r.Holder)
+				_, err := other.ForceRelease(ctx, r.Key, driver.Force{Reason: "test", By: r.Holder})
 				e.Must(err, "force")
 			case 1:
 				e.renew(d, g)

@@ -212,7 +212,7 @@ func forcedSlotRests(e *env) {
 		p.take(rest, labelled("forced"))
 		ctx, cancel := e.Bounded()
 		defer cancel()
-		n, err := p.ForceRelease(ctx, p.name, "it hangs", driver.Holder{Host: "ops"})
+		n, err := p.ForceRelease(ctx, p.name, driver.Force{Reason: "it hangs", By: driver.Holder{Host: "ops"}})
 		e.Must(err, "force")
 		e.Want(n == p.size, "%d slots were forced", n)
 		p.is(slot, driver.SlotResting, driver.LeftForced)
@@ -229,7 +229,7 @@ func oneSlotForced(e *env) {
 	ctx, cancel := e.Bounded()
 	defer cancel()
 	for _, want := range []int{1, 0} {
-		n, err := p.operator().ForceSlot(ctx, p.name, 1, "it hangs", driver.Holder{Host: "ops"})
+		n, err := p.operator().ForceRelease(ctx, p.name, driver.Force{BySlot: true, Slot: 1, Reason: "it hangs", By: driver.Holder{Host: "ops"}})
 		e.Must(err, "force")
 		e.Want(n == want, "%d slots were forced, want %d", n, want)
 	}

@@ -108,7 +108,7 @@ var defects = []defect{
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			err := d.Release(ctx, g)
 			if errors.Is(err, driver.ErrLost) {
-				_, _ = d.ForceRelease(ctx, g.Key, "released", driver.Holder{})
+				_, _ = d.ForceRelease(ctx, g.Key, driver.Force{Reason: "released"})
 			}
 			return err
 		}}
@@ -354,16 +354,28 @@ var defects = []defect{
 		}}
 	}},
 	{"L16", "frees one slot of a pool", false, func() broken {
-		return broken{force: func(d driver.Driver, ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+		return broken{force: func(d driver.Driver, ctx context.Context, key string, f driver.Force) (int, error) {
 			s, err := d.Inspect(ctx, key)
 			if err != nil || len(s.Holders) > 1 {
 				return 1, err
 			}
-			return d.ForceRelease(ctx, key, reason, by)
+			return d.ForceRelease(ctx, key, f)
+		}}
+	}},
+	{"L16", "frees every slot for a force of one", false, func() broken {
+		return broken{force: func(d driver.Driver, ctx context.Context, key string, f driver.Force) (int, error) {
+			f.BySlot = false
+			return d.ForceRelease(ctx, key, f)
+		}}
+	}},
+	{"L16", "ends a successor for a force of one fence", false, func() broken {
+		return broken{force: func(d driver.Driver, ctx context.Context, key string, f driver.Force) (int, error) {
+			f.ByFence = false
+			return d.ForceRelease(ctx, key, f)
 		}}
 	}},
 	{"L16", "does nothing when it is forced", false, func() broken {
-		return broken{force: func(d driver.Driver, ctx context.Context, key, _ string, _ driver.Holder) (int, error) {
+		return broken{force: func(d driver.Driver, ctx context.Context, key string, _ driver.Force) (int, error) {
 			s, err := d.Inspect(ctx, key)
 			return len(s.Holders), err
 		}}

@@ -204,16 +204,6 @@ type faultyPools struct {
 	plan  *Plan
 }
 
-func (f faultyPools) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	found := new(reply[int])
-	if err := f.plan.disturb(ctx, f.plan.next(Force, key), func(ctx context.Context) {
-		found.value, found.err = f.pools.ForceSlot(ctx, key, slot, reason, by)
-	}); err != nil {
-		return 0, err
-	}
-	return found.value, found.err
-}
-
 func (f faultyPools) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
 	found := new(reply[struct{}])
 	if err := f.plan.disturb(ctx, f.plan.next(Heal, key), func(ctx context.Context) {
@@ -331,10 +321,10 @@ func (f *faulty) Release(ctx context.Context, g driver.Grant) error {
 	return found.err
 }
 
-func (f *faulty) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+func (f *faulty) ForceRelease(ctx context.Context, key string, force driver.Force) (int, error) {
 	found := new(reply[int])
 	if err := f.plan.disturb(ctx, f.plan.next(Force, key), func(ctx context.Context) {
-		found.value, found.err = f.driver.ForceRelease(ctx, key, reason, by)
+		found.value, found.err = f.driver.ForceRelease(ctx, key, force)
 	}); err != nil {
 		return 0, err
 	}

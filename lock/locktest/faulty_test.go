@@ -44,7 +44,7 @@ func TestStepAppliesToTheOperatorsOfPools(t *testing.T) {
 	plan.Add(locktest.Step{Op: locktest.Force, Times: 1, Err: errPlanned})
 	plan.Add(locktest.Step{Op: locktest.Heal, Times: 1, Err: errPlanned})
 	for call, want := range []error{errPlanned, nil} {
-		if _, err := d.ForceSlot(t.Context(), "k", 0, "reason", driver.Holder{}); !errors.Is(err, want) {
+		if _, err := d.ForceRelease(t.Context(), "k", driver.Force{BySlot: true, Slot: 0, Reason: "reason"}); !errors.Is(err, want) {
 			t.Errorf("force %d: %v, want %v", call, err, want)
 		}
 		if err := d.Heal(t.Context(), "k", 0, "reason", driver.Holder{}); !errors.Is(err, want) {

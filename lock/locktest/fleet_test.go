@@ -144,7 +144,7 @@ func (f *fleet) deny() (undo func() error, err error) {
 func (f *fleet) lose() error {
 	all, err := f.table.List(context.Background(), "")
 	for _, s := range all {
-		_, forced := f.table.ForceRelease(context.Background(), s.Key, "the data is lost", driver.Holder{})
+		_, forced := f.table.ForceRelease(context.Background(), s.Key, driver.Force{Reason: "the data is lost"})
 		err = errors.Join(err, forced)
 	}
 	return err
@@ -209,18 +209,11 @@ func (s *askingStore) Ask(ctx context.Context, r driver.Request) (driver.Grant, 
 	return s.Driver.(driver.Asker).Ask(ctx, r)
 }
 
-func (s *store) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+func (s *store) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
 	if err := s.check(key); err != nil {
 		return 0, err
 	}
-	return s.Driver.ForceRelease(ctx, key, reason, by)
-}
-
-func (s *store) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	if err := s.check(key); err != nil {
-		return 0, err
-	}
-	return s.Driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
+	return s.Driver.ForceRelease(ctx, key, f)
 }
 
 func (s *store) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
@@ -400,8 +393,8 @@ func (w *wire) Release(ctx context.Context, g driver.Grant) (err error) {
 	return err
 }
 
-func (w *wire) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (n int, err error) {
-	if lost := w.send(ctx, func() { n, err = w.drop.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by) }); lost != nil {
+func (w *wire) ForceRelease(ctx context.Context, key string, f driver.Force) (n int, err error) {
+	if lost := w.send(ctx, func() { n, err = w.drop.ForceRelease(ctx, key, f) }); lost != nil {
 		return 0, lost
 	}
 	return n, err

@@ -40,10 +40,6 @@ func Share(d driver.Driver, scope driver.Scope) func() (driver.Driver, error) {
 // poolView is the part of a view that operators of pools use.
 type poolView struct{ pools driver.PoolDriver }
 
-func (v poolView) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
-	return v.pools.ForceSlot(ctx, key, slot, reason, by)
-}
-
 func (v poolView) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
 	return v.pools.Heal(ctx, key, slot, reason, by)
 }
@@ -119,8 +115,8 @@ func (v *view) onClock(t time.Time) time.Time {
 
 func (v *view) Release(ctx context.Context, g driver.Grant) error { return v.shared.Release(ctx, g) }
 
-func (v *view) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	return v.shared.ForceRelease(ctx, key, reason, by)
+func (v *view) ForceRelease(ctx context.Context, key string, f driver.Force) (int, error) {
+	return v.shared.ForceRelease(ctx, key, f)
 }
 
 func (v *view) Inspect(ctx context.Context, key string) (driver.State, error) {

@@ -23,7 +23,7 @@ var slotDefects = []defect{
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			err := d.Release(ctx, g)
 			if err != nil && g.Handback != nil {
-				_, _ = d.(driver.PoolDriver).ForceSlot(ctx, g.Key, g.Slot, "handed back", driver.Holder{})
+				_, _ = d.ForceRelease(ctx, g.Key, driver.Force{BySlot: true, Slot: g.Slot, Reason: "handed back"})
 			}
 			return err
 		}}
@@ -53,7 +53,7 @@ var slotDefects = []defect{
 				r, _ := requests.Load(token)
 				again := r.(driver.Request)
 				again.Token += "x"
-				_, _ = d.(driver.PoolDriver).ForceSlot(ctx, g.Key, g.Slot, "released", driver.Holder{})
+				_, _ = d.ForceRelease(ctx, g.Key, driver.Force{BySlot: true, Slot: g.Slot, Reason: "released"})
 				if mine, err := d.Acquire(ctx, again); err == nil {
 					mine.Handback = g.Handback
 					_ = d.Release(ctx, mine)

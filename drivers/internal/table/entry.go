@@ -219,11 +219,11 @@ func (e *entry) free(t *ticket, now instant) {
 	}
 }
 
-// freeByForce takes back the slot, or all slots if it is negative.
-func (e *entry) freeByForce(slot int, now instant) []*ticket {
+// freeByForce takes back the slots whose grants f covers.
+func (e *entry) freeByForce(f *driver.Force, now instant) []*ticket {
 	taken := make([]*ticket, 0, e.held)
 	for i, t := range e.slots {
-		if t != nil && (slot < 0 || slot == i) {
+		if t != nil && f.Covers(i, t.grant.Fence) {
 			taken = append(taken, t)
 			e.free(t, now)
 			e.abandoned(t, driver.LeftForced, now)

@@ -134,7 +134,7 @@ func TestForceNotifiesTheOwner(t *testing.T) {
 	tab, a, b := open(), newProcess(), newProcess()
 	g := granted(t, tab, a, request("k", "a"))
 	queuedAt(t, tab, b, request("k", "b"), 0)
-	if n, err := tab.Force("k", table.Every, "deploy", driver.Holder{PID: 7}, func(int) { expect(t, a) }); n != 1 || err != nil {
+	if n, err := tab.Force("k", driver.Force{Reason: "deploy", By: driver.Holder{PID: 7}}, func(int) { expect(t, a) }); n != 1 || err != nil {
 		t.Fatalf("forced %d, %v", n, err)
 	}
 	expect(t, a, "lost a")

@@ -113,14 +113,14 @@ func TestAnAssertionIsRefused(t *testing.T) {
 // A force must end every lease (L16), also one that its holder has not reported yet.
 func TestATableThatIsShutRefusesAForce(t *testing.T) {
 	tab, p := shut(), newProcess()
-	if n, err := tab.Force("k", table.Every, "test", driver.Holder{}, nil); n != 0 || !errors.Is(err, table.ErrShut) {
+	if n, err := tab.Force("k", driver.Force{Reason: "test"}, nil); n != 0 || !errors.Is(err, table.ErrShut) {
 		t.Errorf("forced %d, %v; want ErrShut", n, err)
 	}
 	if _, err := tab.Restore(held("k", "a", 1, 0), p.Owner); err != nil {
 		t.Fatal(err)
 	}
 	tab.Open()
-	if n, err := tab.Force("k", table.Every, "test", driver.Holder{}, nil); n != 1 || err != nil {
+	if n, err := tab.Force("k", driver.Force{Reason: "test"}, nil); n != 1 || err != nil {
 		t.Errorf("forced %d, %v; want 1", n, err)
 	}
 	expect(t, p, "lost a")

@@ -291,9 +291,9 @@ func (s *shard) lost(key, token string, now instant) error {
 	return &driver.LostError{Key: key, Cause: driver.Expired}
 }
 
-// force ends the grant of the slot, or all grants of the key if the slot is
-// negative. It also returns the events for the owners.
-func (s *shard) force(lost *driver.LostError, slot int, now instant) (int, []Event, error) {
+// force ends the grants of the key that f covers. It also returns the events for
+// the owners.
+func (s *shard) force(key string, f *driver.Force, now instant) (int, []Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -302,11 +302,12 @@ func (s *shard) force(lost *driver.LostError, slot int, now instant) (int, []Eve
 	if s.shut { // L16: a lease may not be reported yet
 		return 0, nil, ErrShut
 	}
-	e := s.settled(lost.Key, now)
+	e := s.settled(key, now)
 	if e == nil {
 		return 0, s.takeEvents(), nil
 	}
-	taken := e.freeByForce(slot, now)
+	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: f.Reason, By: f.By}
+	taken := e.freeByForce(f, now)
 	for _, t := range taken {
 		s.gone.add(t.grant.Token, lost, now)
 		s.notify(Lost, t, lost)

@@ -105,18 +105,13 @@ func (t *Table) Release(g *driver.Grant) error {
 	return t.shard(g.Key).release(g, t.clock.called(g.At))
 }
 
-// Every, given to Force, means all slots of the key.
-const Every = -1
-
-// Force ends the grant of the slot, or every grant of key, notifies the owners,
-// and serves the queue. It returns the number of ended grants. If first is not
-// nil, it is called with that number before any owner is notified, because the
-// caller may depend on a grant that it ends. While the table is shut, the error is
-// ErrShut.
-func (t *Table) Force(key string, slot int, reason string, by driver.Holder, first func(n int)) (int, error) {
-	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
+// Force ends the grants of key that f covers, notifies the owners, and serves the
+// queue. It returns the number of ended grants. If first is not nil, it is called
+// with that number before any owner is notified, because the caller may depend on a
+// grant that it ends. While the table is shut, the error is ErrShut.
+func (t *Table) Force(key string, f driver.Force, first func(n int)) (int, error) {
 	s := t.shard(key)
-	n, events, err := s.force(lost, slot, t.clock.now())
+	n, events, err := s.force(key, &f, t.clock.now())
 	if err == nil && first != nil {
 		first(n)
 	}

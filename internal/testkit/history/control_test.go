@@ -91,7 +91,7 @@ type releasesAnything struct{ driver.Driver }
 func (r releasesAnything) Release(ctx context.Context, g driver.Grant) error {
 	err := r.Driver.Release(ctx, g)
 	if errors.Is(err, driver.ErrLost) {
-		_, err = r.ForceRelease(ctx, g.Key, "whoever it is", driver.Holder{})
+		_, err = r.ForceRelease(ctx, g.Key, driver.Force{Reason: "whoever it is"})
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -68,8 +67,6 @@ func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error
 		return h.force(c, d)
 	case protocol.LockHandback:
 		return h.handback(c, d)
-	case protocol.LockForceSlot:
-		return h.forceSlot(c, d)
 	case protocol.LockHeal:
 		return h.heal(c, d)
 	case protocol.LockInspect:
@@ -256,18 +253,12 @@ func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (reported bo
 }
 
 func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
-	number, key, reason := d.Uint(), d.String(), d.String()
-	by := protocol.ReadHolder(d, &c.locks.holder)
-	if err := d.Err(); err != nil {
+	number, key := d.Uint(), d.String()
+	f, err := protocol.ReadForce(d, &c.locks.holder)
+	if err != nil {
 		return err
 	}
-	if len(reason) > protocol.MaxReason {
-		return fmt.Errorf("the reason has %d bytes, more than %d", len(reason), protocol.MaxReason)
-	}
-	if err := protocol.CheckHolder(&by); err != nil {
-		return err
-	}
-	_, err := h.table.Force(key, table.Every, reason, by, func(n int) {
+	_, err = h.table.Force(key, f, func(n int) {
 		c.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
 		c.batch.flush()
 	})

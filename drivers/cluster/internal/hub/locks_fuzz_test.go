@@ -23,7 +23,7 @@ func FuzzFramesToTheHub(f *testing.F) {
 		protocol.Begin(protocol.LockLeave).Uint(1).String("k").String(r.Token),
 		protocol.Begin(protocol.LockRelease).Uint(1).String("k").String(r.Token),
 		protocol.Begin(protocol.LockRenew).Uint(1).Uint(1).String("k").String(r.Token).Int(1e9).Bool(false).Uint(1),
-		protocol.Begin(protocol.LockForce).Uint(1).String("k").String("why").String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		protocol.AddForce(protocol.Begin(protocol.LockForce).Uint(1).String("k"), &driver.Force{ByFence: true, Fence: 7, Reason: "why"}),
 		protocol.Begin(protocol.LockInspect).Uint(1).String("k"),
 		protocol.Begin(protocol.LockList).Uint(1).String(""),
 	} {

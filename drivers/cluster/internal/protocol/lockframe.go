@@ -18,7 +18,7 @@ const (
 	LockLeave                       // number, key, token: ends the wait
 	LockRelease                     // number, key, token
 	LockRenew                       // number, grants
-	LockForce                       // number, key, reason, holder
+	LockForce                       // number, key, force
 	LockInspect                     // number, key, whether slots are wanted
 	LockList                        // number, prefix, whether slots are wanted
 	LockHeld                        // lease: the client has it from an earlier hub
@@ -56,7 +56,7 @@ const (
 	maxFences = 1 << 16
 	maxTTL    = 24 * time.Hour
 	maxHolder = 4 << 10 // the sum of all texts
-	MaxReason = 4 << 10
+	maxReason = 4 << 10
 	// maxAhead is how far the fences of an earlier hub may be ahead of the
 	// microseconds since 1970. This hub continues above them, so that an
 	// unbounded number could use up the fences.
@@ -178,6 +178,24 @@ func CheckHolder(h *driver.Holder) error {
 		return fmt.Errorf("the description of the holder has %d bytes, more than %d", n, maxHolder)
 	}
 	return nil
+}
+
+// AddForce adds a forced release.
+func AddForce(f *Frame, r *driver.Force) *Frame {
+	f.Bool(r.BySlot).Uint(uint64(r.Slot)).Bool(r.ByFence).Uint(r.Fence).String(r.Reason)
+	AddHolder(f, &r.By)
+	return f
+}
+
+// ReadForce reads what AddForce has added. See [ReadHolder] for last.
+func ReadForce(d *Decoder, last *driver.Holder) (driver.Force, error) {
+	bySlot, slot, byFence, fence, reason := d.Bool(), d.Uint(), d.Bool(), d.Uint(), d.String()
+	by := ReadHolder(d, last)
+	if len(reason) > maxReason {
+		return driver.Force{}, fmt.Errorf("the reason has %d bytes, more than %d", len(reason), maxReason)
+	}
+	f := driver.Force{BySlot: bySlot, Slot: int(slot), ByFence: byFence, Fence: fence, Reason: reason, By: by} //nolint:gosec // checked
+	return f, cmp.Or(d.Err(), CheckSlot(slot), CheckHolder(&by))
 }
 
 // AddGrant adds the values of a grant that its request does not contain.

@@ -12,9 +12,8 @@ import (
 // the question then ends with its timeout. Fields of pools stand at the end of
 // other frames, where an earlier build does not read them.
 const (
-	LockHandback  = TypeLocks + 0x0d + iota // number, key, token, handback: releases a slot
-	LockForceSlot                           // number, key, slot, reason, holder
-	LockHeal                                // number, key, slot, holder
+	LockHandback = TypeLocks + 0x0d // number, key, token, handback: releases a slot
+	LockHeal     = TypeLocks + 0x0f // number, key, slot, holder
 )
 
 // The verdicts about pools follow those about all locks.
