@@ -75,6 +75,27 @@ func TestMessageAboveALoweredLimitCostsOneReconnect(t *testing.T) {
 	}
 }
 
+// A limit that is raised by a reload is not announced either (Info().Lacks).
+func TestRaisedLimitAppliesFromTheNextConnection(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{MaxPayload: 1000})
+	b := open(t, nats.Config{URL: server.URL()})
+	if err := server.Reload(func(o *natstest.Options) { o.MaxPayload = 5000 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), "n", make([]byte, 2000)); !errors.Is(err, bus.ErrTooLarge) {
+		t.Errorf("publish before the next connection: %v", err)
+	}
+	server.Stop()
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	connected(t, b, 1)
+	await(t, func() bool { return b.Info().MaxPayload == 5000 })
+	if err := b.Publish(t.Context(), "n", make([]byte, 2000)); err != nil {
+		t.Errorf("publish after it: %v", err)
+	}
+}
+
 // Messages that waited for a server with a smaller limit are lost and reported,
 // and the others are sent.
 func TestQueuedMessageThatTheNextServerRefusesIsReported(t *testing.T) {
