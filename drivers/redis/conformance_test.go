@@ -152,7 +152,7 @@ func (y *yard) known(name string) bool {
 func (y *yard) harness() locktest.Harness {
 	s := y.server
 	h := y.everywhere()
-	if y.engine == redis.EngineQueue { // the other one has neither a connection that would notice nor a format
+	if y.engine == redis.EngineQueue { // the other one has no connection between calls that would notice, and no format
 		h.Faults.Lose, h.Faults.Newer = y.lose, y.newer
 	}
 	if redistest.CanStepClock() {

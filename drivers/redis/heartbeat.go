@@ -95,15 +95,20 @@ func soon(left time.Duration) time.Duration {
 }
 
 // sendAll sends a heartbeat for every ticket and returns the time until the
-// next one, or 0.
+// next one, or 0. After a new connection of the calls it also checks the
+// subscription.
 func (q *queue) sendAll(ctx context.Context) time.Duration {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	if q.suspect.Swap(false) {
+		calls.Go(func() { q.checkSubscription(ctx) })
+	}
 	tickets := q.claims.tickets()
 	if len(tickets) == 0 {
 		return 0
 	}
 	next := interval()
 	var mu sync.Mutex // guards next
-	var calls sync.WaitGroup
 	for _, part := range q.portions(tickets) {
 		calls.Go(func() {
 			left := q.sendSome(ctx, part)
@@ -226,7 +231,16 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 func (q *queue) listen(ctx context.Context) {
 	now := time.Now()
 	if last := q.listened.Load(); last != nil && now.Sub(*last) < time.Second ||
-		!q.listened.CompareAndSwap(last, &now) || !q.scripts.counted {
+		!q.listened.CompareAndSwap(last, &now) {
+		return
+	}
+	q.checkSubscription(ctx)
+}
+
+// checkSubscription subscribes again if the server of the calls does not have the
+// subscription.
+func (q *queue) checkSubscription(ctx context.Context) {
+	if !q.scripts.counted || q.inbox.lost.Load() != nil { // the client subscribes again by itself
 		return
 	}
 	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) []string {

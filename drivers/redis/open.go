@@ -128,6 +128,7 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected)
 	q.claims.interrupt = q.inbox.interrupt
 	q.heartbeater = newHeartbeater(q.sendAll)
+	o.onReconnect(q.reconnected)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)
 	}
@@ -142,6 +143,14 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 		return nil, explain(err, o)
 	}
 	return q, nil
+}
+
+// onReconnect sets a function for each new connection of the calls. A client of the
+// user, and one of a Cluster, does not report them.
+func (o opening) onReconnect(fn func()) {
+	if s, ok := o.connection.backend.(*server); ok {
+		s.wire.OnReconnect(fn)
+	}
 }
 
 // newID returns a random id.

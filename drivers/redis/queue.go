@@ -28,6 +28,7 @@ type queue struct {
 	cancel   context.CancelFunc
 	listened atomic.Pointer[time.Time] // the last check of the subscription, if any
 	pushed   atomic.Bool               // a push has arrived
+	suspect  atomic.Bool               // the subscription may be at another server than the calls
 }
 
 var (
@@ -352,6 +353,14 @@ func (q *queue) refuse(holder, token string) {
 func (q *queue) subscribed() {
 	q.heartbeater.hurry()
 	q.claims.reconnected()
+}
+
+// reconnected handles a new connection of the calls. The subscription may be at
+// another server: a connection to a server that stands still does not end.
+func (q *queue) reconnected() {
+	q.claims.reconnected()
+	q.suspect.Store(true)
+	q.heartbeater.hurry()
 }
 
 // received takes a push.

@@ -12,7 +12,7 @@ import (
 
 // L4: a server that comes back without its data is noticed at the reconnect, not
 // at the next renewal, which is ten seconds away. (The engine redislock has no
-// connection of its own that would notice.)
+// connection that would notice before its next call.)
 func TestRestartWithoutDataEndsTheLeasesWithinASecond(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
@@ -50,4 +50,71 @@ func TestReleaseAfterTheServerChangedIsNotALoss(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// movable returns a server, the URL of a pipe to it, and a function after which the
+// calls of the pipe's clients go to another server, which has none of their leases,
+// while their subscriptions stay: as in a failover of Sentinel away from a master
+// that stands still.
+func movable(t *testing.T) (url, other string, move func()) {
+	t.Helper()
+	from, to := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
+	p := redistest.StartPipe(t, from.Addr())
+	return "redis://" + p.Addr(), to.URL(), func() {
+		t.Helper()
+		p.Lead(to.Addr())
+		_, err := from.KillClients()
+		must(t, err)
+	}
+}
+
+// L4
+func TestCallsThatMoveToAnotherServerEndTheLeasesWithinASecond(t *testing.T) {
+	t.Parallel()
+	url, _, move := movable(t)
+	l := member(t, url)
+	lease := take(t, l, "k", lock.TTL(30*time.Second))
+	lease.Context() // somebody depends on it
+	move()
+	_, err := l.Inspect(t.Context(), "another")
+	must(t, err)
+	start := time.Now()
+	ends(t, lease, time.Second+slack)
+	t.Logf("ended after %v", time.Since(start))
+}
+
+// L5
+func TestReleaseAfterTheCallsHaveMovedIsNotALoss(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
+		url, _, move := movable(t)
+		d := open(t, redis.Config{URL: url, Engine: engine})
+		g := acquire(t, d, request("k"))
+		move()
+		_, err := d.Inspect(t.Context(), "another")
+		must(t, err)
+		if err := d.Release(t.Context(), g); err != nil {
+			t.Errorf("engine %s: %v", engine, err)
+		}
+	}
+}
+
+// L16: the holder hears of a force by a push, and has no waiters whose heartbeats
+// would miss one.
+func TestSubscriptionFollowsTheCallsToAnotherServer(t *testing.T) {
+	t.Parallel()
+	url, other, move := movable(t)
+	l, operator := member(t, url), member(t, other)
+	move()
+	lease := take(t, l, "k", lock.TTL(30*time.Second))
+	lease.Context() // somebody depends on it
+	start := time.Now()
+	eventually(t, "the force", func() bool {
+		_, err := operator.ForceRelease(t.Context(), "k", "test")
+		must(t, err)
+		return lease.Context().Err() != nil
+	})
+	if took := time.Since(start); took > generous(time.Second+slack) {
+		t.Errorf("the force took %v", took)
+	}
 }

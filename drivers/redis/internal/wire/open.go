@@ -38,7 +38,7 @@ func NewFailoverStream(o goredis.FailoverOptions) *Stream {
 const noPushes = 2
 
 func newStream(where string, attempt time.Duration) *Stream {
-	s := &Stream{where: where, attempt: attempt}
+	s := &Stream{where: where, attempt: attempt, reconnected: func() {}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -146,6 +146,9 @@ func (s *Stream) open() {
 	if goredis.IsPermissionError(err) && s.active.Load() != nil {
 		err = nil // the server has answered the greeting, and so serves others
 	}
+	if err == nil && s.connected {
+		s.reconnected()
+	}
 	s.mu.Lock()
 	if err == nil && s.closed {
 		err = net.ErrClosed
@@ -154,6 +157,7 @@ func (s *Stream) open() {
 		o.err = &OpenError{s.where, err}
 	} else {
 		s.session = &session{conn: s.active.Load().Conn, held: held}
+		s.connected = true
 	}
 	s.opening, s.opened = nil, time.Now()
 	close(o.done)

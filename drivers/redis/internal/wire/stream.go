@@ -27,6 +27,9 @@ type Stream struct {
 	where   string          // the server, for errors
 	attempt time.Duration   // a connection with calls that is silent for so long is dead
 
+	reconnected func() // called before the first call on each connection but the first
+	connected   bool   // there was a connection before; only open uses it
+
 	active atomic.Pointer[link] // the connection of the last greeting
 
 	mu      sync.Mutex // guards the fields below

@@ -67,6 +67,16 @@ func New(client goredis.UniversalClient, s *Stream) *Wire {
 	return w
 }
 
+// OnReconnect sets a function that the stream calls before the first call on each
+// connection but the first: the server may be another one. The function must not
+// block. It is never called without a stream. OnReconnect must be called before the
+// first Do.
+func (w *Wire) OnReconnect(fn func()) {
+	if w.stream != nil {
+		w.stream.reconnected = fn
+	}
+}
+
 // Close ends the lanes and the stream. A call in flight ends with its connection.
 func (w *Wire) Close() {
 	close(w.stop)
