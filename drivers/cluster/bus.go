@@ -295,16 +295,17 @@ func (b *Bus) callFront(what func(driver.Front)) {
 	}
 }
 
-// connected handles a new connection to a hub. It reports the gap to every
-// subscription before it registers the subscription at the hub.
+// connected handles a new connection to a hub. It registers every subscription at
+// the hub, and reports the gap to it before the reader handles a message for it. A
+// subscription that ends meanwhile waits for the reader, too: its End does not
+// report the gap again.
 func (b *Bus) connected(s *session) {
 	if b.closed.Load() {
 		return
 	}
-	for _, x := range b.subscriptions() {
+	for _, x := range b.rejoin(s.line) {
 		b.gap(x, -1)
 	}
-	b.rejoin(s.line)
 }
 
 // opened handles the hub's report that it knows the subscriptions of all

@@ -97,8 +97,8 @@
 //     the clients' files: the client lives if the flock is taken. It grants no
 //     lease yet.
 //  5. Each client sends hello, with the name and the nonce of its file, and
-//     reports: a gap of unknown size to its own subscriptions, its subscriptions
-//     to the hub, then its leases (LockHeld), its queued requests with the times
+//     reports: its subscriptions to the hub, a gap of unknown size to each of
+//     these, then its leases (LockHeld), its queued requests with the times
 //     of their first request (LockAsk with number 0), and LockReported. Its copy
 //     of the limits follows in parts (LimitRecord), while its leases are renewed.
 //  6. When all living clients have reported, or after 500 ms, the hub sends

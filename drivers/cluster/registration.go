@@ -180,24 +180,18 @@ func (b *Bus) remove(x *subscription) {
 	x.in.subscriptions = slices.DeleteFunc(slices.Clone(x.in.subscriptions), func(o *subscription) bool { return o == x })
 }
 
-// subscriptions returns all subscriptions.
-func (b *Bus) subscriptions() (all []*subscription) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for _, in := range b.registrations {
-		all = append(all, in.subscriptions...)
-	}
-	return all
-}
-
-// rejoin registers every registration at a new hub.
-func (b *Bus) rejoin(line *protocol.Line) {
+// rejoin registers every registration at a new hub, and returns their
+// subscriptions. A subscription that is not among them has ended during the
+// outage, and its End reports the gap.
+func (b *Bus) rejoin(line *protocol.Line) (all []*subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.line, b.down = line, nil
 	for _, in := range b.registrations {
 		in.join(line)
+		all = append(all, in.subscriptions...)
 	}
+	return all
 }
 
 // leaveAll ends every registration. It returns nil if there is no hub.
