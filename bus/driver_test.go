@@ -546,6 +546,29 @@ func TestTotalHasEveryNumber(t *testing.T) {
 	})
 }
 
+// A driver that cannot confirm the end of a subscription costs one gap, also where
+// two calls drain it at once.
+func TestTwoDrainsCountOneGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var l log
+		s := subscribe(t, b, "a", l.handler)
+		r.set("End", nil, true)
+		drained := make(chan error, 2)
+		for _, drain := range []func(context.Context) error{s.Drain, b.Drain} {
+			go func() { drained <- drain(t.Context()) }()
+		}
+		for range 2 {
+			if err := <-drained; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := s.Stats().Gaps; n != 1 {
+			t.Errorf("%d gaps, want 1", n)
+		}
+	})
+}
+
 func TestADriverThatCannotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})

@@ -118,6 +118,17 @@ func (k *sink) Gap(lost int) {
 	}
 	s := (*Sub)(k)
 	s.mu.Lock()
+	s.addGap(lost)
+	r := s.hire()
+	s.mu.Unlock()
+	if r != nil {
+		go s.run(r)
+	}
+	s.bus.notify(Missed{SubID: s.subID(), Count: lost})
+}
+
+// addGap counts lost messages and marks their place. The caller holds s.mu.
+func (s *Sub) addGap(lost int) {
 	if lost < 0 {
 		s.gaps++
 	} else {
@@ -126,12 +137,6 @@ func (k *sink) Gap(lost int) {
 	if s.phase < emptying {
 		s.queue.mark(lost) // S10
 	}
-	r := s.hire()
-	s.mu.Unlock()
-	if r != nil {
-		go s.run(r)
-	}
-	s.bus.notify(Missed{SubID: s.subID(), Count: lost})
 }
 
 // Load implements [driver.Sink].

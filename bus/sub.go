@@ -340,19 +340,25 @@ func (s *Sub) leave(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	if err := i.End(bounded); err != nil {
-		if ctx.Err() != nil {
-			return contextError(ctx)
-		}
-		(*sink)(s).Gap(-1) // S4
+	err := i.End(bounded)
+	if err != nil && ctx.Err() != nil {
+		return contextError(ctx)
 	}
-	s.empty()
+	if s.empty(err != nil) {
+		s.bus.notify(Missed{SubID: s.subID(), Count: -1})
+	}
 	return nil
 }
 
-// empty refuses arriving messages from now on.
-func (s *Sub) empty() {
+// empty refuses arriving messages from now on. If gap is set, more messages may
+// have been on their way: it counts a gap, and reports whether it did. Of several
+// calls of leave only the first one counts it.
+func (s *Sub) empty(gap bool) bool {
 	s.mu.Lock()
+	gap = gap && s.phase == leaving
+	if gap {
+		s.addGap(-1) // S4
+	}
 	if s.phase == leaving {
 		s.phase = emptying
 	}
@@ -365,6 +371,7 @@ func (s *Sub) empty() {
 	if last {
 		s.bury()
 	}
+	return gap
 }
 
 // beginLeaving reports whether the registration has to be ended.

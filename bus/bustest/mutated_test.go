@@ -157,7 +157,7 @@ var mutations = mutants.Table{
 	{"S23/publishes during an outage arrive in order, after one gap mark per subscription", "sink.go",
 		"\t\ts.queue.mark(lost) // S10\n", ""},
 	{"S23/a subscription that is drained during an outage gets its gap mark", "sub.go",
-		"\t\t(*sink)(s).Gap(-1) // S4\n", ""},
+		"\t\ts.addGap(-1) // S4\n", ""},
 	{"S24/a message that expires before its handler starts is dropped and counted", "runner.go",
 		"case isExpired(d.deadline()):", "case false:"},
 	{"S25/a chain of more than 32 hops is a cycle", "compose.go",
