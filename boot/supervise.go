@@ -144,8 +144,11 @@ func (s *supervisor) listen(ctx context.Context, a listen.Address) error {
 		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
 	}
 	shared, err := workers.Listen(name, l.TCPListener)
-	if err != nil {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return supervisorMissing(s.plan.Config, err)
+	}
+	if err != nil {
+		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
 	}
 	s.listeners = append(s.listeners, shared)
 	return nil
@@ -226,6 +229,9 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 			"find the reason:      read the log above",
 			"run a single process: " + strings.Join([]string{failure.Command(s.process.name()), "serve", "--workers", "1"}, " "),
 		},
+	}
+	if actions := listen.MoreDescriptors(e.Cause); actions != nil {
+		f.Actions = actions
 	}
 	if e.Cause == nil { // the worker was started, and ended
 		f.Facts = append([]failure.Fact{{Name: "last exit", Value: e.Last}}, f.Facts...)

@@ -22,8 +22,17 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
 		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
 	}
-	if outOfDescriptors(err) { // another address needs one, too
-		f.Actions = failure.Actions("Raise the limit", "ulimit -n 1024, or LimitNOFILE of the service")
+	if actions := MoreDescriptors(err); actions != nil { // another address needs one, too
+		f.Actions = actions
 	}
 	return f
+}
+
+// MoreDescriptors returns the actions against an error if its cause is that the
+// process or the system has no free descriptor, and nil otherwise.
+func MoreDescriptors(err error) []string {
+	if !outOfDescriptors(err) {
+		return nil
+	}
+	return failure.Actions("Raise the limit", "ulimit -n 1024, or LimitNOFILE of the service")
 }

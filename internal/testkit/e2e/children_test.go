@@ -51,6 +51,10 @@ func children() map[string]mega.Option {
 		"settings": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"counter":  mega.App("main", mega.Routes(func(r mega.Router) { r.Post("/sell/{id}", tellSettings) })),
 		"slow":     mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", slowHandler) })),
+		"pair": mega.Module(
+			mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+			mega.App("admin", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		),
 		"waiting": mega.App("main", mega.Routes(func(r mega.Router) {
 			r.Get("/", tellSettings)
 			r.Get("/wait", func(ctx *mega.Ctx) error { <-ctx.Done(); return ctx.Err() })

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -133,4 +134,20 @@ func TestOpsListenerAnswersWithoutAFreeDescriptor(t *testing.T) {
 	if status := c.end(t); status != 0 {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
+}
+
+// Wherever the start of a program with workers lacks a descriptor, the panel advises
+// to raise the limit.
+func TestPanelOfAProgramShortOfDescriptorsAdvisesToRaiseTheLimit(t *testing.T) {
+	for n := 10; n < few; n++ {
+		c := startWorkers(t, "pair", "2", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("%s=%d", childDescriptors, n))
+		status, text := c.end(t), c.String()
+		if status == 0 || !strings.Contains(text, "too many open files") || !strings.Contains(text, "ulimit -n 1024") {
+			t.Errorf("with %d descriptors the exit status is %d:\n%s", n, status, text)
+		}
+		if strings.Contains(text, "(cluster.worker_died)") {
+			return
+		}
+	}
+	t.Error("the program never got as far as its workers")
 }
