@@ -260,7 +260,7 @@ func TestFolderThatOthersReachIsNotUsed(t *testing.T) {
 		}, "can be entered by other users"},
 		{"a folder that all can write to", func(_, folder string) error {
 			return errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, 0o777))
-		}, "can be entered by other users"},
+		}, "can be entered by other users (drwxrwxrwx): close it with chmod 700"},
 		{"a parent that all can write to", func(dir, _ string) error { return os.Chmod(dir, 0o777) }, "could replace what is in it"},
 		{"a parent that the group can write to", func(dir, _ string) error { return os.Chmod(dir, 0o770) }, "could replace what is in it"},
 		{"no parent", func(dir, _ string) error { return os.Remove(dir) }, "no such file"},

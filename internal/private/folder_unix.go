@@ -92,7 +92,7 @@ func checkFolder(folder string, uid int) error {
 	case Owner(info) != uid:
 		return fmt.Errorf("%s belongs to another user (uid %d): choose one of your own", folder, Owner(info))
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s can be entered by other users (%v): choose one below it, which is made as this user's alone", folder, info.Mode())
+		return fmt.Errorf("%s %w (%v)", folder, ErrOpen, info.Mode())
 	}
 	return nil
 }

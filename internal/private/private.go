@@ -16,6 +16,9 @@ import (
 // connection.
 var ErrUnsupported = errors.New("this system cannot identify the user of a connection")
 
+// ErrOpen is the error for a folder that other users can enter.
+var ErrOpen = errors.New("can be entered by other users")
+
 // Peer identifies the process at the other end of a connection.
 type Peer struct{ UID, PID int }
 

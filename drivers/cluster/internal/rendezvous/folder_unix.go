@@ -82,6 +82,9 @@ func fits(path string, info fs.FileInfo) error {
 }
 
 func (p *Socket) unfit(err error) error {
+	if errors.Is(err, private.ErrOpen) {
+		err = fmt.Errorf("%w: choose one below it, which is made as this user's alone", err)
+	}
 	return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
 }
 
