@@ -77,7 +77,7 @@ func newProgram(t *testing.T) program {
 		Routes: func() any { return []string{} },
 		Errors: func() any {
 			return logging.Recent{
-				Lost: []logging.Record{{Time: time.Now(), Level: "WARN", Message: "lock lost", Attrs: []logging.Attr{{Key: "key", Value: "<order>:7"}}}},
+				Lost: []logging.Record{{Time: time.Now(), Level: "WARN", Message: "lock lost", Attrs: []logging.Attr{{Key: "key", Value: "<order>:7"}, {Key: "stack", Value: "main.buy  main.go:42\n… 18 frames\u202e"}}}},
 			}
 		},
 	})
@@ -258,6 +258,12 @@ func TestErrorsShowLostLeases(t *testing.T) {
 	_, s := open(t, newProgram(t))
 	_, page := see(t, s.URL+"/console/errors")
 	contains(t, page, "lock lost", "&lt;order&gt;:7", "None since the start.")
+}
+
+func TestErrorsShowAStackOnLinesOfItsOwn(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	_, page := see(t, s.URL+"/console/errors")
+	contains(t, page, "main.buy  main.go:42\n… 18 frames\\u202e</code>")
 }
 
 func TestWorkersArePagesOfASupervisorAlone(t *testing.T) {

@@ -73,7 +73,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"dur": short, "ago": ago, "at": func(t time.Time) string { return t.Format("2006-01-02 15:04:05") },
-		"plain": plain.Line, "count": count, "rate": rateText, "add": func(a, b int) int { return a + b },
+		"plain": plain.Line, "lines": plain.Text, "count": count, "rate": rateText, "add": func(a, b int) int { return a + b },
 	}
 }
 

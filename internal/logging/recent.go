@@ -1,6 +1,7 @@
 package logging
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -8,11 +9,12 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/secrets"
+	"github.com/megaframework/mega/internal/stack"
 )
 
 // Recent is the last warnings and errors of a process's log, the newest first.
 // Records of lost leases are in a list of their own, so that a flood of others
-// does not displace them.
+// does not displace them. The frames of mega and Go in a stack are folded.
 type Recent struct {
 	Lost   []Record `json:"lost"`
 	Errors []Record `json:"errors"`
@@ -107,7 +109,11 @@ func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
 	if a.Equal(slog.Attr{}) {
 		return all
 	}
-	text := h.veil.Text(v.String()) // before it is cut: a part of a secret is not masked
+	text := v.String()
+	if a.Key == keyStack { // whole, it would be cut before the frames of the program
+		text = cmp.Or(stack.Text(stack.Parse([]byte(text))), text)
+	}
+	text = h.veil.Text(text) // before it is cut: a part of a secret is not masked
 	if len(text) > recentValue {
 		text = text[:recentValue] + "…"
 	}

@@ -49,3 +49,18 @@ func TestFloodOfErrorsDisplacesNoLostLease(t *testing.T) {
 		t.Errorf("%d errors, the newest %q", len(got.Errors), got.Errors[0].Message)
 	}
 }
+
+func TestRememberedStackHasTheFramesOfTheProgram(t *testing.T) {
+	log, m, _ := newRemembering()
+	text := "goroutine 7 [running]:\nruntime/debug.Stack()\n\t/usr/local/go/src/runtime/debug/stack.go:26 +0x5e\npanic({0x1, 0x2})\n\t/usr/local/go/src/runtime/panic.go:860 +0x13a\n" +
+		strings.Repeat("net/http.HandlerFunc.ServeHTTP(0x1)\n\t/usr/local/go/src/net/http/server.go:2286 +0x29\n", 100) +
+		"main.buy(0x1)\n\t/src/shop/main.go:42 +0x1d\n"
+	log.Error("request", "stack", text)
+	if got := m.recent().Errors[0].Attrs[0].Value; got != "… 100 frames of mega and Go\nmain.buy  /src/shop/main.go:42" {
+		t.Errorf("got %q", got)
+	}
+	log.Error("request", "stack", "another format")
+	if got := m.recent().Errors[0].Attrs[0].Value; got != "another format" {
+		t.Errorf("got %q", got)
+	}
+}
