@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -129,7 +130,7 @@ func (f Function) checkConstructor() error {
 	}
 	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.Makes()) {
 		if isArgument(typ) {
-			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorShape)
+			return f.wrong(typeName(typ)+" belongs to a request or a call, not to a constructor", constructorShape)
 		}
 	}
 	return nil
@@ -143,13 +144,21 @@ func (f Function) wrong(why, want string) error {
 		Facts: []failure.Fact{{Name: "given at", Value: f.Site}, {Name: "want", Value: want}},
 	}
 	if f.Value.IsValid() {
-		wrong.Facts = append(wrong.Facts, failure.Fact{Name: "got", Value: f.Value.Type().String()})
+		wrong.Facts = append(wrong.Facts, failure.Fact{Name: "got", Value: typeName(f.Value.Type())})
 	}
 	if f.Value.IsValid() && f.Value.Kind() == reflect.Func && !f.Value.IsNil() {
 		wrong.Facts = append(wrong.Facts, failure.Fact{Name: "declared", Value: f.Declared()})
 	}
 	return wrong
 }
+
+// typeName returns the name of a type as a program writes it: package mega has
+// the exported types of package ctx, whose name is megactx.
+func typeName(t reflect.Type) string {
+	return ctxPackage.ReplaceAllString(t.String(), "mega.")
+}
+
+var ctxPackage = regexp.MustCompile(`\bmegactx\.`)
 
 // Needs returns the types of the provided values that the function takes.
 func (f Function) Needs() (types []reflect.Type) {

@@ -128,7 +128,7 @@ func framework(types []reflect.Type) map[reflect.Type]string {
 	return makers
 }
 
-// makers returns the call site of the constructor of each type: those in outer
+// makers returns the constructor of each type with its call site: those in outer
 // and the part's own. The program may replace mega's redis client.
 func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string, error) {
 	all := map[reflect.Type]string{}
@@ -138,8 +138,9 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 	add := func(t reflect.Type, site string) error {
 		if first, taken := all[t]; taken && (t != ClientType() || first != "mega") {
 			return &failure.Failure{
-				Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: fmt.Sprintf("%v is provided twice.", t),
-				Facts: []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
+				Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: typeName(t) + " is provided twice.",
+				Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
+				Actions: []string{"remove one of them, or let them return different types"},
 			}
 		}
 		all[t] = site
@@ -152,7 +153,7 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 	}
 	for _, f := range p.Provides {
 		for _, t := range f.Makes() {
-			if err := add(t, f.Site); err != nil {
+			if err := add(t, f.Name()+", given at "+f.Site); err != nil {
 				return nil, err
 			}
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/megaframework/mega/internal/failure"
 )
@@ -25,7 +26,7 @@ func (p *Program) satisfied(part *Part, makers map[reflect.Type]string) error {
 // type in another app, or of a type that implements the interface.
 func (p *Program) missing(f Function, t reflect.Type, makers map[reflect.Type]string) error {
 	out := &failure.Failure{
-		Code: "boot.not_provided", Exit: failure.ExitInternal, Text: fmt.Sprintf("Nothing provides %v.", t),
+		Code: "boot.not_provided", Exit: failure.ExitInternal, Text: "Nothing provides " + typeName(t) + ".",
 		Facts:   []failure.Fact{{Name: "needed by", Value: "mega." + f.Option + " at " + f.Site}, {Name: "declared", Value: f.Declared()}},
 		Actions: []string{"add its constructor: mega.Provide(…)"},
 	}
@@ -46,11 +47,20 @@ func (p *Program) missing(f Function, t reflect.Type, makers map[reflect.Type]st
 		}
 		return out
 	}
+	if isSection(t) {
+		out.Actions = append([]string{fmt.Sprintf("declare its section of the configuration: mega.Config[%v](\"…\")", t)}, out.Actions...)
+	}
 	if made, site := implementer(t, makers); made != nil {
 		provided(made, "which implements it, by "+site)
 		out.Actions = []string{fmt.Sprintf("return %v from the constructor, in place of %v", t, made), fmt.Sprintf("take %v instead of %v", made, t)}
 	}
 	return out
+}
+
+// isSection reports whether t is a section of the configuration: a struct whose
+// fields have keys.
+func isSection(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Tag.Get("key") != "" })
 }
 
 // sibling returns *T for T, or T for *T, if there is a constructor of it.

@@ -16,6 +16,10 @@ type shelf struct{}
 
 func (*shelf) Close() error { return nil }
 
+type mail struct {
+	From string `key:"from"`
+}
+
 type closer interface{ Close() error }
 
 func newShelf() *shelf { return &shelf{} }
@@ -40,6 +44,10 @@ func TestMissingValueNamesTheConstructorThatWasMeant(t *testing.T) {
 		"a pointer to what the framework provides": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, slog.Logger) {}))},
 			"Nothing provides slog.Logger.", "*slog.Logger, by mega", "take *slog.Logger instead of slog.Logger",
+		},
+		"a section of the configuration": {
+			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, mail) {}))},
+			"Nothing provides plan_test.mail.", "", `declare its section of the configuration: mega.Config[plan_test.mail]("…")`,
 		},
 		"a value of another app": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, *shelf) {})), plan.App("admin", provide)},

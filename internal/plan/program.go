@@ -143,10 +143,12 @@ func (p *Program) collect(options []Option) error {
 
 func (p *Program) addApp(o appOption) error {
 	if !settings.ValidName(o.name) {
-		return appFailure(o, "an app's name is a lower-case word")
+		return appFailure(fmt.Sprintf("The name %q of an app is not a lower-case word.", o.name), o.site)
 	}
-	if slices.Contains(p.Names(), o.name) {
-		return appFailure(o, "there are two of them")
+	if i := slices.Index(p.Names(), o.name); i >= 0 {
+		f := appFailure(fmt.Sprintf("Two apps have the name %q.", o.name), o.site, "rename one of them, or join them in one mega.App")
+		f.Facts = []failure.Fact{{Name: "first", Value: p.Apps[i].Site}, {Name: "again", Value: o.site}}
+		return f
 	}
 	a := &Part{Name: o.name, Site: o.site}
 	if err := a.collect(o.options); err != nil {
@@ -156,10 +158,9 @@ func (p *Program) addApp(o appOption) error {
 	return nil
 }
 
-func appFailure(o appOption, why string) error {
+func appFailure(text, site string, actions ...string) *failure.Failure {
 	return &failure.Failure{
-		Code: "boot.app", Exit: failure.ExitInternal,
-		Text: fmt.Sprintf("The app %q cannot be: %s.", o.name, why), Facts: []failure.Fact{{Name: "given at", Value: o.site}},
+		Code: "boot.app", Exit: failure.ExitInternal, Text: text, Facts: []failure.Fact{{Name: "given at", Value: site}}, Actions: actions,
 	}
 }
 
@@ -167,7 +168,8 @@ func (p *Part) collect(options []Option) error {
 	for _, o := range options {
 		switch o := o.(type) {
 		case appOption:
-			return appFailure(o, "it is inside the app "+p.Name)
+			return appFailure(fmt.Sprintf("App %q is nested inside app %q. Apps cannot be nested.", o.name, p.Name), o.site,
+				fmt.Sprintf("pass mega.App(%q, …) to mega.Main, beside mega.App(%q, …)", o.name, p.Name))
 		case moduleOption:
 			if err := p.collect(o.options); err != nil {
 				return err

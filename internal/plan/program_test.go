@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
@@ -35,6 +36,62 @@ func TestOptionWithoutFilesIsRefusedWithItsPlace(t *testing.T) {
 			if !ok || f.Code != "boot.wrong_shape" || f.Text != "mega."+name+" cannot use what it was given: it is nil." || !strings.Contains(f.Facts[0].Value, "program_test.go:") {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	}
+}
+
+// refusal returns the text and the facts of the failure of a program, as lines.
+func refusal(t *testing.T, options ...plan.Option) string {
+	t.Helper()
+	_, err := plan.NewProgram(options, nil)
+	f, ok := errors.AsType[*failure.Failure](err)
+	if !ok {
+		t.Fatalf("got %v, want a failure", err)
+	}
+	text := f.Text
+	for _, fact := range f.Facts {
+		text += "\n" + fact.Name + ": " + fact.Value
+	}
+	return strings.Join(append([]string{text}, f.Actions...), "\n")
+}
+
+func TestTypesOfTheFrameworkAreNamedAsProgramsImportThem(t *testing.T) {
+	got := refusal(t, plan.App("web", plan.Routes(func(*megactx.Ctx, map[string]megactx.Router) error { return nil })))
+	if !strings.Contains(got, "got: func(*mega.Ctx, map[string]mega.Router) error") {
+		t.Error(got)
+	}
+	if got := refusal(t, plan.App("web", plan.Provide(func(*megactx.Ctx) int { return 1 }))); !strings.Contains(got, ": *mega.Ctx belongs to a request") {
+		t.Error(got)
+	}
+}
+
+func TestRefusedAppHasTheReasonAndTheOtherPlace(t *testing.T) {
+	first := plan.App("web")
+	for _, x := range []struct {
+		options []plan.Option
+		want    []string
+	}{
+		{[]plan.Option{first, plan.App("web")}, []string{`Two apps have the name "web".`, "\nfirst: ", "\nagain: ", "program_test.go:"}},
+		{[]plan.Option{plan.App("We b")}, []string{`The name "We b" of an app is not a lower-case word.`, "given at: "}},
+		{[]plan.Option{plan.App("web", plan.App("in"))}, []string{`App "in" is nested inside app "web". Apps cannot be nested.`, "given at: ", `pass mega.App("in", …) to mega.Main`}},
+	} {
+		got := refusal(t, x.options...)
+		for _, want := range x.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q is missing in %s", want, got)
+			}
+		}
+	}
+}
+
+func oneShelf() *shelf     { return &shelf{} }
+func anotherShelf() *shelf { return &shelf{} }
+
+func TestValueThatIsProvidedTwiceHasTheNamesOfBothConstructors(t *testing.T) {
+	got := refusal(t, plan.App("web", plan.Provide(oneShelf, anotherShelf)))
+	for _, want := range []string{"first: plan_test.oneShelf, given at ", "again: plan_test.anotherShelf, given at ", "remove one of them"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in %s", want, got)
 		}
 	}
 }

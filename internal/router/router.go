@@ -119,7 +119,9 @@ func (r *Router) Route(prefix string, fn func(megactx.Router)) {
 	inner := *r
 	inner.parent, inner.prefix, inner.routed, inner.own = r, joined(r.prefix, prefix), false, nil
 	inner.wraps = slices.Clone(r.wraps)
-	r.claims.add(claim{pattern: joined(inner.prefix, "/*"), site: caller(2), in: r, area: &inner})
+	site := caller(2)
+	defer placed(inner.prefix, site)
+	r.claims.add(claim{pattern: joined(inner.prefix, "/*"), site: site, in: r, area: &inner})
 	r.mux.Route(prefix, func(sub chi.Router) {
 		inner.mux = sub
 		fn(&inner)
@@ -156,15 +158,28 @@ func routed(next http.Handler) http.Handler {
 
 // add adds a route for the caller of its caller.
 func (r *Router) add(method, pattern string, h megactx.Handler) {
+	site := caller(3)
 	if h == nil {
-		panic("mega: the route " + method + " " + joined(r.prefix, pattern) + " has no handler")
+		panic("mega: the route " + method + " " + joined(r.prefix, pattern) + " has no handler, at " + site)
 	}
+	defer placed(method+" "+joined(r.prefix, pattern), site)
 	e := entry{method, pattern, r.handler(h)}
-	r.note(method, pattern, caller(3), h)
+	r.note(method, pattern, site, h)
 	e.addTo(r.mux)
 	r.own = append(r.own, e)
 	if method == "*" {
 		r.restore(pattern)
+	}
+}
+
+// placed adds the route and its place to a panic of chi, whose text has neither.
+func placed(route, site string) {
+	refused := recover()
+	if text, ok := refused.(string); ok && strings.HasPrefix(text, "chi: ") {
+		refused = fmt.Sprintf("%s at %s: %s", route, site, strings.TrimPrefix(text, "chi: "))
+	}
+	if refused != nil {
+		panic(refused)
 	}
 }
 
