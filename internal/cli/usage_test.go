@@ -39,6 +39,7 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"serve --only=", "cli.wrong_flag", "it is empty"},
 		{"lock ls --socket=", "cli.wrong_flag", "it is empty"},
 		{"lock ls --limit x", "cli.wrong_flag", `"x" for "--limit" flag: it must be a whole number`},
+		{"lock release k --reason x --fence abc", "cli.wrong_flag", `"abc" for "--fence" flag: it must be a whole number from 0 on`},
 		{"limit pause k --for soon", "cli.wrong_flag", "it must be a time such as"},
 		{"serve --workers 0", "cli.wrong_flag", `"0" for "--workers" flag: must be a number from 1 to 256`},
 		{"serve --workers -1", "cli.wrong_flag", "from 1 to 256"},

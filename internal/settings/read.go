@@ -133,7 +133,7 @@ func legible(data []byte) error {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
 		if r == utf8.RuneError && size == 1 {
-			return fmt.Errorf("is not UTF-8, from line %d on", newLines(data).at(at))
+			return fmt.Errorf("is not UTF-8, from line %d on (save the file as UTF-8)", newLines(data).at(at))
 		}
 		at += size
 	}

@@ -81,6 +81,9 @@ func yamlFault(data []byte, err error) fault {
 	}
 	f.line = min(f.line, len(lines))
 	f.text = complaint("YAML", what)
+	if strings.HasPrefix(what, "found incompatible YAML") { // the parser knows 1.1 alone, and reads files of 1.2
+		f.hint = "remove the line %YAML"
+	}
 	for line := f.line; line <= min(f.line+1, len(lines)); line++ {
 		if tabbed.MatchString(lines.text(data, line)) {
 			f.line, f.text, f.hint = line, "is not YAML: a tab indents the line", "indent with spaces"

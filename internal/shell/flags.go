@@ -80,6 +80,8 @@ func wanted(wrong *pflag.InvalidValueError) string {
 		return "the number is too large"
 	case syntax && kind == "int":
 		return "it must be a whole number"
+	case syntax && kind == "uint64":
+		return "it must be a whole number from 0 on"
 	case syntax && kind == "bool":
 		return "it must be true or false"
 	}
