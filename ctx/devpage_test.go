@@ -223,9 +223,11 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"called by a page":        {map[string]string{"home.html": "a\n{{if .X}}{{template \"rwo\" .}}{{end}}", "shared/x.html": `{{define "row"}}r{{end}}`}, `home.html:2: there is no template "rwo"; did you mean "row"?`},
-		"called by another":       {map[string]string{"home.html": `{{template "row"}}`, "shared/x.html": "{{define \"row\"}}{{range .}}\n{{else}}{{template \"cell\"}}{{end}}{{end}}"}, `shared/x.html:2: there is no template "cell"`},
-		"not defined by the page": {map[string]string{"home.html": `{{define "contents"}}{{end}}`, "shared/l.html": `{{define "layout"}}{{template "content"}}{{end}}`}, `shared/l.html:1: there is no template "content"; did you mean "contents"?`},
+		"called by a page":         {map[string]string{"home.html": "a\n{{if .X}}{{template \"rwo\" .}}{{end}}", "shared/x.html": `{{define "row"}}r{{end}}`}, `home.html:2: there is no template "rwo"; did you mean "row"?`},
+		"an action without an end": {map[string]string{"pages/home.html": "a\n{{.X", "shared/x.html": ""}, "pages/home.html:2: unclosed action"},
+		"an unknown function":      {map[string]string{"home.html": "{{x}}", "shared/a.html": "\n{{now}}"}, `shared/a.html:2: function "now" not defined`},
+		"called by another":        {map[string]string{"home.html": `{{template "row"}}`, "shared/x.html": "{{define \"row\"}}{{range .}}\n{{else}}{{template \"cell\"}}{{end}}{{end}}"}, `shared/x.html:2: there is no template "cell"`},
+		"not defined by the page":  {map[string]string{"home.html": `{{define "contents"}}{{end}}`, "shared/l.html": `{{define "layout"}}{{template "content"}}{{end}}`}, `shared/l.html:1: there is no template "content"; did you mean "contents"?`},
 	} {
 		files := fstest.MapFS{}
 		for file, text := range x.files {

@@ -18,6 +18,7 @@
 package locale
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,8 +190,73 @@ func readCatalogs(source fs.FS) (map[string]*catalog, error) {
 
 func unmarshalers() map[string]i18n.UnmarshalFunc {
 	return map[string]i18n.UnmarshalFunc{
-		"yaml": yaml.Unmarshal, "yml": yaml.Unmarshal, "toml": toml.Unmarshal, "json": json.Unmarshal,
+		"yaml": textsOf(yaml.Unmarshal), "yml": textsOf(yaml.Unmarshal), "toml": textsOf(toml.Unmarshal), "json": textsOf(json.Unmarshal),
 	}
+}
+
+// textsOf returns unmarshal with the line in its errors, and with an error for
+// values that are not texts: i18n ignores some of them, and names no key.
+func textsOf(unmarshal i18n.UnmarshalFunc) i18n.UnmarshalFunc {
+	return func(data []byte, v any) error {
+		if err := unmarshal(data, v); err != nil {
+			return located(data, err)
+		}
+		root, ok := v.(*any)
+		if !ok {
+			return nil
+		}
+		var wrong []string
+		if byKey, ok := (*root).(map[string]any); ok {
+			wrong = notTexts(wrong, "", byKey)
+		}
+		slices.Sort(wrong)
+		if len(wrong) > 0 {
+			return errors.New(strings.Join(wrong, "\n"))
+		}
+		return nil
+	}
+}
+
+// located adds the line to an error of a parser that leaves it out.
+func located(data []byte, err error) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		before := data[:max(0, min(int(e.Offset), len(data))-1)]
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(before, []byte("\n")), err)
+	}
+	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, _ := e.Position()
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	if strings.Contains(err.Error(), "found incompatible YAML document") {
+		return fmt.Errorf("%w; remove the line %%YAML", err)
+	}
+	return err
+}
+
+// notTexts appends an error for each value below prefix that is neither a text
+// nor a map of texts. A key without a value is checked later.
+func notTexts(wrong []string, prefix string, values map[string]any) []string {
+	for key, value := range values {
+		kind := ""
+		switch v := value.(type) {
+		case nil, string, map[any]any: // i18n refuses a key that is not a text
+			continue
+		case map[string]any:
+			wrong = notTexts(wrong, prefix+key+".", v)
+			continue
+		case []any:
+			wrong = append(wrong, prefix+key+": it is a list, not a text")
+			continue
+		case bool:
+			kind = strconv.FormatBool(v)
+		case int, int64, uint64, float64:
+			kind = "a number"
+		default:
+			kind = "a date"
+		}
+		wrong = append(wrong, fmt.Sprintf("%s%s: it is %s, not a text; write it in quotes", prefix, key, kind))
+	}
+	return wrong
 }
 
 // readCatalog adds the messages of one file.

@@ -66,7 +66,16 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"another kind of file", []string{"en.yaml", "a: x", "README.md", "# x"}, []string{"README.md: a catalog is a file in yaml, toml or json"}},
 		{"a file without a locale", []string{"messages.yaml", "a: x"}, []string{"messages.yaml: the name must end in the locale"}},
 		{"broken yaml", []string{"en.yaml", "a: [", "ko.toml", "a = "}, []string{"en.yaml: ", "ko.toml: "}},
-		{"a list", []string{"en.yaml", "a: [1]"}, []string{"en.yaml: "}},
+		{"a list", []string{"en.yaml", "a: {b: [x]}"}, []string{"en.yaml: a.b: it is a list, not a text"}},
+		{"a number", []string{"en.yaml", "a: 5\nb: {other: true}\nc: 2026-11-26", "en.json", `{"d": {"e": 1.5}}`}, []string{
+			`en.yaml: a: it is a number, not a text; write it in quotes`, `b.other: it is true, not a text; write it in quotes`,
+			`c: it is a date, not a text; write it in quotes`, `en.json: d.e: it is a number, not a text`,
+		}},
+		{"a key that is no text", []string{"en.yaml", "a: {1: x}"}, []string{"expected key to be string but got 1"}},
+		{"YAML 1.2", []string{"en.yaml", "%YAML 1.2\n---\na: x"}, []string{"remove the line %YAML"}},
+		{"a line that does not parse", []string{"en.json", "{\n\"a\": \"b\",\n}", "ko.toml", "a = 'b'\nc = d\n", "de.json", "{"}, []string{
+			"en.json: line 3: ", "ko.toml: line 2: ", "de.json: line 1: ",
+		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			err := locale.Check(files(x.files...))

@@ -105,6 +105,27 @@ func meant(name string, names []string) string {
 // viewPlace is the place that an error of package html/template begins with.
 var viewPlace = regexp.MustCompile(`^(?:html/)?template: ?([^:]+):(\d+)(?::\d+)?: `)
 
+// inFile returns an error of package html/template that begins with the file and
+// the line of the view: "home.html:2: unclosed action".
+func inFile(err error) error {
+	if err == nil {
+		return nil
+	}
+	m := viewPlace.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	return placedError{m[1] + ".html:" + m[2] + ": " + err.Error()[len(m[0]):], err}
+}
+
+type placedError struct {
+	text string
+	err  error
+}
+
+func (e placedError) Error() string { return e.text }
+func (e placedError) Unwrap() error { return e.err }
+
 // source returns the line of a view in which an error occurred.
 func (v *Views) source(err error) (source, bool) {
 	for ; err != nil && v != nil; err = errors.Unwrap(err) {

@@ -48,7 +48,7 @@ func ParseViews(sources ...fs.FS) (*Views, error) {
 	for name, text := range pages {
 		page, err := template.Must(shared.Clone()).New(name).Parse(text)
 		if err != nil {
-			return nil, fmt.Errorf("parse views: %w", err)
+			return nil, fmt.Errorf("parse views: %w", inFile(err))
 		}
 		v.pages[name] = page
 	}
@@ -71,7 +71,7 @@ func (v *Views) read(source fs.FS, shared *template.Template, pages map[string]s
 			return nil
 		}
 		_, err = shared.New(name).Parse(string(text))
-		return err
+		return inFile(err)
 	})
 }
 
