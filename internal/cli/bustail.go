@@ -42,7 +42,7 @@ func (m *messages) tail() *cobra.Command {
 		Args:              arguments(1, "a pattern"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 0 {
+			if c.Flags().Changed("count") && limit < 1 {
 				return usage(c, "cli.wrong_flag", fmt.Sprintf("--count %d is not valid; it must be 1 or more.", limit))
 			}
 			sources, err := m.processes(c.Context())

@@ -28,6 +28,12 @@ func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Com
 		Annotations:           map[string]string{statuses: v.Statuses},
 		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, args []string) error {
+			for _, name := range []string{"config", "set", "name", "worker"} { // of the verbs for processes
+				if c.Flags().Changed(name) {
+					return usage(c, "cli.wrong_flag", typed(c)+" has no use for --"+name+": it calls no process and reads no configuration.",
+						"keep it in a Redis: --url-env VAR")
+				}
+			}
 			return ScriptError(c, v.Run(process(c), args, c.ArgsLenAtDash()))
 		},
 	}
