@@ -160,7 +160,7 @@ func TestAppSpeaksItsLanguages(t *testing.T) {
 		}
 	}
 	p, _ := process("MEGA_APPS_MAIN_LOCALES=fr")
-	if f := fail(t, p, app); f.Code != "boot.locales" {
+	if f := fail(t, p, app); f.Code != "boot.locales" || len(f.Facts) != 1 || f.Facts[0].Value != "apps.main.locales = fr  (env MEGA_APPS_MAIN_LOCALES)" {
 		t.Errorf("got %+v", f)
 	}
 }

@@ -15,11 +15,16 @@ func (p *Plan) Texts(a Part) (*locale.Texts, error) {
 	if len(a.Locales) == 0 {
 		return nil, nil
 	}
-	l, err := locale.Parse(p.Config.Apps[a.Name].Locales, systems(a.Locales)...)
-	if err != nil {
-		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
+	offered := p.Config.Apps[a.Name].Locales
+	l, err := locale.Parse(offered, systems(a.Locales)...)
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	f := a.failure("boot.locales", "Its texts cannot be used.", err)
+	if len(offered) > 0 { // the key may be the mistake
+		f.Facts = append(f.Facts, failure.Setting(p.Config, "apps."+a.Name+".locales"))
+	}
+	return nil, f
 }
 
 // AppInfo describes an app with these texts, which may be nil.
@@ -63,6 +68,6 @@ func Limits(app config.App) request.Limits {
 	return request.Limits{Body: int64(app.BodyLimit), Timeout: app.Timeout, Origins: app.TrustedOrigins}
 }
 
-func (p Part) failure(code, text string, err error) error {
+func (p Part) failure(code, text string, err error) *failure.Failure {
 	return &failure.Failure{Code: code, Exit: failure.ExitInternal, Text: fmt.Sprintf("The app %q cannot be put together. %s", p.Name, text), Cause: err}
 }
