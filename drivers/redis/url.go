@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -261,13 +262,32 @@ func bound(timeouts ...*time.Duration) {
 var errEncode = errors.New("user and password: percent-encode special characters")
 
 // harmless returns err, the error of the URL raw. Behind the host an "@" shows that
-// a "/" or "?" is in the password, the rest of which would be in the error.
+// a "/" or "?" is in the password, the rest of which would be in the error. The
+// values of options are masked, as in the URL: one may be a credential at the wrong
+// place.
 func harmless(raw string, err error) error {
+	if err == nil {
+		return nil
+	}
 	_, rest, _ := strings.Cut(raw, "://")
-	if i := strings.IndexAny(rest, "/?"); err != nil && i >= 0 && strings.Contains(rest[i:], "@") {
+	if i := strings.IndexAny(rest, "/?"); i >= 0 && strings.Contains(rest[i:], "@") {
 		return errEncode
 	}
-	return err
+	_, query, _ := strings.Cut(rest, "?")
+	options, _ := url.ParseQuery(query)
+	text := err.Error()
+	for _, values := range options {
+		for _, v := range values {
+			if v == "" {
+				continue
+			}
+			text = strings.ReplaceAll(text, strconv.Quote(v), strconv.Quote(mask.Mark))
+		}
+	}
+	if text == err.Error() {
+		return err
+	}
+	return errors.New(text)
 }
 
 // trim removes the package name at the start of an error, and the URL of an error

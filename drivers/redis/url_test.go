@@ -108,6 +108,8 @@ func TestAnErrorOfAURLHasNoPassword(t *testing.T) {
 		"redis://u:pa?hunter2@h:1", "redis://u:hunter2/pa@h:1", "redis://:12/hunter2@h", "redis://:12#hunter2@h", "redis://h/%zz?password=hunter2",
 		"redis-sentinel://h/ma%zz?sentinel_password=hunter2", "redis-sentinel://u:hunter2@h:port/m", "redis-sentinel://u:pa/hunter2@h/m",
 		"redis-cluster://u:hunter2@h:port", "redis-cluster://u:hunter2@a b", "redis-cluster://u:pa/hunter2@h",
+		"redis://h?read_timeout=hunter2", "redis://h?db=hunter2", "redis://h?protocol=%68unter2", "redis://h?dial_timeout=1s&dial_timeout=hunter2",
+		"redis-sentinel://h/m?pool_size=hunter2", "redis-cluster://h?read_timeout=hunter2",
 	} {
 		_, locks := OpenLock(t.Context(), Config{URL: raw})
 		_, limits := OpenLimit(t.Context(), Config{URL: raw})
