@@ -53,13 +53,14 @@ type Host struct {
 // OpenHost opens the socket of a hub lock. If it succeeds, the host owns the
 // hub lock. again reports whether this process was at a hub before.
 func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again bool) (*Host, error) {
-	log.Debug(becameHub, "socket", socket)
 	hub, err := Follow(Config{Log: log}, lock, lock.Left(), again)
 	if err != nil {
 		return nil, err
 	}
+	log.Debug(becameHub, "socket", socket)
 	l, err := lock.Listen()
 	if err != nil {
+		log.Debug(ceasedHub, "socket", socket)
 		return nil, err
 	}
 	h := &Host{hub: hub, lock: lock, log: log, socket: socket, ended: make(chan struct{}), drain: make(chan context.Context, 1)}

@@ -20,7 +20,7 @@ import (
 type Listener struct {
 	*net.UnixListener
 	path string
-	made fs.FileInfo // the file at path
+	made fs.FileInfo // the file at path, or nil if it was removed at once
 	// Refused, if not nil, is called for each rejected connection of another
 	// user.
 	Refused func(private.Peer)
@@ -65,7 +65,7 @@ func (s *HubLock) listen() (*Listener, error) {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
 	made, err := os.Lstat(path)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a file that was removed again is restored by Renew
 		return nil, errors.Join(err, l.Close())
 	}
 	s.listener = &Listener{UnixListener: l, path: path, made: made}
