@@ -120,16 +120,27 @@ func (qs *queues) holders(s State) []Holding {
 	return all
 }
 
+// handedOn reports whether this process has handed on the lease of key with this
+// fence.
+func (qs *queues) handedOn(key string, fence uint64) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byKey[key]
+	return q != nil && q.hold != nil && q.hold.grant.Reserves(fence) && fence < q.fence()
+}
+
 // completeHolder replaces the holding of this queue's hold by its current
 // lease.
 func (q *queue) completeHolder(holdings []Holding) {
-	first, last := q.hold.grant.Fence, q.hold.grant.Fence+uint64(q.hold.grant.Fences)-1
 	for i := range holdings {
-		if f := holdings[i].Fence; f >= first && f <= last {
-			holdings[i].Holder, holdings[i].Fence = q.holder, first+uint64(q.handed)
+		if q.hold.grant.Reserves(holdings[i].Fence) {
+			holdings[i].Holder, holdings[i].Fence = q.holder, q.fence()
 		}
 	}
 }
+
+// fence returns the fence of the hold's current lease.
+func (q *queue) fence() uint64 { return q.hold.grant.Fence + uint64(q.handed) }
 
 // same compares the fields that a backend preserves exactly; times lose some
 // digits. A process may have several Lockers, which may send requests at the

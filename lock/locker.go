@@ -161,7 +161,10 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 	bounded, cancel := forceContext(ctx)
 	defer cancel()
 	f.Reason, f.By = reason, l.holder(ctx, "", time.Now())
-	n, err := l.driver.ForceRelease(bounded, key, f) // L16
+	var n int
+	if !f.ByFence || l.queues == nil || !l.queues.handedOn(key, f.Fence) { // L16
+		n, err = l.driver.ForceRelease(bounded, key, f)
+	}
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
@@ -180,8 +183,8 @@ func OnlySlot(n int) ForceOption {
 // OnlyFence restricts a ForceRelease to the holder that Inspect and List show
 // with this fence, so that an operator who has looked at it does not end the
 // lease of a successor. If the key has no such holder any more, ForceRelease
-// returns 0. A lease that was handed on within its process is shown with the
-// fence of the first one, and ends by it.
+// returns 0. Other processes see the fence of the first lease while a process hands
+// a grant on to its own waiters (L7): with that fence they end the present lease.
 func OnlyFence(fence uint64) ForceOption {
 	return ForceOption{driver.Force{ByFence: true, Fence: fence}}
 }

@@ -1,10 +1,10 @@
 -- force: takes the key, or one slot or grant of it, from its holders, tells each, bars their tokens with
 -- the reason, which their next renewal reads, and serves the queue.
 -- ARGV: id of this call, so that a repeat takes nothing from a successor; why,
--- as JSON; the slot, or '' for all; the fence of the grant, 0 for one without a fence, or '' for all.
+-- as JSON; the slot, or '' for all; a fence of the grant, 0 for one without a fence, or '' for all.
 -- Answers how many there were, or -1 if the value at the key is not a lease.
 local id, why, only, of = unpack(ARGV)
-only = tonumber(only)
+only, of = tonumber(only), tonumber(of)
 local done = barred(id)
 if done then return tonumber(done) end
 
@@ -15,7 +15,11 @@ open()
 local n = 0
 local function take_away(slot, v)
   if only and slot ~= only then return end
-  if of ~= '' and (string.match(v, '^%S+ 3 (%d+) ') or '0') ~= of then return end
+  if of then
+    local first, span = string.match(v, '^%S+ 3 (%d+) (%d+) ')
+    first, span = tonumber(first or 0), tonumber(span or 1)
+    if of < first or of >= first + span then return end
+  end
   local token = string.sub(v, 1, 22)
   local to = string.match(v, '^%S+ 3 %d+ %d+ %S+ (%S+)')
   if to then pcall('publish', inboxes .. to, format('f2 %s %s', token, why)) end

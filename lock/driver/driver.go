@@ -226,16 +226,16 @@ type Force struct {
 	BySlot bool // only the grant of Slot
 	Slot   int
 
-	ByFence bool // only the grant with Fence; 0 is the fence of a holder that State shows without one
+	ByFence bool // only the grant that reserves Fence; 0 means a holder that State shows without a fence
 	Fence   uint64
 
 	Reason string
 	By     Holder
 }
 
-// Covers reports whether f ends the grant of slot with this fence.
-func (f *Force) Covers(slot int, fence uint64) bool {
-	return (!f.BySlot || f.Slot == slot) && (!f.ByFence || f.Fence == fence)
+// Covers reports whether f ends g.
+func (f *Force) Covers(g *Grant) bool {
+	return (!f.BySlot || f.Slot == g.Slot) && (!f.ByFence || g.Reserves(f.Fence))
 }
 
 // Grant is a lease at the driver.
@@ -277,6 +277,11 @@ type Grant struct {
 	Handback *Handback
 	// At, for Release, is the time of the call, as in [Request].
 	At time.Time
+}
+
+// Reserves reports whether the fence is one of those that g may use.
+func (g *Grant) Reserves(fence uint64) bool {
+	return g.Fence <= fence && fence-g.Fence < uint64(max(g.Fences, 1)) //nolint:gosec // not negative
 }
 
 // Renewal is the outcome of the renewal of one grant: the time until which it

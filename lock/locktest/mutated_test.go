@@ -171,6 +171,8 @@ var mutations = mutants.Table{
 	{"L16/a force of one slot ends only its lease", "locker.go",
 		"{BySlot: true, Slot: n}", "{Slot: n}"},
 	{"L16/a force of one fence ends only its lease", "locker.go",
+		" || !l.queues.handedOn(key, f.Fence) {", " || true {"},
+	{"L16/a force of one fence ends only its lease", "locker.go",
 		"{ByFence: true, Fence: fence}", "{Fence: fence}"},
 	{"L17/Close ends the waiters", "gate.go",
 		"\tg.shutNow()\n", ""},

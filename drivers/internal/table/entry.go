@@ -222,8 +222,8 @@ func (e *entry) free(t *ticket, now instant) {
 // freeByForce takes back the slots whose grants f covers.
 func (e *entry) freeByForce(f *driver.Force, now instant) []*ticket {
 	taken := make([]*ticket, 0, e.held)
-	for i, t := range e.slots {
-		if t != nil && f.Covers(i, t.grant.Fence) {
+	for _, t := range e.slots {
+		if t != nil && f.Covers(&t.grant) {
 			taken = append(taken, t)
 			e.free(t, now)
 			e.abandoned(t, driver.LeftForced, now)

@@ -118,7 +118,7 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, err
 		return nil, err
 	}
 	r := s.run(g.Key, now)
-	if r == nil && covers(&t.grant, run.Fence) { // it has expired at an earlier hub, or in a copy of its table
+	if r == nil && t.grant.Reserves(run.Fence) { // it has expired at an earlier hub, or in a copy of its table
 		r = &recorded{Record: Record{Key: g.Key, Run: *run}}
 		r.Run.Due, r.Run.Outcome = false, ""
 	}
@@ -178,16 +178,11 @@ func (s *shard) keptUntil(r *recorded) instant {
 		return r.expires
 	}
 	for _, t := range e.slots {
-		if t != nil && covers(&t.grant, r.Run.Fence) {
+		if t != nil && t.grant.Reserves(r.Run.Fence) {
 			return max(r.expires, t.expires)
 		}
 	}
 	return r.expires
-}
-
-// covers reports whether the fence is one of those that g has reserved.
-func covers(g *driver.Grant, fence uint64) bool {
-	return g.Fence <= fence && fence-g.Fence < uint64(max(g.Fences, 1))
 }
 
 // lastRun returns a copy of the last run of key, or nil.
