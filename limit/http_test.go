@@ -67,6 +67,9 @@ func TestHTTPRefusesWith429(t *testing.T) {
 	if r := ask("b"); r.StatusCode != 200 {
 		t.Errorf("another client: got %d", r.StatusCode)
 	}
+	if r := serve(t, l, rates(limit.PerHour(1)))("c"); r.Header.Get("RateLimit") != `"1-per-1h0m0s";r=0;t=3600` {
+		t.Errorf("a rate of 1: got %s", r.Header.Get("RateLimit"))
+	}
 	for range 5 {
 		if r := ask(""); r.StatusCode != 200 || r.Header.Get("RateLimit-Policy") != "" {
 			t.Errorf("without a key: got %d", r.StatusCode)
@@ -217,6 +220,36 @@ func TestTransportHoldsTheSlotUntilTheBodyIsClosed(t *testing.T) {
 	if held := locker.Held(); len(held) != 0 {
 		t.Errorf("%q are held after an error", held)
 	}
+}
+
+// conn is the body of a connection that has switched protocols. Its Close fails.
+type conn struct{ strings.Builder }
+
+func (*conn) Read([]byte) (int, error) { return 0, io.EOF }
+func (*conn) Close() error             { return io.ErrClosedPipe }
+
+func TestTransportKeepsTheBodyOfASwitchedProtocolWritable(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		c := new(conn)
+		base := tripper(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 101, Body: c}, nil })
+		transport := limit.Transport(l, base, func(*http.Request) string { return "k" }, limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://partner/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, ok := response.Body.(io.Writer); !ok {
+			t.Error("the body is not writable")
+		} else if _, err := io.WriteString(w, "text"); err != nil || c.String() != "text" {
+			t.Errorf("wrote %q, %v", c.String(), err)
+		}
+		if err := response.Body.Close(); err != io.ErrClosedPipe || len(locker.Held()) != 0 {
+			t.Errorf("closed with %v, and %q are held", err, locker.Held())
+		}
+	})
 }
 
 // A request whose slot is lost ends, because somebody else may have its slot now.

@@ -137,6 +137,7 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 			"no pause":          l.Pause(t.Context(), "k", 0, "reason"),
 			"a long pause":      l.Pause(t.Context(), "k", limit.MaxPause+1, "reason"),
 			"a space in Peek":   second(l.Peek(t.Context(), "a b", good)),
+			"no rate in Peek":   second(l.Peek(t.Context(), "k", limit.Limit{})),
 			"an empty key":      l.Reset(t.Context(), ""),
 			"a negative actual": wait(t, l, good).Settle(t.Context(), -1),
 		} {
@@ -247,7 +248,7 @@ func TestWaitServesInOrderAndNeverEarly(t *testing.T) {
 		if took := time.Since(start); took > 3*time.Second+10*time.Millisecond {
 			t.Errorf("took %v, want 3 s", took)
 		}
-		if s := l.Stats(); s.Allowed != 7 || s.Waiting != 0 || s.Wait.Count() != 7 {
+		if s := l.Stats(); s.Allowed != 7 || s.Waiting != 0 || s.Wait.Count() != 7 || s.Wait.Sum.Round(time.Second) != 9*time.Second {
 			t.Errorf("got %+v", s)
 		}
 	})
@@ -271,10 +272,28 @@ func TestTooLateIsRefusedAtOnceAndConsumesNothing(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("refused after %v", took)
 		}
+		allow(t, l, m)                            // its refusal is remembered (W12)
 		wait(t, l, m, limit.MaxWait(time.Second)) // just in time
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("granted after %v", took)
 		}
+	})
+}
+
+func TestACallBehindAnotherIsTooLateWithItsEstimate(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		wait(t, l, m)
+		var first sync.WaitGroup
+		first.Go(func() { wait(t, l, m) })
+		synctest.Wait()
+		start := time.Now()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(500*time.Millisecond))
+		late, ok := errors.AsType[*limit.LimitedError](err)
+		if took := time.Since(start); !ok || late.RetryAfter != time.Second || took != 0 {
+			t.Errorf("got %+v after %v, want a retry after 1s at once", err, took)
+		}
+		first.Wait()
 	})
 }
 
@@ -365,12 +384,13 @@ func TestWaitersThatGiveUpCostNothing(t *testing.T) {
 	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
 		m := rates(limit.PerSecond(1))
 		wait(t, l, m)
-		start := time.Now()
+		start, gaveUp := time.Now(), errors.New("gave up")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) || !errors.Is(err, limit.ErrLimited) {
+				_, err := l.Wait(ctx, "k", m)
+				if !errors.Is(err, context.Canceled) || !errors.Is(err, gaveUp) || !errors.Is(err, limit.ErrLimited) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -382,7 +402,7 @@ func TestWaitersThatGiveUpCostNothing(t *testing.T) {
 			}
 		})
 		time.Sleep(500 * time.Millisecond)
-		cancel(errors.New("gave up"))
+		cancel(gaveUp)
 		all.Wait()
 		if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Waiters) != 0 || s.Rates[0].Used != 1 {
 			t.Errorf("got %+v, %v", s, err)
@@ -588,6 +608,30 @@ func TestSlotIsGivenBack(t *testing.T) {
 	})
 }
 
+func TestTheWorksErrorIsKeptBesideTheLossOfItsSlot(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		for _, work := range []error{nil, errors.New("failed")} {
+			err := l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error {
+				if _, err := locker.ForceRelease(t.Context(), locker.Held()[0], "the test"); err != nil {
+					t.Error(err)
+				}
+				return work
+			})
+			if !errors.Is(err, lock.ErrLost) || work != nil && !errors.Is(err, work) || strings.Contains(err.Error(), "nil") {
+				t.Errorf("the work returned %v, and With %v", work, err)
+			}
+		}
+		p := wait(t, l, m)
+		if _, err := locker.ForceRelease(t.Context(), locker.Held()[0], "the test"); err != nil {
+			t.Error(err)
+		}
+		if err := p.Settle(t.Context(), 1); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Settle returned %v", err)
+		}
+	})
+}
+
 // The longest keys have slots of their own, though the key of a slot is longer (W15).
 func TestTheLongestKeysHaveSlots(t *testing.T) {
 	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
@@ -621,9 +665,18 @@ func TestBusySlotsAreALimit(t *testing.T) {
 		if !errors.Is(err, limit.ErrLimited) || !errors.Is(err, lock.ErrNotAcquired) {
 			t.Errorf("got %v", err)
 		}
+		var next sync.WaitGroup
+		next.Go(func() {
+			p := wait(t, l, m, limit.MaxWait(time.Second)) // the slot is free in time
+			if err := p.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second / 2)
 		if err := held.Cancel(t.Context()); err != nil {
 			t.Error(err)
 		}
+		next.Wait()
 		if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Rates) > 0 && s.Rates[0].Used != 0 {
 			t.Errorf("got %+v, %v, want no unit used", s, err)
 		}
@@ -635,6 +688,9 @@ func TestCloseEndsWaiters(t *testing.T) {
 		m := rates(limit.PerHour(1))
 		slots := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
 		wait(t, l, m)
+		full := func() (limit.Result, error) { return l.Allow(t.Context(), "full", m) }
+		_, _ = full()
+		_, _ = full() // its refusal is remembered (W12)
 		held, err := l.Wait(t.Context(), "s", slots)
 		if err != nil {
 			t.Fatal(err)
@@ -659,8 +715,8 @@ func TestCloseEndsWaiters(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
-			t.Errorf("got %v", err)
+		if r, err := full(); !errors.Is(err, limit.ErrClosed) {
+			t.Errorf("got %+v, %v", r, err)
 		}
 		if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
 			t.Errorf("got %v", err)
@@ -744,6 +800,73 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	})
 }
 
+func TestAFullMemoryOfRefusalsForgetsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 10
+		d := &counting{Driver: memory.NewLimit()}
+		l := open(t, d, limit.Config{Cache: most})
+		ask := func(keys int) (calls int) {
+			for i := range keys {
+				if _, err := l.Allow(t.Context(), fmt.Sprint("k", i), rates(limit.PerHour(1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return d.count()
+		}
+		ask(most) // allowed
+		ask(most) // refused
+		if n := ask(most); n != 0 {
+			t.Errorf("%d of %d refusals were forgotten", n, most)
+		}
+		ask(most + 1)
+		ask(most + 1)
+		if n := ask(most); n == 0 || n == most { // each new one replaces any other
+			t.Errorf("%d of %d refusals were forgotten after another one", n, most)
+		}
+	})
+}
+
+// The backend may free the units while its refusal is on its way.
+func TestARefusalCountsFromBeforeItsCall(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := rates(limit.Rate{N: 1, Per: 500 * time.Millisecond})
+		allow(t, l, m)
+		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			a, err := take()
+			time.Sleep(100 * time.Millisecond)
+			return a, err
+		})
+		allow(t, l, m)
+		time.Sleep(400 * time.Millisecond)
+		if got := allow(t, l, m); !got.Allowed {
+			t.Errorf("got %+v, want the unit that is free again", got)
+		}
+	})
+}
+
+// The refusal is on its way during the Reset.
+func TestARefusalFromBeforeAResetIsNotRemembered(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := rates(limit.PerHour(1))
+		allow(t, l, m)
+		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			a, err := take()
+			time.Sleep(100 * time.Millisecond)
+			return a, err
+		})
+		var refused sync.WaitGroup
+		refused.Go(func() { allow(t, l, m) })
+		synctest.Wait()
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		refused.Wait()
+		if got := allow(t, l, m); !got.Allowed {
+			t.Errorf("got %+v after a Reset", got)
+		}
+	})
+}
+
 func TestWaitingCallsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &counting{Driver: memory.NewLimit()}
@@ -774,8 +897,9 @@ func TestEventsAndStats(t *testing.T) {
 	inTime(t, limit.Config{Observer: observer}, func(t *testing.T, l *limit.Limiter) {
 		m := rates(limit.PerSecond(1))
 		p := wait(t, l, m)
-		allow(t, l, m)
-		allow(t, l, m)
+		for range 3 {
+			allow(t, l, m)
+		}
 		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
 		_ = p.Cancel(t.Context())
 		_ = l.Pause(t.Context(), "k", time.Second, "why")
@@ -783,6 +907,7 @@ func TestEventsAndStats(t *testing.T) {
 		want := []limit.Event{
 			limit.Granted{Key: "k", Cost: 1},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true, Err: errors.Unwrap(err)},
 			limit.Settled{Key: "k", Cost: 1},
@@ -792,7 +917,7 @@ func TestEventsAndStats(t *testing.T) {
 		if !slices.Equal(events, want) {
 			t.Errorf("got  %+v\nwant %+v", events, want)
 		}
-		if s := l.Stats(); s.Driver != "memory" || s.Allowed != 1 || s.Refused != 3 || s.Local != 2 || s.Settled != 1 {
+		if s := l.Stats(); s.Driver != "memory" || s.Allowed != 1 || s.Refused != 4 || s.Local != 3 || s.Settled != 1 {
 			t.Errorf("got %+v", s)
 		}
 	})
@@ -801,6 +926,36 @@ func TestEventsAndStats(t *testing.T) {
 type observe func(limit.Event)
 
 func (f observe) Observe(e limit.Event) { f(e) }
+
+func TestALimitedErrorNamesItsReasons(t *testing.T) {
+	for want, e := range map[string]limit.LimitedError{
+		"limit: not allowed in time":                                   {Waited: time.Millisecond - 1},
+		"limit: not allowed in time, waited 2ms, the queue is full":    {Waited: 1600 * time.Microsecond, Full: true},
+		"limit: not allowed in time, rate 3 per 1m0s, retry after 2ms": {Rate: limit.PerMinute(3), RetryAfter: 1600 * time.Microsecond},
+		"limit: not allowed in time, paused by host, pid 7 (app): a reason: context canceled": {
+			Paused: &limit.Pause{By: limit.Holder{Host: "host", PID: 7, Label: "app"}, Reason: "a reason"}, Err: context.Canceled},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestRatesHaveThePeriodsOfTheirNames(t *testing.T) {
+	for want, r := range map[time.Duration]limit.Rate{
+		time.Second: limit.PerSecond(2), time.Minute: limit.PerMinute(2), time.Hour: limit.PerHour(2), 24 * time.Hour: limit.PerDay(2),
+	} {
+		if r != (limit.Rate{N: 2, Per: want}) {
+			t.Errorf("got %+v, want 2 per %v", r, want)
+		}
+	}
+}
+
+func TestALimiterNeedsADriver(t *testing.T) {
+	if _, err := limit.New(nil, limit.Config{}); err == nil {
+		t.Error("a Limiter without a driver")
+	}
+}
 
 func TestWithReturnsTheErrorOfTheFunction(t *testing.T) {
 	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {

@@ -236,8 +236,8 @@ func (l *Limiter) Stats() Stats {
 func (l *Limiter) Unavailable() error { return l.health.lost() }
 
 // Close ends the Limiter and its driver. New calls and waiters return ErrClosed.
-// It waits for running calls of the driver, each of which has a timeout, and
-// returns the error with which the driver closed. It may be called again.
+// It waits for the calls of the driver that waiters have made, each of which has a
+// timeout, and returns the error with which the driver closed. It may be called again.
 func (l *Limiter) Close(ctx context.Context) error {
 	l.closed.Store(true)
 	l.group.Close(-1)

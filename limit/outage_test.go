@@ -46,6 +46,21 @@ func (r *remote) Take(ctx context.Context, q driver.Request) (driver.Answer, err
 	return fault(ctx, take)
 }
 
+// List fails as Take does, and is not called otherwise.
+func (r *remote) List(ctx context.Context, _ string) ([]driver.State, error) {
+	_, err := r.fault(ctx, nil)
+	return nil, err
+}
+
+// Settle fails as Take does, while there is a fault.
+func (r *remote) Settle(ctx context.Context, s driver.Settlement) error {
+	if r.fault == nil {
+		return r.Driver.Settle(ctx, s)
+	}
+	_, err := r.fault(ctx, nil)
+	return err
+}
+
 var errBroken = errors.New("broken pipe")
 
 // refuse fails at once.
@@ -91,7 +106,7 @@ func TestClosedFailsWithinASecond(t *testing.T) {
 			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
 				r.set(fault)
 				m, start := rates(limit.PerSecond(1)), time.Now()
-				if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) {
+				if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
 				if took := time.Since(start); took > time.Second {
@@ -107,6 +122,29 @@ func TestClosedFailsWithinASecond(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAListThatFailedIsNotEmpty(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(refuse)
+		if states, err := l.List(t.Context(), ""); !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, errBroken) {
+			t.Errorf("got %v, %v", states, err)
+		}
+	})
+}
+
+func TestASettleThatFailedIsNotCounted(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		p := wait(t, l, rates(limit.PerHour(2)), limit.Cost(2))
+		r.set(hang)
+		if err := p.Settle(t.Context(), 1); !errors.Is(err, limit.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		r.set(nil)
+		if err := p.Settle(t.Context(), 1); err != nil || l.Stats().Settled != 0 {
+			t.Errorf("again: got %v, %d counted", err, l.Stats().Settled)
+		}
+	})
 }
 
 func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
@@ -149,7 +187,7 @@ func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
 		if len(lost) != 1 || len(back) != 1 {
 			t.Errorf("reported %v and %v", lost, back)
 		}
-		if s := l.Stats(); s.Degraded != 6 || s.Unavailable {
+		if s := l.Stats(); s.Degraded != 6 || s.Settled != 0 || s.Unavailable { // the degraded permit had no units of the backend
 			t.Errorf("got %+v", s)
 		}
 	})
@@ -296,12 +334,19 @@ func TestUnknownOutcomeOfAllowIsConsumed(t *testing.T) {
 func TestCallersEndIsNotAnOutage(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
 		r.set(hang)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		for _, policy := range []limit.Outage{limit.Closed, limit.Open} {
-			_, err := l.Allow(ctx, "k", limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: policy})
+		for _, policy := range []limit.Outage{limit.Closed, limit.Open, limit.Share(1)} {
+			m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: policy}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err := l.Allow(ctx, "k", m)
 			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limit.ErrUnavailable) {
 				t.Errorf("%v: got %v", policy, err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err = l.Wait(ctx, "k", m)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, limit.ErrLimited) || errors.Is(err, limit.ErrUnavailable) {
+				t.Errorf("%v: Wait returned %v", policy, err)
 			}
 		}
 		if l.Unavailable() != nil {

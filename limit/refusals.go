@@ -62,7 +62,7 @@ func (rs *refusals) none() bool { return rs.count.Load() == 0 }
 
 // find returns the result of a call that would be refused again.
 func (rs *refusals) find(c *call, now instant) (Result, bool) {
-	if rs.none() || c.cost == 0 {
+	if rs.none() {
 		return Result{}, false
 	}
 	rs.mu.Lock()
