@@ -59,6 +59,9 @@ func TestBoundedHasTheEarlierDeadlineAndTheValues(t *testing.T) {
 		if d, ok := b.Deadline(); !ok || !d.Equal(until.Add(time.Second)) {
 			t.Errorf("the deadline is %v, want that of the parent", d)
 		}
+		if d, ok := (&bounded{parent: context.Background()}).Deadline(); ok {
+			t.Errorf("a call without a bound has the deadline %v", d)
+		}
 		if b.Value(key{}) != 1 {
 			t.Error("the values of the parent are missing")
 		}
@@ -67,4 +70,16 @@ func TestBoundedHasTheEarlierDeadlineAndTheValues(t *testing.T) {
 		b.end()
 		<-derived.Done()
 	})
+}
+
+func TestOfTwoWhoWaitFirstBothGetTheSameContext(t *testing.T) {
+	b := &bounded{parent: context.Background()}
+	defer b.end()
+	one, other := b.open(), b.open()
+	if b.use(one, nil) != one || b.use(other, nil) != one {
+		t.Error("the second one got another context")
+	}
+	if one.Err() != nil || other.Err() == nil {
+		t.Errorf("the context that both wait for: %v, the other one: %v", one.Err(), other.Err())
+	}
 }

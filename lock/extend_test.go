@@ -118,3 +118,26 @@ func TestAnExtendDuringTheReleaseKeepsTheCooldown(t *testing.T) {
 		}
 	})
 }
+
+func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := make(chan struct{}, 2)
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet}
+		d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
+			begun <- struct{}{}
+			time.Sleep(100 * time.Millisecond)
+			return d.Renew(ctx, g)
+		}
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		<-begun
+		start := time.Now()
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != 200*time.Millisecond {
+			t.Errorf("it took %v, want the time of the renewal and its own", took)
+		}
+		release(t, lease)
+	})
+}

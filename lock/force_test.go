@@ -42,6 +42,22 @@ func TestForceUnderItsOwnLeaseReturnsItsResult(t *testing.T) {
 	})
 }
 
+func TestTheLossThatAReleaseFindsNamesItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Process,
+			release: func(context.Context, driver.Driver, driver.Grant) error { return &lock.LostError{Cause: lock.Expired} }}
+		var seen recorder
+		l := process(t, d, lock.Config{Observer: &seen})
+		err := acquire(t, l, "k").Release()
+		if lost, ok := errors.AsType[*lock.LostError](err); !ok || lost.Key != "k" || lost.Cause != lock.Expired {
+			t.Errorf("got %+v", err)
+		}
+		if lost := eventsOf[lock.Lost](&seen); len(lost) != 1 || lost[0].Key != "k" || l.Stats().Lost != 1 {
+			t.Errorf("reported %+v", lost)
+		}
+	})
+}
+
 func TestForceEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

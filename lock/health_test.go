@@ -120,3 +120,22 @@ func TestPingFindsALoss(t *testing.T) {
 		}
 	})
 }
+
+// A lease that nobody renews ends during the outage, and nothing else is asked.
+func TestACleanUpFindsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		l := process(t, outage(&away), lock.Config{})
+		lease := acquire(t, l, "k", lock.NoRenew(), lock.TTL(time.Second))
+		away.Store(true)
+		time.Sleep(2 * time.Second)
+		if err := lease.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if err := l.Unavailable(); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("a second after the clean-up has failed: %v", err)
+		}
+		away.Store(false)
+	})
+}

@@ -98,7 +98,7 @@ func untouched(f *driver.Found) *driver.Handback {
 // handedBack returns the Handback of the slot for a release; nil leaves it dirty.
 // The caller holds h.mu.
 func (h *hold) handedBack() *driver.Handback {
-	if h.handback == nil && !h.touched && h.grant.Found != nil {
+	if !h.touched && h.grant.Found != nil {
 		return untouched(h.grant.Found)
 	}
 	return h.handback

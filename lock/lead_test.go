@@ -136,6 +136,27 @@ func TestFailuresOfALeaderAreRetriedMoreAndMoreSlowly(t *testing.T) {
 }
 
 // The wait of a follower is no term.
+func TestALossCausesNoPauseOfACampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		start, terms := time.Now(), 0
+		err := l.Lead(t.Context(), "k", func(ctx context.Context) error {
+			if terms++; terms == 3 {
+				return nil
+			}
+			if _, err := l.ForceRelease(t.Context(), "k", "test"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if took := time.Since(start); err != nil || took > time.Millisecond || len(eventsOf[lock.Retrying](&seen)) != 0 {
+			t.Errorf("got %v after %v, retries %+v", err, took, eventsOf[lock.Retrying](&seen))
+		}
+	})
+}
+
 func TestALongWaitDoesNotStartThePausesOfALeaderAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder

@@ -174,6 +174,12 @@ func TestCloseNamesTheLeasesItCutsOff(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stubborn") {
 			t.Errorf("Close said %v", err)
 		}
+		alone := raw(t, memory.NewLock(), lock.Config{})
+		last := acquire(t, alone, "last")
+		if err := alone.Close(ctx); err == nil || !strings.HasSuffix(err.Error(), "1 leases cut off: last") {
+			t.Errorf("Close said %v", err)
+		}
+		_ = last.Release()
 		for _, err := range []error{<-done, stubborn.Release()} {
 			var lost *lock.LostError
 			if !errors.As(err, &lost) || lost.Cause != lock.Shutdown {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -199,6 +200,7 @@ func TestOnceRefusesWhatItCannotKeep(t *testing.T) {
 		for name, call := range map[string]func() (bool, error){
 			"a nil function":           func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nil) },
 			"no interval":              func() (bool, error) { return a.Once(t.Context(), "job", 0, nothing) },
+			"a long interval":          func() (bool, error) { return a.Once(t.Context(), "job", lock.MaxEvery+time.Microsecond, nothing) },
 			"parts of a microsecond":   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute+1, nothing) },
 			"a pool":                   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Slots(2)) },
 			"a negative Cooldown":      func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Cooldown(-1)) },
@@ -265,6 +267,53 @@ func TestCooldownIsNotHandedOn(t *testing.T) {
 	})
 }
 
+func TestTheRunOfALeaseThatWasHandedOnHasItsFence(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
+		held := acquire(t, a, "job")
+		var run sync.WaitGroup
+		run.Go(func() {
+			_, err := a.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error {
+				lease, _ := lock.LeaseFrom(ctx)
+				s, err := a.Inspect(ctx, "job")
+				if err != nil || lease.Fence() != held.Fence()+1 || s.LastRun == nil || s.LastRun.Fence != lease.Fence() {
+					t.Errorf("the fence is %d after %d, and the run %+v, %v", lease.Fence(), held.Fence(), s.LastRun, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		release(t, held)
+		run.Wait()
+	})
+}
+
+// ending is a backend that ends a context while it starts a run.
+type ending struct {
+	*memory.Lock
+	end func()
+}
+
+func (e *ending) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	e.end()
+	run, err := e.Lock.BeginRun(ctx, g, every, spend)
+	return run, errors.Join(err, ctx.Err())
+}
+
+func TestOnceWhoseContextEndsDuringItsStartReturnsTheCause(t *testing.T) {
+	d := &ending{Lock: memory.NewLock()}
+	l := process(t, d, lock.Config{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the caller has gone")
+	d.end = func() { cancel(cause) }
+	ran, err := l.Once(ctx, "job", time.Minute, func(context.Context) error { return nil })
+	if ran || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		t.Errorf("got %v, %v", ran, err)
+	}
+}
+
 func TestEveryRunsInEachTickWhateverTheLengthOfARun(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -303,6 +352,19 @@ func TestEveryRunsInEachTickWhateverTheLengthOfARun(t *testing.T) {
 			if ticks[tick] != want && tick%10 != 6 {
 				t.Errorf("tick %d: %d runs, want %d", tick-begin, ticks[tick], want)
 			}
+		}
+	})
+}
+
+func TestAFailedRunOfEveryIsNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		err := l.Every(ctx, "job", time.Minute, func(context.Context) error { return errors.New("failed") })
+		if runs, retries := eventsOf[lock.Ran](&seen), eventsOf[lock.Retrying](&seen); len(runs) != 10 || len(retries) != 0 {
+			t.Errorf("%v: %d runs in ten minutes, and %d retries: %+v", err, len(runs), len(retries), retries)
 		}
 	})
 }
@@ -395,11 +457,14 @@ func TestRanReportsTheOutcomeOfTheRun(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { _ = recover() }()
-					_, _ = l.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error { return c.fn(ctx, l) })
+					_, _ = l.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error {
+						time.Sleep(time.Second)
+						return c.fn(ctx, l)
+					})
 				}()
 				<-done
 				ran := eventsOf[lock.Ran](&events)
-				if len(ran) != 1 || (ran[0].Err != nil) != c.fails || c.want != nil && !errors.Is(ran[0].Err, c.want) {
+				if len(ran) != 1 || ran[0].Took != time.Second || (ran[0].Err != nil) != c.fails || c.want != nil && !errors.Is(ran[0].Err, c.want) {
 					t.Errorf("got %+v, want one run that has failed: %v", ran, c.fails)
 				}
 			})

@@ -405,6 +405,27 @@ func TestAPoolHasOneSize(t *testing.T) {
 	})
 }
 
+func TestPoolsAreThoseThatTheProcessHasUsed(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l := process(t, d, lock.Config{})
+		for _, key := range []string{"b", "a", "b", "a"} {
+			err := l.WithSlot(t.Context(), &lock.Pool{Key: key, Size: 2}, func(_ context.Context, s *lock.Slot) error {
+				if !s.IsSlot() || s.Slots() != 2 {
+					t.Errorf("slot %v of %d", s.IsSlot(), s.Slots())
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		pools, err := l.Pools(t.Context())
+		if err != nil || len(pools) != 2 || pools[0].Key != "a" || pools[1].Key != "b" || len(pools[0].Slots) != 2 {
+			t.Errorf("got %+v, %v", pools, err)
+		}
+	})
+}
+
 func TestCloseWaitsForCleanup(t *testing.T) {
 	onPools(t, func(t *testing.T, d driver.Driver) {
 		l, err := lock.New(d, lock.Config{})
@@ -430,6 +451,27 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 			t.Error(err)
 		}
 		b.want(t, "cleanup0 cleaned")
+	})
+}
+
+func TestCloseWaitsForTheWorkOfALostSlot(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l := raw(t, d, lock.Config{})
+		worked := false
+		go func() {
+			_ = l.WithSlot(t.Context(), &newSandbox(1).Pool, func(context.Context, *lock.Slot) error {
+				time.Sleep(20 * time.Second)
+				worked = true
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if n, err := l.ForceRelease(t.Context(), "boxes", "test"); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := l.Close(t.Context()); err != nil || !worked {
+			t.Errorf("got %v, the work has returned: %v", err, worked)
+		}
 	})
 }
 

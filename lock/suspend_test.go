@@ -41,11 +41,18 @@ func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		released, err := l.Acquire(t.Context(), "released")
+		if err != nil {
+			t.Fatal(err)
+		}
 		ended := waited.Context().Done()
 
 		slept.Store(int64(time.Hour))
 		if asked.Context().Err() == nil || !errors.Is(context.Cause(asked.Context()), ErrLost) {
 			t.Error("the first look after waking up finds the lease alive")
+		}
+		if err := released.Release(); !errors.Is(err, ErrLost) {
+			t.Errorf("release after waking up: %v", err)
 		}
 		woke := time.Now()
 		<-ended

@@ -98,6 +98,29 @@ func TestAWaitShorterThanTheWayGetsAFreeKey(t *testing.T) {
 	})
 }
 
+func TestAFreeKeyIsNotContendedAndItsEventsHaveItsTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, inOne := range []bool{false, true} {
+			var seen recorder
+			r := newRemote(10 * time.Millisecond)
+			var d driver.Driver = r
+			if inOne {
+				d = whole{r}
+			}
+			l := process(t, d, lock.Config{Observer: &seen})
+			lease := acquire(t, l, "k")
+			time.Sleep(3 * time.Second)
+			release(t, lease)
+			if got := eventsOf[lock.Acquired](&seen)[0]; lease.Contended() || got.Contended || got.Waited != r.way || l.Stats().Contended != 0 {
+				t.Errorf("got %+v, want %v and a free key", got, r.way)
+			}
+			if got := eventsOf[lock.Released](&seen)[0]; got.Held != 3*time.Second {
+				t.Errorf("got %+v, want 3s", got)
+			}
+		}
+	})
+}
+
 func TestAWaitShorterThanTheWayFindsABusyKeyBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
 		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
@@ -131,6 +154,36 @@ func TestASilentBackendIsNotBusy(t *testing.T) {
 			t.Errorf("after 3 s of silence and the end of the context: %v, want ErrUnavailable", err)
 		}
 		r.lost.Store(false)
+		release(t, held)
+	})
+}
+
+func TestAWaitWhoseHoldersCannotBeLookedUpIsNotBusy(t *testing.T) {
+	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
+		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
+		held := acquire(t, other, "k")
+		refused := errors.New("no permission")
+		r.inspect = func(context.Context, driver.Driver, string) (driver.State, error) { return driver.State{}, refused }
+		_, err := l.Acquire(t.Context(), "k", lock.Wait(3*time.Second))
+		if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, refused) || errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("got %v, want ErrUnavailable with its cause", err)
+		}
+		release(t, held)
+	})
+}
+
+// The hold of its own process was confirmed when it came.
+func TestAWaitBehindItsOwnProcessIsBusyAlsoIfTheHoldersCannotBeLookedUp(t *testing.T) {
+	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
+		r.inspect = func(context.Context, driver.Driver, string) (driver.State, error) {
+			return driver.State{}, errors.New("no permission")
+		}
+		held := acquire(t, l, "k")
+		start := time.Now()
+		_, err := l.Acquire(t.Context(), "k", lock.Wait(50*time.Millisecond)) // less than a turn: no ticket
+		if took := time.Since(start); !errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrUnavailable) || took != 50*time.Millisecond {
+			t.Errorf("got %v after %v", err, took)
+		}
 		release(t, held)
 	})
 }

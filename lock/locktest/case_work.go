@@ -261,17 +261,34 @@ func contextCarriesOver(e *env) {
 
 func renewedUntilReturn(e *env) {
 	a, b := e.process(), e.process()
-	ctx, cancel := context.WithCancel(e.Ctx)
-	e.Must(a.With(ctx, e.key("k"), func(ctx context.Context) error {
-		cancel()
-		e.Await(ctx.Done(), "fn's context ends")
-		e.Never(e.Units(6), "another was granted the key while fn ran", func() bool {
-			_, err := b.try(e.key("k"))
-			return err == nil
+	type work = func(context.Context) error
+	calls := []func(ctx context.Context, key string, fn work) error{
+		func(ctx context.Context, key string, fn work) error { return a.With(ctx, key, fn, e.ttl(2)) },
+		func(ctx context.Context, key string, fn work) error {
+			return a.WithAll(ctx, []string{key}, fn, e.ttl(2))
+		},
+		func(ctx context.Context, key string, fn work) error { return a.Lead(ctx, key, fn, e.ttl(2)) },
+	}
+	if e.keeps("O1") {
+		calls = append(calls, func(ctx context.Context, key string, fn work) error {
+			_, err := a.Once(ctx, key, time.Hour, fn, e.ttl(2))
+			return err
 		})
-		return nil
-	}, e.ttl(2)), "with")
-	b.freeWithin(e.Units(1)+e.slack(), e.key("k"))
+	}
+	e.All(len(calls), func(i int) {
+		key := e.key(fmt.Sprint("k", i))
+		ctx, cancel := context.WithCancel(e.Ctx)
+		e.Must(calls[i](ctx, key, func(ctx context.Context) error {
+			cancel()
+			e.Await(ctx.Done(), "fn's context ends")
+			e.Never(e.Units(6), "another was granted the key while fn ran", func() bool {
+				_, err := b.try(key)
+				return err == nil
+			})
+			return nil
+		}), "call %d", i)
+		b.freeWithin(e.Units(1)+e.slack(), key)
+	})
 	e.Want(len(eventsOf[lock.Forgotten](a)) == 0, "it was reported as forgotten")
 }
 
