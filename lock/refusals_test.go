@@ -130,6 +130,67 @@ func TestCloseReportsTheLeasesItWaitsFor(t *testing.T) {
 	})
 }
 
+func TestEveryCallIsReportedWithItsSite(t *testing.T) {
+	type work = func(context.Context) error
+	calls := map[string]func(ctx context.Context, l *lock.Locker, key string, fn work){
+		"Acquire": func(ctx context.Context, l *lock.Locker, key string, fn work) {
+			if lease, err := l.Acquire(ctx, key); err == nil {
+				_, _ = fn(lease.Context()), lease.Release()
+			}
+		},
+		"TryAcquire": func(ctx context.Context, l *lock.Locker, key string, fn work) {
+			if lease, err := l.TryAcquire(ctx, key); err == nil {
+				_, _ = fn(lease.Context()), lease.Release()
+			}
+		},
+		"AcquireAll": func(ctx context.Context, l *lock.Locker, key string, fn work) {
+			if all, err := l.AcquireAll(ctx, []string{key}); err == nil {
+				_, _ = fn(all.Context()), all.Release()
+			}
+		},
+		"AcquireSlot": func(ctx context.Context, l *lock.Locker, key string, fn work) {
+			if slot, err := l.AcquireSlot(ctx, &lock.Pool{Key: key, Size: 1}); err == nil {
+				_, _ = fn(slot.Context()), slot.Release()
+			}
+		},
+		"With":    func(ctx context.Context, l *lock.Locker, key string, fn work) { _ = l.With(ctx, key, fn) },
+		"WithAll": func(ctx context.Context, l *lock.Locker, key string, fn work) { _ = l.WithAll(ctx, []string{key}, fn) },
+		"WithSlot": func(ctx context.Context, l *lock.Locker, key string, fn work) {
+			_ = l.WithSlot(ctx, &lock.Pool{Key: key, Size: 1}, func(ctx context.Context, _ *lock.Slot) error { return fn(ctx) })
+		},
+		"Once":  func(ctx context.Context, l *lock.Locker, key string, fn work) { _, _ = l.Once(ctx, key, time.Hour, fn) },
+		"Every": func(ctx context.Context, l *lock.Locker, key string, fn work) { _ = l.Every(ctx, key, time.Hour, fn) },
+		"Lead":  func(ctx context.Context, l *lock.Locker, key string, fn work) { _ = l.Lead(ctx, key, fn) },
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := raw(t, memory.NewLock(), lock.Config{Observer: &seen})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for name, call := range calls {
+			running.Go(func() { call(ctx, l, name, func(ctx context.Context) error { <-ctx.Done(); return nil }) })
+		}
+		synctest.Wait()
+		running.Go(func() {
+			if err := l.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(11 * time.Second)
+		stop()
+		running.Wait()
+		held := eventsOf[lock.StillHeld](&seen)
+		for _, e := range held {
+			if !strings.Contains(e.Site, "refusals_test.go:") {
+				t.Errorf("%s has the site %q", e.Key, e.Site)
+			}
+		}
+		if len(held) != len(calls) {
+			t.Errorf("reported %d of %d calls: %+v", len(held), len(calls), held)
+		}
+	})
+}
+
 func TestAPoolsSizesAreReportedOnceAndOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
