@@ -40,6 +40,9 @@ func TestAForgottenLeaseIsReleasedAndReportedWithItsSite(t *testing.T) {
 				if len(events) != 1 || events[0].Reason != name || !strings.Contains(events[0].Site, "lease_test.go:") {
 					t.Errorf("reported %+v", events)
 				}
+				if s := l.Stats(); s.Active != 0 || s.Hold.Count() != 1 {
+					t.Errorf("it is counted as held: %+v", s)
+				}
 				release(t, acquire(t, l, "k", lock.Wait(0)))
 			})
 		})
@@ -253,6 +256,9 @@ func TestInvalidRequestsDoNotReachTheDriver(t *testing.T) {
 	}
 	if _, err := l.ForceRelease(t.Context(), "k", ""); !errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("ForceRelease without a reason: %v", err)
+	}
+	if _, err := l.ForceRelease(t.Context(), "k", "test", lock.OnlyFence(1), lock.OnlyFence(2)); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("ForceRelease with two options: %v", err)
 	}
 	if f.asked() != 0 {
 		t.Errorf("the driver was asked %d times", f.asked())

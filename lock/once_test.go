@@ -293,24 +293,33 @@ func TestTheRunOfALeaseThatWasHandedOnHasItsFence(t *testing.T) {
 // ending is a backend that ends a context while it starts a run.
 type ending struct {
 	*memory.Lock
-	end func()
+	end   func()
+	fails bool // then
 }
 
 func (e *ending) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
-	e.end()
 	run, err := e.Lock.BeginRun(ctx, g, every, spend)
-	return run, errors.Join(err, ctx.Err())
+	e.end()
+	if e.fails {
+		err = errors.Join(err, ctx.Err())
+	}
+	return run, err
 }
 
 func TestOnceWhoseContextEndsDuringItsStartReturnsTheCause(t *testing.T) {
-	d := &ending{Lock: memory.NewLock()}
-	l := process(t, d, lock.Config{})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cause := errors.New("the caller has gone")
-	d.end = func() { cancel(cause) }
-	ran, err := l.Once(ctx, "job", time.Minute, func(context.Context) error { return nil })
-	if ran || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
-		t.Errorf("got %v, %v", ran, err)
+	for _, fails := range []bool{false, true} {
+		d := &ending{Lock: memory.NewLock(), fails: fails}
+		l := process(t, d, lock.Config{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("the caller has gone")
+		d.end = func() { cancel(cause) }
+		ran, err := l.Once(ctx, "job", time.Minute, func(context.Context) error {
+			t.Error("fn was called")
+			return nil
+		})
+		if ran || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+			t.Errorf("got %v, %v", ran, err)
+		}
 	}
 }
 

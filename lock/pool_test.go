@@ -231,6 +231,39 @@ func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
 	})
 }
 
+func TestAFailedInitThatLostItsSlotReturnsBothErrors(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		failure := errors.New("failure")
+		b.init = func(ctx context.Context, _ *lock.Slot) error {
+			if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return failure
+		}
+		if _, err := l.AcquireSlot(t.Context(), &b.Pool); !errors.Is(err, failure) || !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		b.want(t, "cleanup0 init0")
+	})
+}
+
+func TestACallThatEndsDuringTheFirstCleanupPreparesNothing(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		b.cleanup = func(context.Context, *lock.Slot) error { cancel(); return nil }
+		if err := l.WithSlot(ctx, &b.Pool, b.work); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		b.want(t, "cleanup0")
+		if s := slotOf(t, l, 0); s.Status != lock.SlotFree {
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
 func TestAFailedCleanupWithdrawsTheSlot(t *testing.T) {
 	failure := errors.New("disk full")
 	for name, cleanup := range map[string]func(context.Context, *lock.Slot) error{
@@ -384,6 +417,38 @@ func TestASlotThatNobodyUsedStaysAsItWas(t *testing.T) {
 	})
 }
 
+// lateSlots is a shared driver whose next grant has passed its deadline.
+type lateSlots struct {
+	sharedMemory
+	late bool
+}
+
+func (d *lateSlots) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, wait, err := d.Lock.Ask(ctx, r)
+	if d.late {
+		d.late = false
+		g.Deadline = g.Deadline.Add(-time.Hour)
+	}
+	return g, wait, err
+}
+
+func TestACleanSlotWhoseGrantCameTooLateStaysClean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &lateSlots{sharedMemory: sharedMemory{memory.NewLock()}}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		for _, want := range []string{"cleanup0 init0 fn cleanup0", "init0 fn cleanup0"} {
+			if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+				t.Fatal(err)
+			}
+			b.want(t, want)
+			d.late = true
+		}
+		if d.late = false; l.Stats().Acquired != 2 {
+			t.Errorf("got %+v", l.Stats())
+		}
+	})
+}
+
 func TestAPoolHasOneSize(t *testing.T) {
 	onPools(t, func(t *testing.T, d driver.Driver) {
 		l, b, other := process(t, d, lock.Config{}), newSandbox(2), newSandbox(3)
@@ -422,6 +487,16 @@ func TestPoolsAreThoseThatTheProcessHasUsed(t *testing.T) {
 		pools, err := l.Pools(t.Context())
 		if err != nil || len(pools) != 2 || pools[0].Key != "a" || pools[1].Key != "b" || len(pools[0].Slots) != 2 {
 			t.Errorf("got %+v, %v", pools, err)
+		}
+		for i := range 300 {
+			s, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: fmt.Sprint("many", i), Size: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = s.Release()
+		}
+		if pools, err := l.Pools(t.Context()); err != nil || len(pools) != 256 { // L18
+			t.Errorf("%d pools of 302 are remembered, %v", len(pools), err)
 		}
 	})
 }
@@ -502,6 +577,21 @@ func TestAPoolThatIsInvalidIsRefused(t *testing.T) {
 		if !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// unhealing is a driver whose Heal fails.
+type unhealing struct{ *memory.Lock }
+
+func (unhealing) Heal(context.Context, string, int, string, driver.Holder) error {
+	return errors.New("connection reset")
+}
+
+func TestAHealThatFailsIsUnavailable(t *testing.T) {
+	var seen recorder
+	l := process(t, unhealing{memory.NewLock()}, lock.Config{Observer: &seen})
+	if err := l.Heal(t.Context(), "boxes", 0, "repaired"); !errors.Is(err, lock.ErrUnavailable) || len(eventsOf[lock.Healed](&seen)) != 0 {
+		t.Errorf("got %v, reported %+v", err, eventsOf[lock.Healed](&seen))
 	}
 }
 

@@ -44,11 +44,11 @@ func TestKeysAndLabelsThatNobodySeesAreInvalid(t *testing.T) {
 	release(t, acquire(t, l, "👩‍"[:4]+"é鍵", lock.Label("two words, 鍵")))
 }
 
-// lacking is a driver without a queue.
+// lacking is a driver without a queue and without runs.
 type lacking struct{ driver.Driver }
 
 func (l lacking) Info() driver.Info {
-	return driver.Info{Name: "lacking", Lacks: []driver.Lack{{Rule: "L7", Why: "it has no queue"}}}
+	return driver.Info{Name: "lacking", Lacks: []driver.Lack{{Rule: "L7", Why: "it has no queue"}, {Rule: "O1", Why: "it keeps no runs"}}}
 }
 
 func TestFIFOOnADriverWithoutAQueueFailsAtNew(t *testing.T) {
@@ -58,6 +58,29 @@ func TestFIFOOnADriverWithoutAQueueFailsAtNew(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	process(t, d, lock.Config{})
+}
+
+func TestADriverThatLacksRunsRefusesOnceWithItsReason(t *testing.T) {
+	l := process(t, lacking{memory.NewLock()}, lock.Config{})
+	ran, err := l.Once(t.Context(), "k", time.Minute, func(context.Context) error { return nil })
+	if ran || !errors.Is(err, lock.ErrUnsupported) || !strings.Contains(err.Error(), "it keeps no runs") {
+		t.Errorf("got %v, %v", ran, err)
+	}
+}
+
+func TestTheZeroConfigHasTheDocumentedTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		held := acquire(t, l, "k", lock.NoRenew())
+		if left := time.Until(held.Deadline()); left > 10*time.Second || left < 9*time.Second {
+			t.Errorf("the lease has %v, want nearly 10s", left)
+		}
+		start := time.Now()
+		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrNotAcquired) || time.Since(start) != 5*time.Second {
+			t.Errorf("got %v after %v, want 5s", err, time.Since(start))
+		}
+		release(t, held)
+	})
 }
 
 func TestAPanicInIdentifyDoesNotMakeCloseHang(t *testing.T) {
