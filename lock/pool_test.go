@@ -299,6 +299,10 @@ func TestAFailedCleanupWithdrawsTheSlot(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.want(t, "cleanup0 init0 fn cleanup0")
+				events := eventsOf[lock.Withdrawn](rec)
+				if len(events) != 1 || events[0].Key != "boxes" || events[0].Slot != 0 || !strings.Contains(events[0].Reason, "disk full") {
+					t.Errorf("reported %+v, want the slot withdrawn once", events)
+				}
 			})
 		})
 	}

@@ -210,6 +210,35 @@ func TestTheLastToGiveUpWithdrawsTheTicket(t *testing.T) {
 	})
 }
 
+// The ticket was sent with the TTL of the waiter that has given up.
+func TestAWaiterKeepsItsShorterTTLOnTheTicketOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		other, l := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, other, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		var waits sync.WaitGroup
+		waits.Go(func() { _, _ = l.Acquire(ctx, "k", lock.TTL(time.Hour)) })
+		synctest.Wait()
+		waits.Go(func() {
+			lease := acquire(t, l, "k", lock.TTL(3*time.Second))
+			time.Sleep(time.Minute)
+			if left := time.Until(lease.Deadline()); lease.Err() != nil || left > 3*time.Second {
+				t.Errorf("after a minute: %v, %v left", lease.Err(), left)
+			}
+			release(t, lease)
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		release(t, held)
+		waits.Wait()
+		if f.asked() != 2 {
+			t.Errorf("%d requests, want one ticket for both waiters", f.asked())
+		}
+	})
+}
+
 func TestAnErrorOfTheTicketAnswersAllItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -306,6 +335,28 @@ func TestInspectKeepsTheTicketsOfTwoLockersApart(t *testing.T) {
 		}
 		if len(s.Waiters) != 2 || s.Waiters[0].Label != "of a" || s.Waiters[1].Label != "of b" {
 			t.Errorf("the waiters are %v, want that of a before that of b", s.Waiters)
+		}
+		release(t, held)
+		wg.Wait()
+	})
+}
+
+// Two Lockers of one process differ in nothing but the time of their requests.
+func TestInspectKeepsTheTicketsOfTwoTimesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		holder, a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, holder, "k")
+		start := time.Now()
+		var wg sync.WaitGroup
+		for _, l := range []*lock.Locker{a, b} {
+			time.Sleep(time.Second)
+			wg.Go(func() { release(t, acquire(t, l, "k")) })
+		}
+		synctest.Wait()
+		s, err := b.Inspect(t.Context(), "k")
+		if err != nil || len(s.Waiters) != 2 || s.Waiters[0].Since.Sub(start) != time.Second || s.Waiters[1].Since.Sub(start) != 2*time.Second {
+			t.Errorf("the waiters are %v, %v, want that of a before that of b", s.Waiters, err)
 		}
 		release(t, held)
 		wg.Wait()

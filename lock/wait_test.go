@@ -217,6 +217,22 @@ func TestTheEndOfAContextBehindAHolderIsBusy(t *testing.T) {
 	})
 }
 
+// The driver knows the end of the context, and not its cause.
+func TestABusyKeyOfADriverThatWaitsHasTheCauseOfTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the caller has gone")
+	d := &hooked{Driver: memory.NewLock(), scope: driver.Process}
+	d.acquire = func(ctx context.Context, _ driver.Driver, _ driver.Request) (driver.Grant, error) {
+		cancel(cause)
+		<-ctx.Done()
+		return driver.Grant{}, &driver.NotAcquiredError{Err: ctx.Err()}
+	}
+	l := process(t, d, lock.Config{})
+	if _, err := l.Acquire(ctx, "k"); !errors.Is(err, lock.ErrNotAcquired) || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAGrantPastItsDeadlineGoesBackAtOnce(t *testing.T) {
 	for _, scope := range []driver.Scope{driver.Process, driver.Fleet} {
 		t.Run(scope.String(), func(t *testing.T) {
