@@ -141,3 +141,16 @@ func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
 		release(t, lease)
 	})
 }
+
+func TestAnExtendWhoseContextEndsReturnsBothErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, &hooked{Driver: newFleet(), scope: driver.Fleet, renew: hungReply}, lock.Config{})
+		lease := acquire(t, l, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		release(t, lease)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,16 +25,16 @@ func TestAForgottenLeaseIsReleasedAndReportedWithItsSite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var seen recorder
-				l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+				l := process(t, memory.NewLock(), lock.Config{TTL: time.Minute, Observer: &seen})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if _, err := l.Acquire(ctx, "k"); err != nil {
 					t.Fatal(err)
 				}
 				forget(cancel)
-				for range 5 {
+				for range 6 {
 					runtime.GC()
-					time.Sleep(time.Second)
+					time.Sleep(4 * time.Second) // less than the TTL together
 					synctest.Wait()
 				}
 				events := eventsOf[lock.Forgotten](&seen)
@@ -299,6 +300,21 @@ func TestAContextWithoutLeaseMayWaitForItsKey(t *testing.T) {
 		}
 		release(t, next)
 	})
+}
+
+func TestAcquireAllLeavesTheCallersKeysAlone(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	keys := []string{"c", "a", "b", "a"}
+	all, err := l.AcquireAll(t.Context(), keys)
+	if err != nil || !slices.Equal(keys, []string{"c", "a", "b", "a"}) {
+		t.Fatalf("the keys became %q, %v", keys, err)
+	}
+	if all.Fence("a") == 0 || all.Fence("d") != 0 {
+		t.Errorf("the fences are %d and %d, want none for another key", all.Fence("a"), all.Fence("d"))
+	}
+	if err := all.Release(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestForgottenLeasesOfSeveralKeysAreReportedWithTheirSite(t *testing.T) {

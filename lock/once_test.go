@@ -378,6 +378,27 @@ func TestAFailedRunOfEveryIsNotRetried(t *testing.T) {
 	})
 }
 
+func TestEveryRepeatsALostRunInItsTickUnderAtLeastOnce(t *testing.T) {
+	for runs, opts := range map[int][]lock.Option{1: nil, 2: {lock.AtLeastOnce()}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := process(t, memory.NewLock(), lock.Config{})
+			ctx, stop := context.WithTimeout(t.Context(), 30*time.Minute)
+			defer stop()
+			ran := 0
+			err := l.Every(ctx, "job", time.Hour, func(ctx context.Context) error {
+				if ran++; ran == 1 {
+					_, err := l.ForceRelease(ctx, "job", "test")
+					return err
+				}
+				return nil
+			}, opts...)
+			if ran != runs {
+				t.Errorf("%d runs in one tick, want %d: %v", ran, runs, err)
+			}
+		})
+	}
+}
+
 func TestEveryRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder

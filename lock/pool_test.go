@@ -231,6 +231,21 @@ func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
 	})
 }
 
+func TestASlotThatIsLostInItsFirstCleanupIsNotPrepared(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		b.cleanup = func(ctx context.Context, _ *lock.Slot) error {
+			_, err := l.ForceRelease(t.Context(), "boxes", "stuck")
+			<-ctx.Done()
+			return err
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		b.want(t, "cleanup0")
+	})
+}
+
 func TestAFailedInitThatLostItsSlotReturnsBothErrors(t *testing.T) {
 	onPools(t, func(t *testing.T, d driver.Driver) {
 		l, b := process(t, d, lock.Config{}), newSandbox(1)
@@ -379,8 +394,10 @@ func TestASlotKeepsItsNoteAndItsProcess(t *testing.T) {
 		l, b := process(t, d, lock.Config{}), newSandbox(3)
 		first, _ := l.AcquireSlot(t.Context(), &b.Pool)
 		second, _ := l.AcquireSlot(t.Context(), &b.Pool)
-		if err := second.SetNote("warm"); err != nil {
-			t.Fatal(err)
+		for _, note := range []string{strings.Repeat("x", 256), "warm"} {
+			if err := second.SetNote(note); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := second.SetNote(strings.Repeat("x", 257)); !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("a long note is %v", err)

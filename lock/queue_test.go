@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -103,6 +104,9 @@ func TestHandedOnLeaseHasItsOwnFenceAndToken(t *testing.T) {
 		handed := <-second
 		if f.asked() != 1 {
 			t.Errorf("the backend was asked %d times, want the second lease handed on", f.asked())
+		}
+		if !regexp.MustCompile(`^[\w-]{22}$`).MatchString(handed.Token()) {
+			t.Errorf("the token is %q", handed.Token())
 		}
 		if handed.Fence() != first.Fence()+1 || handed.Token() == first.Token() {
 			t.Errorf("fence %d after %d, tokens %q and %q", handed.Fence(), first.Fence(), first.Token(), handed.Token())

@@ -465,7 +465,6 @@ func TestThePositionCountsThoseInFront(t *testing.T) {
 			}}
 		}
 		a, b, c := process(t, f(), lock.Config{}), process(t, f(), lock.Config{}), process(t, f(), lock.Config{})
-		_ = c
 		held := acquire(t, a, "k")
 		go func() {
 			_, err := b.Acquire(t.Context(), "k", lock.Wait(time.Second))
@@ -479,6 +478,11 @@ func TestThePositionCountsThoseInFront(t *testing.T) {
 			r := driver.Request{Key: "k", Token: "other-process-token-22", TTL: time.Minute, Wait: -1, Slots: 1, Fences: 1, Holder: driver.Holder{Host: "elsewhere", PID: 7}}
 			_, _ = m.Acquire(t.Context(), r)
 		}()
+		time.Sleep(10 * time.Millisecond) // else b and c, which are one process here, send the same request
+		_, err := c.Acquire(t.Context(), "k", lock.Wait(500*time.Millisecond))
+		if busy, ok := errors.AsType[*lock.NotAcquiredError](err); !ok || busy.Position != 3 {
+			t.Errorf("the last of three waiters got %+v", err)
+		}
 		time.Sleep(2 * time.Second)
 		release(t, held)
 	})

@@ -44,11 +44,11 @@ func TestKeysAndLabelsThatNobodySeesAreInvalid(t *testing.T) {
 	release(t, acquire(t, l, "👩‍"[:4]+"é鍵", lock.Label("two words, 鍵")))
 }
 
-// lacking is a driver without a queue and without runs.
+// lacking is a driver without a queue, runs and states of slots.
 type lacking struct{ driver.Driver }
 
 func (l lacking) Info() driver.Info {
-	return driver.Info{Name: "lacking", Lacks: []driver.Lack{{Rule: "L7", Why: "it has no queue"}, {Rule: "O1", Why: "it keeps no runs"}}}
+	return driver.Info{Name: "lacking", Lacks: []driver.Lack{{Rule: "L7", Why: "it has no queue"}, {Rule: "O1", Why: "it keeps no runs"}, {Rule: "L15", Why: "it keeps no slots"}}}
 }
 
 func TestFIFOOnADriverWithoutAQueueFailsAtNew(t *testing.T) {
@@ -60,11 +60,14 @@ func TestFIFOOnADriverWithoutAQueueFailsAtNew(t *testing.T) {
 	process(t, d, lock.Config{})
 }
 
-func TestADriverThatLacksRunsRefusesOnceWithItsReason(t *testing.T) {
+func TestADriverRefusesWhatItLacksWithItsReason(t *testing.T) {
 	l := process(t, lacking{memory.NewLock()}, lock.Config{})
 	ran, err := l.Once(t.Context(), "k", time.Minute, func(context.Context) error { return nil })
 	if ran || !errors.Is(err, lock.ErrUnsupported) || !strings.Contains(err.Error(), "it keeps no runs") {
 		t.Errorf("got %v, %v", ran, err)
+	}
+	if _, err := l.Acquire(t.Context(), "k", lock.FixedSlots(2)); !errors.Is(err, lock.ErrUnsupported) || !strings.Contains(err.Error(), "it keeps no slots") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,11 @@ func TestStatsAddUp(t *testing.T) {
 		if _, err := l.Acquire(t.Context(), "k", lock.Wait(time.Second)); err == nil {
 			t.Fatal("two holders")
 		}
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Acquire(ended, "k"); !errors.Is(err, context.DeadlineExceeded) { // its wait has not passed
+			t.Fatal(err)
+		}
 		release(t, held)
 		lost := acquire(t, l, "k")
 		if _, err := l.ForceRelease(t.Context(), "k", "test"); err != nil {
@@ -29,14 +36,14 @@ func TestStatsAddUp(t *testing.T) {
 		_ = lost.Stale() // a store has refused its write
 		_ = lost.Release()
 		s := l.Stats()
-		if s.Active != 0 || s.Waiting != 0 || s.Acquired != 2 || s.Contended != 2 || s.TimedOut != 1 || s.Lost != 1 || s.Forced != 1 || s.Stale != 1 {
+		if s.Active != 0 || s.Waiting != 0 || s.Acquired != 2 || s.Contended != 3 || s.TimedOut != 1 || s.Lost != 1 || s.Forced != 1 || s.Stale != 1 {
 			t.Errorf("got %+v", s)
 		}
-		if s.Hold.Count() != 2 || s.Hold.Sum != time.Second || s.Wait.Count() != 2 {
+		if s.Hold.Count() != 2 || s.Hold.Sum != 2*time.Second || s.Wait.Count() != 2 {
 			t.Errorf("histograms: hold %+v, wait %+v", s.Hold, s.Wait)
 		}
-		if got := s.Hold.Quantile(1); got < time.Second || got > 2*time.Second {
-			t.Errorf("longest hold %v, want a bound of 1s", got)
+		if got := s.Hold.Quantile(1); got < 2*time.Second || got > 4*time.Second {
+			t.Errorf("longest hold %v, want a bound of 2s", got)
 		}
 	})
 }
@@ -46,7 +53,7 @@ func TestAWriteThatAStoreRefusesIsReported(t *testing.T) {
 	l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
 	plain, slot := acquire(t, l, "k"), acquire(t, l, "pool", lock.Slots(2))
 	for _, held := range []*lock.Lease{plain, slot} {
-		if err := held.Stale(); !errors.Is(err, lock.ErrStale) || err.Key != held.Key() || err.Fence != held.Fence() {
+		if err := held.Stale(); !errors.Is(err, lock.ErrStale) || err.Key != held.Key() || err.Fence != held.Fence() || strings.Contains(err.Error(), " slot ") != (held == slot) {
 			t.Errorf("got %+v", err)
 		}
 		release(t, held)

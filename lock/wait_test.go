@@ -143,9 +143,20 @@ func TestASilentBackendIsNotBusy(t *testing.T) {
 		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
 		held := acquire(t, other, "k")
 		time.AfterFunc(time.Second, func() { r.lost.Store(true) })
+		behind := make(chan error)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			_, err := l.Acquire(ctx, "k")
+			behind <- err
+		}()
+		synctest.Wait()
 		_, err := l.Acquire(t.Context(), "k", lock.Wait(5*time.Second))
 		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
 			t.Errorf("after 4 s of silence: %v, want ErrUnavailable", err)
+		}
+		if err := <-behind; !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("after 3 s of silence and the end of the context of a waiter: %v, want ErrUnavailable", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
