@@ -243,6 +243,29 @@ func TestAWaiterKeepsItsShorterTTLOnTheTicketOfAnother(t *testing.T) {
 	})
 }
 
+// The backend grants at the instant at which the last waiter gives up.
+func TestAGrantWithoutAWaiterGoesBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		d := &hooked{Driver: f, scope: driver.Fleet}
+		d.acquire = func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+			return d.Acquire(context.WithoutCancel(ctx), r)
+		}
+		other, l := process(t, f, lock.Config{}), process(t, d, lock.Config{})
+		held := acquire(t, other, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Acquire(ctx, "k", lock.TTL(time.Hour)); !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("got %v", err)
+		}
+		release(t, held) // to the ticket of the waiter that has gone
+		synctest.Wait()
+		if s, err := f.Inspect(t.Context(), "k"); err != nil || len(s.Holders) != 0 {
+			t.Errorf("nobody has the lease, and the key is held by %+v, %v", s.Holders, err)
+		}
+	})
+}
+
 func TestAnErrorOfTheTicketAnswersAllItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()

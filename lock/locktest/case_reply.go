@@ -107,11 +107,18 @@ func (e *env) longRequest(key string) driver.Request {
 
 func acquireReplyLost(e *env) {
 	a, b := e.process(), e.process()
-	a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
-	lease, err := a.Acquire(e.Ctx, e.key("k"), e.ttl(100))
-	e.Want(lease == nil, "a call whose reply was lost has a lease")
-	e.Want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
-	b.freeWithin(e.Units(20)+time.Second, e.key("k"))
+	calls := [][]lock.Option{{e.ttl(100)}, {e.ttl(100), lock.Wait(0)}}
+	if e.keeps("L7") {
+		calls = append(calls, []lock.Option{e.ttl(100), lock.FIFO()})
+	}
+	for i, opts := range calls {
+		key := e.key(fmt.Sprint("k", i))
+		a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
+		lease, err := a.Acquire(e.Ctx, key, opts...)
+		e.Want(lease == nil, "a call whose reply was lost has a lease")
+		e.Want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
+		b.freeWithin(e.Units(20)+time.Second, key)
+	}
 }
 
 func cancelledBeforeReply(e *env) {

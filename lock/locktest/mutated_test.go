@@ -114,6 +114,8 @@ var mutations = mutants.Table{
 		"\tif sent.Rest > 0 {\n", "\tif false {\n"},
 	{"O5/a late answer to an extension does not end the cooldown of a released lease", "renewal.go",
 		"bury := h.ended && !rests", "bury := h.ended || rests"},
+	{"L6/an acquire whose reply was lost leaves nothing behind", "acquire.go",
+		"\t\tl.tidy(*r, err)\n\t\treturn outcome{}, cmp.Or(deadlock, err)\n", "\t\treturn outcome{}, cmp.Or(deadlock, err)\n"},
 	{"L6/an acquire whose reply was lost leaves nothing behind", "release.go",
 		"\tl.cleaner.Add(g, time.Duration(l.clock.now().add(r.TTL)), nil)\n", "\t_ = g\n"},
 	{"L7/the waiters of one process are served in order", "waiters.go",
