@@ -49,8 +49,9 @@ func TestHTTPRefusesWith429(t *testing.T) {
 	ask := serve(t, l, rates(limit.PerHour(2), limit.Rate{N: 1000, Per: 90*time.Minute + time.Millisecond}))
 	for i, want := range []int{200, 200, 429, 429} {
 		r := ask("a")
-		if r.StatusCode != want {
-			t.Errorf("request %d: got %d", i, r.StatusCode)
+		text, err := io.ReadAll(r.Body)
+		if r.StatusCode != want || err != nil || strings.Contains(string(text), "served") != (want == 200) {
+			t.Errorf("request %d: got %d %q, %v", i, r.StatusCode, text, err)
 		}
 		if got := r.Header.Get("RateLimit-Policy"); got != `"2-per-1h0m0s";q=2;w=3600, "1000-per-1h30m0.001s";q=1000;w=5401` {
 			t.Errorf("got the policy %s", got)

@@ -108,6 +108,7 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 			{"a long Per", "k", rates(limit.Rate{N: 1, Per: limit.MaxPer + 1}), nil, "limit.invalid_option"},
 			{"a Per twice", "k", rates(limit.PerSecond(1), limit.PerSecond(2)), nil, "limit.invalid_option"},
 			{"a cost above N", "k", good, []limit.Option{limit.Cost(6)}, "limit.invalid_option"},
+			{"a cost above the smallest N", "k", rates(limit.PerSecond(9), limit.PerMinute(5)), []limit.Option{limit.Cost(6)}, "limit.invalid_option"},
 			{"a cost below 0", "k", good, []limit.Option{limit.Cost(-1)}, "limit.invalid_option"},
 			{"a slack below 0", "k", limit.Limit{Rates: good.Rates, Slack: -1}, nil, "limit.invalid_option"},
 			{"a long slack", "k", limit.Limit{Rates: good.Rates, Slack: limit.MaxSlack + 1}, nil, "limit.invalid_option"},
@@ -127,6 +128,7 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 				}
 			}
 		}
+		p := wait(t, l, good)
 		for name, err := range map[string]error{
 			"MaxWait of Allow":  second(l.Allow(t.Context(), "k", good, limit.MaxWait(1))),
 			"MaxWait below 0":   second(l.Wait(t.Context(), "k", good, limit.MaxWait(-1))),
@@ -139,7 +141,8 @@ func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
 			"a space in Peek":   second(l.Peek(t.Context(), "a b", good)),
 			"no rate in Peek":   second(l.Peek(t.Context(), "k", limit.Limit{})),
 			"an empty key":      l.Reset(t.Context(), ""),
-			"a negative actual": wait(t, l, good).Settle(t.Context(), -1),
+			"a negative actual": p.Settle(t.Context(), -1),
+			"a large actual":    p.Settle(t.Context(), limit.MaxN+1),
 		} {
 			if !errors.Is(err, limit.ErrInvalid) {
 				t.Errorf("%s: got %v, want ErrInvalid", name, err)
@@ -949,6 +952,25 @@ func TestRatesHaveThePeriodsOfTheirNames(t *testing.T) {
 			t.Errorf("got %+v, want 2 per %v", r, want)
 		}
 	}
+}
+
+func TestADefaultLimiterRemembersManyRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counting{Driver: memory.NewLimit()}
+		l := open(t, d, limit.Config{})
+		const keys = 100
+		for range 3 { // allowed, refused, and refused without a call
+			d.count()
+			for i := range keys {
+				if _, err := l.Allow(t.Context(), fmt.Sprint("k", i), rates(limit.PerHour(1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := d.count(); n != 0 {
+			t.Errorf("%d of %d refusals were forgotten", n, keys)
+		}
+	})
 }
 
 func TestALimiterNeedsADriver(t *testing.T) {

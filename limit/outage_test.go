@@ -55,7 +55,7 @@ func (r *remote) List(ctx context.Context, _ string) ([]driver.State, error) {
 // Settle fails as Take does, while there is a fault.
 func (r *remote) Settle(ctx context.Context, s driver.Settlement) error {
 	if r.fault == nil {
-		return r.Driver.Settle(ctx, s)
+		return errors.Join(ctx.Err(), r.Driver.Settle(ctx, s))
 	}
 	_, err := r.fault(ctx, nil)
 	return err
@@ -144,6 +144,12 @@ func TestASettleThatFailedIsNotCounted(t *testing.T) {
 		if err := p.Settle(t.Context(), 1); err != nil || l.Stats().Settled != 0 {
 			t.Errorf("again: got %v, %d counted", err, l.Stats().Settled)
 		}
+		ended, cancel := context.WithCancel(t.Context())
+		p = wait(t, l, rates(limit.PerMinute(2)), limit.Cost(2))
+		cancel()
+		if err := p.Settle(ended, 1); err != nil || l.Stats().Settled != 1 {
+			t.Errorf("with an ended context: got %v, %d counted", err, l.Stats().Settled)
+		}
 	})
 }
 
@@ -227,10 +233,19 @@ func TestAWaitEndsAtItsDeadline(t *testing.T) {
 			asked = append(asked, time.Since(start))
 			return driver.Answer{Wait: time.Second, Again: time.Minute}, nil
 		})
+		var behind sync.WaitGroup
+		behind.Go(func() {
+			time.Sleep(time.Second / 2)
+			_, err := l.Wait(t.Context(), "k", rates(limit.PerSecond(1)), limit.MaxWait(time.Second))
+			if took := time.Since(start); !errors.Is(err, limit.ErrLimited) || took != 1500*time.Millisecond {
+				t.Errorf("the call behind it: got %v after %v", err, took)
+			}
+		})
 		_, err := l.Wait(t.Context(), "k", rates(limit.PerSecond(1)), limit.MaxWait(2*time.Second))
 		if !errors.Is(err, limit.ErrLimited) || !slices.Equal(asked, []time.Duration{0, 2 * time.Second}) {
 			t.Errorf("got %v, asked after %v, want a last request at the deadline", err, asked)
 		}
+		behind.Wait()
 	})
 }
 
