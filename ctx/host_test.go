@@ -225,6 +225,53 @@ func TestClientThatWentAwayIsLoggedAs499(t *testing.T) {
 	}
 }
 
+// cutOff is the writer of a connection that its client has closed. As in net/http,
+// a failed write ends the context of the request.
+type cutOff struct {
+	http.ResponseWriter
+	end func()
+}
+
+// Unwrap has the methods of a response that can flush.
+func (w *cutOff) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+var errReset = errors.New("connection reset by peer")
+
+func (w *cutOff) Write([]byte) (int, error) {
+	w.end()
+	return 0, errReset
+}
+
+// A handler that returns the error of its write has not failed. Other errors of
+// the handler are its own.
+func TestClientThatLeavesADownloadIsNoErrorOfTheHandler(t *testing.T) {
+	s := newStage()
+	download := func(c *megactx.Ctx) error {
+		_, err := io.WriteString(c.Writer(), "part")
+		return fmt.Errorf("send the file: %w", err)
+	}
+	s.router.Get("/download", download)
+	s.router.Get("/copy", func(c *megactx.Ctx) error {
+		_, err := io.Copy(c.Writer(), strings.NewReader("part"))
+		return err
+	})
+	s.router.Get("/panic", func(c *megactx.Ctx) error { panic(download(c)) })
+	s.router.Get("/other", func(c *megactx.Ctx) error {
+		_ = download(c)
+		return errors.New("the disk is full")
+	})
+	for target, want := range map[string]string{"/download": "request.cancelled", "/copy": "request.cancelled", "/panic": "internal", "/other": "internal"} {
+		ctx, end := context.WithCancel(t.Context())
+		func() {
+			defer func() { _ = recover() }() // the connection is cut
+			s.router.Handler().ServeHTTP(&cutOff{httptest.NewRecorder(), end}, httptest.NewRequest("GET", target, nil).WithContext(ctx))
+		}()
+		if line := s.last(t); line["code"] != want || (line["level"] == "INFO") != (want != "internal") {
+			t.Errorf("%s: the log has %v", target, line)
+		}
+	}
+}
+
 func TestRequestCutOffByTheShutdownIsAnswered503(t *testing.T) {
 	s := newStage()
 	ctx, end := context.WithCancelCause(t.Context())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -103,6 +104,33 @@ func TestBodyThatIsCutOffIsTheClientsError(t *testing.T) {
 		}
 	}
 }
+
+// The end of the shutdown's budget closes the connection below a handler that reads.
+func TestBodyThatTheShutdownCutsOffIsNotTheClientsError(t *testing.T) {
+	s := limited(t, request.Limits{})
+	s.router.Post("/read", func(c *megactx.Ctx) error {
+		_, err := io.ReadAll(c.Request().Body)
+		return err
+	})
+	s.router.Post("/bind", func(c *megactx.Ctx) error { return c.Bind(&struct{}{}) })
+	for _, target := range []string{"/read", "/bind"} {
+		ctx, end := context.WithCancelCause(t.Context())
+		rest := readFunc(func([]byte) (int, error) {
+			end(megactx.ErrShuttingDown)
+			return 0, net.ErrClosed
+		})
+		r := httptest.NewRequest("POST", target, io.MultiReader(strings.NewReader("{"), rest)).WithContext(ctx)
+		r.Header.Set("Content-Type", "application/json")
+		s.router.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		if line := s.last(t); line["status"] != 503.0 || line["code"] != "mega.shutting_down" {
+			t.Errorf("%s: the log has %v", target, line)
+		}
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
 func TestBodyAnnouncedAsTooLargeIsNotRead(t *testing.T) {
 	s := limited(t, request.Limits{Body: 16})

@@ -185,9 +185,17 @@ func codeOf(err error, code string) string {
 
 // note records an error for the log, and returns its answer.
 func (rec *record) note(err error) problem {
-	p := problemOf(err, rec.ended())
-	if p.Code == "internal" && rec.out.body.causes(err) {
+	end := rec.ended()
+	p := problemOf(err, end)
+	read, write := rec.out.body.causes(err), rec.out.causes(err)
+	switch {
+	case (read || write) && errors.Is(end, ErrShuttingDown):
+		p = problemOf(ErrShuttingDown, nil) // it has closed the connection
+	case p.Code != "internal":
+	case read:
 		p = problemOf(BadBody("cut_off", err), nil)
+	case write && errors.Is(end, context.Canceled): // net/http ends the context before the write returns
+		p = problemOf(context.Canceled, end)
 	}
 	p.Request = rec.id
 	rec.err, rec.code, rec.wrong = err, p.Code, p.Status

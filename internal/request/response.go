@@ -2,6 +2,7 @@ package request
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,7 +26,8 @@ type Response struct {
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
 	bytes  int64
-	ends   bool // the answer is known to be complete
+	ends   bool  // the answer is known to be complete
+	failed error // of the first write that did not reach the client; at the front door
 	over   bool
 	front  bool // the front door of an app, which completes the header of a page
 
@@ -80,7 +82,24 @@ func (r *Response) writeLocked(b []byte) (int, error) {
 	r.beginLocked()
 	n, err := r.w.Write(b)
 	r.bytes += int64(n)
-	return n, err
+	return n, r.failedLocked(err)
+}
+
+// failedLocked records the error of a write, and returns it.
+func (r *Response) failedLocked(err error) error {
+	if r.failed == nil {
+		r.failed = err
+	}
+	return err
+}
+
+// causes reports whether err wraps the error of a write. A panic with that error is
+// a fault of the handler.
+func (r *Response) causes(err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, panicked := errors.AsType[*panicError](err)
+	return r.failed != nil && !panicked && errors.Is(err, r.failed)
 }
 
 // ReadFrom uses sendfile for files. A source that may never end is copied piece
@@ -97,7 +116,7 @@ func (r *Response) ReadFrom(src io.Reader) (int64, error) {
 	r.beginLocked()
 	n, err := io.Copy(r.w, src)
 	r.bytes += n
-	return n, err
+	return n, r.failedLocked(err)
 }
 
 func isFile(src io.Reader) bool {
@@ -123,7 +142,7 @@ func (r *Response) FlushError() error {
 		return ErrHandlerReturned
 	}
 	r.beginLocked()
-	return http.NewResponseController(r.w).Flush()
+	return r.failedLocked(http.NewResponseController(r.w).Flush())
 }
 
 // Hijack takes the connection away from the server, for [http.Hijacker].
