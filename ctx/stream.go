@@ -197,9 +197,13 @@ func (s *Stream) send(event []byte) error {
 		return err
 	}
 	err := s.out.Push(event, stall)
-	if err != nil {
-		err = fmt.Errorf("send an event: %w", err)
-		s.exchange().End(err)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("send an event: %w", err)
+	s.exchange().End(err)
+	if cause := context.Cause(s); cause != nil && !errors.Is(err, cause) { // the stream has ended already, so the send failed
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
 }

@@ -255,6 +255,33 @@ func TestAClientThatTakesNothingIsGivenUp(t *testing.T) {
 	})
 }
 
+// The context of the request ends before the write returns its error, as in
+// net/http and in a shutdown.
+func TestSendThatFailsAtTheEndOfItsStreamIsNoError(t *testing.T) {
+	for name, cause := range map[string]error{"client": context.Canceled, "shutdown": megactx.ErrShuttingDown} {
+		s := newStage()
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			err := c.SSE(func(s *megactx.Stream) error {
+				err := s.Send("", "x")
+				if !errors.Is(err, cause) || !errors.Is(err, errReset) {
+					t.Errorf("%s: Send returns %v", name, err)
+				}
+				return err
+			})
+			if err != nil {
+				t.Errorf("%s: SSE returns %v", name, err)
+			}
+			return err
+		})
+		ctx, end := context.WithCancelCause(t.Context())
+		w := &cutOff{httptest.NewRecorder(), func() { end(cause) }}
+		s.router.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		if line := s.last(t); line["level"] != "INFO" || line["error"] != nil {
+			t.Errorf("%s: the log has %v", name, line)
+		}
+	}
+}
+
 func TestAStalledClientDoesNotHoldUpTheShutdown(t *testing.T) {
 	s := newStage()
 	stuck := make(chan struct{})
