@@ -181,7 +181,7 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 		fmt.Fprint(w, r.PathValue("a")+"|"+c.Param("a"))
 	})))
 	for target, want := range map[string]string{
-		"/x/1/2": "1|2||", "/in/1/2/files/3/4": "2||3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/x/100%25/b": "100%|b||",
+		"/x/1/2": "1|2||", "/in/1/2/files/3/4": "2||3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/std/a%2Fb": "a/b|a/b", "/std/%ed%95%9c": "한|한", "/x/100%25/b": "100%|b||",
 	} {
 		if w := s.ask("GET", target, ""); w.Body.String() != want {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)

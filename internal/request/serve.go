@@ -134,6 +134,11 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 			query: r.URL.RawQuery, params: paramsOf(r), attrs: []slog.Attr{slog.String("route", r.Pattern)},
 		}
 		rec.params = work.params
+		if r.URL.RawPath != "" { // the router has set the escaped values
+			for _, p := range work.params {
+				r.SetPathValue(p.name, p.value)
+			}
+		}
 		c := d.Bind(carrier{std, work})
 		r = r.WithContext(c)
 		x.Request = r
