@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
@@ -247,6 +248,15 @@ func TestHostileBodiesHaveSmallAnswers(t *testing.T) {
 	}
 	if status, wrong := bound(t, `{`+many.String()+`"id":1}`); status != 400 || len(wrong) != 50 {
 		t.Errorf("many unknown fields: %d, %d errors", status, len(wrong))
+	}
+	if status, wrong := bound(t, `{"`+strings.Repeat("한", 1000)+`":1}`); status != 400 || len(wrong) != 1 {
+		t.Errorf("a long unknown field: %d, %d errors", status, len(wrong))
+	} else {
+		for name := range wrong {
+			if len(name) > 200 || !utf8.ValidString(name) {
+				t.Errorf("a long unknown field has a name of %d bytes in the answer: %q", len(name), name)
+			}
+		}
 	}
 }
 

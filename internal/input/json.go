@@ -182,11 +182,12 @@ func (in *bodyCheck) refuse(path, text string) {
 	}
 }
 
-// below returns the path of a member, or the path itself if it is long.
+// below returns the path of a member, or the path itself if it is long. The
+// name of the outermost member is cut.
 func below(path, name string) string {
 	switch {
 	case path == "":
-		return name
+		return strings.ToValidUTF8(name[:min(len(name), maxPath)], "")
 	case len(path)+len(name) > maxPath:
 		return path
 	}
