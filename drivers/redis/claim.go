@@ -229,13 +229,14 @@ func (cs *claims) isBarred(token string) bool {
 	return c != nil && c.barred
 }
 
-// orphans returns the abandoned claims without a release.
+// orphans returns the abandoned claims without a release that may still be live.
 func (cs *claims) orphans() []*claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	now := driver.Now()
 	var out []*claim
 	for _, c := range cs.byToken {
-		if c.abandoned {
+		if c.abandoned && !now.After(c.until) {
 			out = append(out, c)
 		}
 	}

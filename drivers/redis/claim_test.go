@@ -70,6 +70,17 @@ func TestClaimThatWasAbandonedTakesNoGrant(t *testing.T) {
 	}
 }
 
+// Close sends the missing releases. It has to wait for a server that does not answer.
+func TestAbandonedClaimThatHasEndedNeedsNoRelease(t *testing.T) {
+	cs, c := newClaims(), newClaim("t")
+	cs.add(c)
+	cs.abandon(c)
+	c.until = driver.Now().Add(-time.Millisecond)
+	if n := len(cs.orphans()); n != 0 {
+		t.Errorf("%d orphans, want 0", n)
+	}
+}
+
 // The acquire of a ticket that the server has lost is repeated by a heartbeat. Its
 // answer may come after the waiter has gone, and after the release.
 func TestAnswerToARepeatedRequestRevivesNoClaim(t *testing.T) {
