@@ -24,6 +24,7 @@ type waiting struct {
 	line  *line
 	place *list.Element
 	turn  chan struct{} // closed when the call is the first of the line
+	fault chan error    // has an element when the backend has not answered an earlier call of the line
 	poked chan struct{} // has an element when it should ask again now
 }
 
@@ -34,7 +35,7 @@ func (ls *lines) join(key string) *waiting {
 	if ls.byKey == nil {
 		ls.byKey = make(map[string]*line)
 	}
-	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), poked: make(chan struct{}, 1)}
+	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), fault: make(chan error, 1), poked: make(chan struct{}, 1)}
 	if w.line == nil {
 		w.line = new(line)
 		ls.byKey[key] = w.line
@@ -67,6 +68,22 @@ func (ls *lines) leave(w *waiting) (last bool) {
 		close(first.Value.(*waiting).turn)
 	}
 	return false
+}
+
+// fail reports to the calls behind w, which is the first of its line or has left it,
+// that the backend does not answer. W11
+func (ls *lines) fail(w *waiting, err error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.place == nil {
+		return
+	}
+	for e := w.place.Next(); e != nil; e = e.Next() {
+		select {
+		case e.Value.(*waiting).fault <- err:
+		default:
+		}
+	}
 }
 
 // alone reports whether no other call is in the line of w.

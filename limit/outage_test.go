@@ -100,6 +100,43 @@ func far(t *testing.T, f func(t *testing.T, l *limit.Limiter, r *remote, events 
 	})
 }
 
+// mute is a driver whose backend does not answer.
+type mute struct{ driver.Driver }
+
+func (mute) Take(ctx context.Context, _ driver.Request) (driver.Answer, error) {
+	<-ctx.Done()
+	return driver.Answer{}, ctx.Err()
+}
+
+func (mute) Withdraw(ctx context.Context, _ driver.Request) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// W11: calls that wait for their turn in the process do not wait for the outages of
+// the calls ahead of them. The later ones meet the first one as it withdraws.
+func TestClosedFailsWithinASecondInALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, mute{newRemote()}, limit.Config{})
+		var calls sync.WaitGroup
+		for range 3 {
+			for range 5 {
+				calls.Go(func() {
+					start := time.Now()
+					if _, err := l.Wait(t.Context(), "k", rates(limit.PerSecond(1))); !errors.Is(err, limit.ErrUnavailable) {
+						t.Errorf("got %v", err)
+					}
+					if took := time.Since(start); took > time.Second {
+						t.Errorf("Wait took %v", took)
+					}
+				})
+			}
+			time.Sleep(700 * time.Millisecond)
+		}
+		calls.Wait()
+	})
+}
+
 func TestClosedFailsWithinASecond(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, func() (driver.Answer, error)) (driver.Answer, error){"refuse": refuse, "hang": hang} {
 		t.Run(name, func(t *testing.T) {

@@ -251,6 +251,9 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 		a, degraded, err := t.ask(ctx)
 		switch {
 		case err != nil:
+			if errors.Is(err, ErrUnavailable) {
+				l.lines.fail(t.place, err)
+			}
 			return a, false, err
 		case a.Granted:
 			decided = true
@@ -264,12 +267,17 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	}
 }
 
-// first waits until the call is the first of its line.
+// first waits until the call is the first of its line. Under Closed it does not wait
+// for an outage of each call ahead (W11).
 func (t *turn) first(ctx context.Context) error {
 	l := t.limiter
+	var fault <-chan error
+	if t.call.limit.Outage == Closed {
+		fault = t.place.fault
+	}
 	select {
 	case <-t.place.turn:
-		return nil
+		return pending(fault)
 	default:
 	}
 	if t.deadline != 0 && l.lines.notBefore(t.place) > t.deadline { // W6
@@ -283,12 +291,24 @@ func (t *turn) first(ctx context.Context) error {
 	}
 	select {
 	case <-t.place.turn:
-		return nil
+		return pending(fault) // it was reported before the turn
+	case err := <-fault:
+		return err
 	case <-late:
 	case <-ctx.Done():
 	case <-l.group.Context().Done():
 	}
 	return t.ended(ctx)
+}
+
+// pending returns the error in fault, if there is one.
+func pending(fault <-chan error) error {
+	select {
+	case err := <-fault:
+		return err
+	default:
+		return nil
+	}
 }
 
 // askPause is the pause between requests that got no answer.
@@ -376,7 +396,11 @@ func (t *turn) giveUp() {
 		ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 		defer cancel()
 		l.shares.withdraw(&t.request)
-		_ = l.driver.Withdraw(ctx, t.request) // if it fails, the ticket dies (W7) or the units count as consumed (W9)
+		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
+			if err = l.classify(context.Background(), err); errors.Is(err, ErrUnavailable) {
+				l.lines.fail(t.place, err)
+			}
+		}
 		l.lines.leave(t.place)
 	}
 	if l.info.Scope == driver.Process || !l.group.Go(end) {

@@ -59,6 +59,15 @@ func closedOutage(e *env) {
 			e.Want(time.Since(start) <= driver.CallTimeout+e.Unit, "%s failed after %v", name, time.Since(start))
 		}
 	}
+	line := make(chan error, 8)
+	start := time.Now()
+	for range 8 {
+		go func() { line <- second(p.Wait(e.Ctx, key, m)) }()
+	}
+	for range 8 {
+		e.Is(<-line, limit.ErrUnavailable, "Wait in a line")
+		e.Want(time.Since(start) <= driver.CallTimeout+e.Unit, "Wait in a line failed after %v", time.Since(start))
+	}
 	p.under.breaks(nil)
 	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
 }
