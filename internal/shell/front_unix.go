@@ -289,8 +289,8 @@ const stopTime = 100 * time.Millisecond
 // suspend stops this process after the group was stopped. The lease is kept:
 // the holder renews it (X3).
 func (f *front) suspend(by syscall.Signal) {
-	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && f.terminal.foreground() {
-		f.hand() // it needs the terminal that this process still has
+	if f.terminal != nil && (by == syscall.SIGTTIN || by == syscall.SIGTTOU) {
+		f.awaitTerminal()
 		return
 	}
 	inFront := f.terminal.takeBack(f.group)
@@ -308,6 +308,18 @@ func (f *front) suspend(by syscall.Signal) {
 		signal.Notify(f.signals, syscall.SIGTSTP)
 	}
 	f.resume()
+}
+
+// awaitTerminal gives the terminal to the group, which was stopped because it needs it,
+// or stops this process and the script that it belongs to, as the terminal would have:
+// they are in the background. SIGCONT resumes the group.
+func (f *front) awaitTerminal() {
+	switch f.terminal.owner() {
+	case f.terminal.own, f.group: // the group may have received it meanwhile
+		f.hand()
+	default: // SIGTTIN has its default, under which a process that no shell continues does not stop
+		_ = kill(syscall.Getpgrp(), syscall.SIGTTIN)
+	}
 }
 
 // continued waits until this process runs again.

@@ -90,3 +90,23 @@ echo done=$?
 	s.expect("signal interrupt foreground true")
 	s.expect("done=130")
 }
+
+// X3: the shell sees that the job needs the terminal, and fg continues it.
+func TestCommandThatReadsFromTheBackgroundStopsItsJob(t *testing.T) {
+	for name, outer := range map[string]string{"one": "", "nested": "$PROGRAM exec outer -- "} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			s, terminal := p.inTerminal(`set -m
+` + outer + `$PROGRAM exec k -- sh -c 'read line; echo got $line' &
+until jobs >$DIR/jobs; grep -q Stopped $DIR/jobs; do sleep 0.02; done
+echo it is stopped
+fg
+echo done=$?
+`)
+			s.expect("it is stopped")
+			send(t, terminal, "hello\n")
+			s.expect("got hello")
+			s.expect("done=0")
+		})
+	}
+}
