@@ -80,6 +80,30 @@ func TestLeaseEndsWithItsProcess(t *testing.T) { // X6
 	p.unused(l, "k")
 }
 
+// A process that starts later may get the number of the one that has ended.
+func TestAcquireForAProcessThatHasEndedStopsWaiting(t *testing.T) { // X6
+	p := newPlace(t)
+	holder := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
+	holder.runs()
+	owner := p.start("exec other -- "+os.Args[0]+" work", p.dir, "1h")
+	owner.runs()
+	acquire := p.start("acquire k --wait 1h --for " + itoa(owner.PID()))
+	l := p.locks()
+	p.until("the acquire waits", func() bool {
+		s, err := l.Inspect(t.Context(), "k")
+		return err == nil && len(s.Waiters) == 1
+	})
+	if err := owner.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := acquire.rest(); status != ExitLost || !strings.Contains(out, "the process --for has ended") {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Waiters) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestLeaseEndsAfterItsTime(t *testing.T) { // X6
 	p := newPlace(t)
 	if out, status := p.start("acquire k --max 10ms").rest(); status != 0 {

@@ -86,12 +86,22 @@ func runLease(p Process) error {
 
 // lend acquires the lease, and keeps it until one of its ends (X6).
 func (h *holder) lend(ctx context.Context, p Process, o lent) error {
+	gone := o.gone() // before the wait: another process may have the number of the process later
 	c, err := o.Open(ctx, p, o.Front)
 	if err != nil {
 		return err
 	}
 	defer c.Leave()
+	decided := make(chan struct{})
+	go func() {
+		select {
+		case <-gone:
+			h.cancel(errForGone)
+		case <-decided:
+		}
+	}()
 	lease, err := c.Lease(ctx, &o.Order)
+	close(decided)
 	if err != nil {
 		return err
 	}
@@ -100,6 +110,7 @@ func (h *holder) lend(ctx context.Context, p Process, o lent) error {
 	if err != nil {
 		return err
 	}
+	k.gone = gone
 	defer k.remove()
 	if !h.give() {
 		return errFrontGone
@@ -116,7 +127,8 @@ type kept struct {
 	handle   Handle
 	path     string // of its file; the socket has a suffix
 	listener *net.UnixListener
-	touch    time.Duration // the time between two updates of the times of the files
+	gone     <-chan struct{} // closed when the process --for has ended; nil without one
+	touch    time.Duration   // the time between two updates of the times of the files
 }
 
 const socketSuffix = ".sock"
@@ -162,7 +174,6 @@ const touchInterval = time.Hour
 func (k *kept) keep(ctx context.Context, words <-chan word) error {
 	calls := make(chan net.Conn)
 	go k.accept(calls) // ends with the listener, or with the process
-	gone := k.gone()
 	var limit <-chan time.Time
 	touch := time.NewTicker(k.touch)
 	defer touch.Stop()
@@ -186,7 +197,7 @@ func (k *kept) keep(ctx context.Context, words <-chan word) error {
 			again = false
 			_ = os.Chtimes(k.path, now, now) // a file that is missing is so for good
 			_ = os.Chtimes(k.path+socketSuffix, now, now)
-		case <-gone:
+		case <-k.gone:
 			return nil
 		case <-limit:
 			return nil
@@ -208,18 +219,19 @@ func (k *kept) accept(calls chan<- net.Conn) {
 	}
 }
 
-// gone returns a channel that is closed when the process --for has ended.
-func (k *kept) gone() <-chan struct{} {
-	if k.order.For == 0 {
+// gone returns a channel that is closed when the process --for has ended, or nil
+// without one.
+func (o *lent) gone() <-chan struct{} {
+	if o.For == 0 {
 		return nil
 	}
-	if c := exited(k.order.For); c != nil {
+	if c := exited(o.For); c != nil {
 		return c
 	}
 	c := make(chan struct{})
 	go func() { // ends with the process
 		defer close(c)
-		for exists(k.order.For) {
+		for exists(o.For) {
 			time.Sleep(100 * time.Millisecond) // this system does not tell
 		}
 	}()
