@@ -72,7 +72,7 @@ func TestBoundedHasTheEarlierDeadlineAndTheValues(t *testing.T) {
 	})
 }
 
-func TestOfTwoWhoWaitFirstBothGetTheSameContext(t *testing.T) {
+func TestTwoFirstWaitersGetTheSameContext(t *testing.T) {
 	b := &bounded{parent: context.Background()}
 	defer b.end()
 	one, other := b.open(), b.open()

@@ -98,7 +98,7 @@ func fieldAt(v reflect.Value, path []int) (reflect.Value, error) {
 func setInput(v reflect.Value, name string, values []string, wrong request.Fields) {
 	if !isList(elem(v.Type())) {
 		if err := setField(v, strings.TrimSpace(values[0])); err != nil {
-			wrong[name] = err.Error()
+			wrong[name] = short(err.Error())
 		}
 		return
 	}
@@ -112,7 +112,7 @@ func setInput(v reflect.Value, name string, values []string, wrong request.Field
 		if err := setField(one, text); err == nil {
 			list = reflect.Append(list, one)
 		} else if len(wrong) < maxWrong {
-			wrong[item(name, i)] = err.Error()
+			wrong[item(name, i)] = short(err.Error())
 		}
 	}
 	if v.Kind() == reflect.Pointer {

@@ -111,7 +111,7 @@ func (in *bodyCheck) leaf(t reflect.Type, path string) {
 	case isType || t == reflect.TypeFor[time.Time]():
 		in.refuse(path, expected(t))
 	default:
-		in.refuse(path, err.Error())
+		in.refuse(path, short(err.Error()))
 	}
 }
 
@@ -170,8 +170,16 @@ func (in *bodyCheck) list(t reflect.Type, path string) {
 // Bounds of an answer about a body: a client may send anything.
 const (
 	maxWrong = 50
-	maxPath  = 200
+	maxPath  = 200 // bytes of a path, and of the text of an error, which may repeat the value
 )
+
+// short returns text, or its beginning if it is long.
+func short(text string) string {
+	if len(text) <= maxPath {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxPath-len("…")], "") + "…"
+}
 
 func (in *bodyCheck) refuse(path, text string) {
 	switch {
@@ -187,7 +195,7 @@ func (in *bodyCheck) refuse(path, text string) {
 func below(path, name string) string {
 	switch {
 	case path == "":
-		return strings.ToValidUTF8(name[:min(len(name), maxPath)], "")
+		return short(name)
 	case len(path)+len(name) > maxPath:
 		return path
 	}
