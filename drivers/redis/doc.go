@@ -113,7 +113,12 @@
 // leaves it to many that have just been answered; and one of the callers that wait
 // reads the answers for all. No goroutine is in between, which a call that comes
 // alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While there is
-// no such connection, calls wait for the next one. With [Config.Client] and on a Cluster, calls
+// no such connection, calls wait for the next one. The next one may lead to another
+// server while the subscription stays at the old one, as in a failover away from a
+// master that stands still: before the first call on it, every lease is due for a
+// renewal, and the driver then checks that the server has the subscription.
+//
+// With [Config.Client] and on a Cluster, calls
 // that come while others are in flight gather and go as one pipeline. The number of
 // connections is fixed: one for calls, or two with pipelines, one for pushes, and
 // one for the boot and for lists.
