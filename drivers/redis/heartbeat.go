@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/megaframework/mega/internal/refusal"
 )
 
 const (
@@ -99,14 +101,10 @@ func soon(left time.Duration) time.Duration {
 // subscription.
 func (q *queue) sendAll(ctx context.Context) time.Duration {
 	var calls sync.WaitGroup
-	defer calls.Wait()
 	if q.suspect.Swap(false) {
 		calls.Go(func() { q.checkSubscription(ctx) })
 	}
 	tickets := q.claims.tickets()
-	if len(tickets) == 0 {
-		return 0
-	}
 	next := interval()
 	var mu sync.Mutex // guards next
 	for _, part := range q.portions(tickets) {
@@ -118,6 +116,9 @@ func (q *queue) sendAll(ctx context.Context) time.Duration {
 		})
 	}
 	calls.Wait()
+	if len(tickets) == 0 && !q.suspect.Load() {
+		return 0
+	}
 	return next
 }
 
@@ -238,18 +239,16 @@ func (q *queue) listen(ctx context.Context) {
 }
 
 // checkSubscription subscribes again if the server of the calls does not have the
-// subscription.
+// subscription. A check without an answer is repeated by the next heartbeat.
 func (q *queue) checkSubscription(ctx context.Context) {
 	if !q.scripts.counted || q.inbox.lost.Load() != nil { // the client subscribes again by itself
 		return
 	}
-	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) []string {
-		return []string{"pubsub", "numsub", q.inbox.name}
-	})
-	if err != nil {
-		return
-	}
-	if a, err := check(o.reply, 2); err == nil && a.num(1) == 0 {
+	receivers, err := q.pushSelf(ctx)
+	switch {
+	case err != nil:
+		q.suspect.Store(refusal.Of(err) == refusal.None)
+	case receivers == 0:
 		q.inbox.deaf()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // beats runs a heartbeater on fake time while fn schedules heartbeats, and returns
@@ -56,5 +58,35 @@ func TestTicketDuringAHeartbeatHasOneOfItsOwn(t *testing.T) {
 	})
 	if want := []time.Duration{200 * time.Millisecond, 400 * time.Millisecond}; !slices.Equal(at, want) {
 		t.Errorf("heartbeats at %v, want %v", at, want)
+	}
+}
+
+// A process without waiters has no other heartbeat that would check again.
+func TestACheckOfTheSubscriptionWithoutAnAnswerIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	d, err := OpenLock(t.Context(), Config{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close(context.Background()) }()
+	q := d.(*queue)
+	if next := q.sendAll(t.Context()); next != 0 {
+		t.Fatalf("a heartbeat without a reason comes after %v", next)
+	}
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	q.suspect.Store(true)
+	if next := q.sendAll(t.Context()); next <= 0 {
+		t.Error("the check is not repeated")
+	}
+	if err := s.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); q.sendAll(t.Context()) != 0; {
+		if time.Now().After(end) {
+			t.Fatal("the check never succeeds")
+		}
 	}
 }

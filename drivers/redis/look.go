@@ -216,10 +216,7 @@ func (q *queue) untilPushed(ctx context.Context) error {
 	if q.pushed.Load() {
 		return nil
 	}
-	_, err := q.send(ctx, "publish", q.inbox.name, func(bool) []string {
-		return []string{"publish", q.inbox.name, "w2 rehearsal 0"}
-	})
-	if err != nil {
+	if _, err := q.pushSelf(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rehearsal)
@@ -231,6 +228,19 @@ func (q *queue) untilPushed(ctx context.Context) error {
 		pause(ctx, 5*time.Millisecond)
 	}
 	return nil
+}
+
+// pushSelf sends a push to the own inbox, which leads to a heartbeat and to nothing
+// else. It returns the number of subscriptions that the server of the calls has.
+func (q *queue) pushSelf(ctx context.Context) (receivers int64, err error) {
+	o, err := q.send(ctx, "publish", q.inbox.name, func(bool) []string {
+		return []string{"publish", q.inbox.name, "w2 self 0"}
+	})
+	if err != nil {
+		return 0, err
+	}
+	receivers, _ = o.reply.(int64)
+	return receivers, nil
 }
 
 func (q *queue) untilQueued(ctx context.Context, key string) error {
