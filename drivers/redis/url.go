@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
 
@@ -261,10 +261,13 @@ func bound(timeouts ...*time.Duration) {
 
 var errEncode = errors.New("user and password: percent-encode special characters")
 
+// wrongOption is the beginning of an error of go-redis for the value of an option.
+// (A database in the path is in quotes.)
+var wrongOption = regexp.MustCompile(`^(?:redis: )?invalid (\w+) (number|duration|boolean): [^"]`)
+
 // harmless returns err, the error of the URL raw. Behind the host an "@" shows that
 // a "/" or "?" is in the password, the rest of which would be in the error. The
-// values of options are masked, as in the URL: one may be a credential at the wrong
-// place.
+// value of an option is left out: it may be a credential at the wrong place.
 func harmless(raw string, err error) error {
 	if err == nil {
 		return nil
@@ -273,21 +276,12 @@ func harmless(raw string, err error) error {
 	if i := strings.IndexAny(rest, "/?"); i >= 0 && strings.Contains(rest[i:], "@") {
 		return errEncode
 	}
-	_, query, _ := strings.Cut(rest, "?")
-	options, _ := url.ParseQuery(query)
-	text := err.Error()
-	for _, values := range options {
-		for _, v := range values {
-			if v == "" {
-				continue
-			}
-			text = strings.ReplaceAll(text, strconv.Quote(v), strconv.Quote(mask.Mark))
-		}
+	if m := wrongOption.FindStringSubmatch(err.Error()); m != nil {
+		name := strings.Replace(m[1], "database", "db", 1)
+		want := map[string]string{"number": "a number", "duration": "a time such as 500ms", "boolean": "true or false"}[m[2]]
+		return fmt.Errorf("the value of the option %s is not %s", name, want)
 	}
-	if text == err.Error() {
-		return err
-	}
-	return errors.New(text)
+	return err
 }
 
 // trim removes the package name at the start of an error, and the URL of an error

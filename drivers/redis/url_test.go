@@ -109,7 +109,7 @@ func TestAnErrorOfAURLHasNoPassword(t *testing.T) {
 		"redis-sentinel://h/ma%zz?sentinel_password=hunter2", "redis-sentinel://u:hunter2@h:port/m", "redis-sentinel://u:pa/hunter2@h/m",
 		"redis-cluster://u:hunter2@h:port", "redis-cluster://u:hunter2@a b", "redis-cluster://u:pa/hunter2@h",
 		"redis://h?read_timeout=hunter2", "redis://h?db=hunter2", "redis://h?protocol=%68unter2", "redis://h?dial_timeout=1s&dial_timeout=hunter2",
-		"redis-sentinel://h/m?pool_size=hunter2", "redis-cluster://h?read_timeout=hunter2",
+		"redis://h?read_timeout=7hunter2", "redis://h?db=hunter2#x", "redis://h?read_timeout=hunter2é", "redis://h?skip_verify=hunter2", "redis-sentinel://h/m?pool_size=hunter2", "redis-cluster://h?read_timeout=hunter2",
 	} {
 		_, locks := OpenLock(t.Context(), Config{URL: raw})
 		_, limits := OpenLimit(t.Context(), Config{URL: raw})
