@@ -70,8 +70,8 @@ func (ls *lines) leave(w *waiting) (last bool) {
 	return false
 }
 
-// fail reports to the calls behind w, which is the first of its line or has left it,
-// that the backend does not answer. W11
+// fail reports to the calls behind w that the backend does not answer (W11). It does
+// nothing if w has left its line.
 func (ls *lines) fail(w *waiting, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -407,6 +407,25 @@ func TestCallersEndIsNotAnOutage(t *testing.T) {
 	})
 }
 
+// Its time is over before the call ahead of it has met the outage.
+func TestACallBehindAnotherInAnOutageIsNotLimited(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(hang)
+		m := rates(limit.PerSecond(1))
+		if _, err := l.Allow(t.Context(), "other", m); !errors.Is(err, limit.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		var first sync.WaitGroup
+		first.Go(func() { _, _ = l.Wait(t.Context(), "k", m) })
+		synctest.Wait()
+		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(500*time.Millisecond)); !errors.Is(err, limit.ErrUnavailable) || errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		first.Wait()
+	})
+}
+
 func TestOutagesHaveNames(t *testing.T) {
 	for want, o := range map[string]limit.Outage{"closed": limit.Closed, "open": limit.Open, "share(0.25)": limit.Share(0.25)} {
 		if o.String() != want {

@@ -295,6 +295,9 @@ func (t *turn) first(ctx context.Context) error {
 	case err := <-fault:
 		return err
 	case <-late:
+		if err := l.health.lost(); err != nil && fault != nil { // whether the limit is used up is not known
+			return err
+		}
 	case <-ctx.Done():
 	case <-l.group.Context().Done():
 	}
