@@ -96,7 +96,7 @@ func TestAcquireForAProcessThatHasEndedStopsWaiting(t *testing.T) { // X6
 	if err := owner.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := acquire.rest(); status != ExitLost || !strings.Contains(out, "the process --for has ended") {
+	if out, status := acquire.rest(); status != ExitNotAcquired || !strings.Contains(out, "the process --for has ended") {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Waiters) != 0 {

@@ -36,7 +36,7 @@ type holder struct {
 
 var (
 	errFrontGone = errors.New("the process that waits for the lock has ended")
-	errForGone   = fmt.Errorf("%w: the process --for has ended", lock.ErrLost)
+	errForGone   = errors.New("the process --for has ended")
 	errLate      = fmt.Errorf("%w: the command was not started within the TTL, because its process was stopped", lock.ErrLost)
 	errEnded     = fmt.Errorf("%w: it could not be renewed in time", lock.ErrLost)
 )
