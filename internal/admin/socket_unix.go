@@ -46,10 +46,7 @@ func listen(at place) (*net.UnixListener, string, error) {
 }
 
 func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
-	if err := private.MakeFolder(folder); err != nil {
-		if errors.Is(err, private.ErrOpen) {
-			err = fmt.Errorf("%w: close it with chmod 700", err) // it is mega's own, and nobody else needs it
-		}
+	if err := private.MakeOwnFolder(folder); err != nil {
 		return nil, "", err
 	}
 	sweep(folder)

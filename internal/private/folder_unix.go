@@ -27,6 +27,16 @@ func MakeFolder(folder string) error {
 	return checkFolder(folder, os.Geteuid())
 }
 
+// MakeOwnFolder is MakeFolder for a folder that no setting chooses: the error for an
+// open one has the remedy.
+func MakeOwnFolder(folder string) error {
+	err := MakeFolder(folder)
+	if errors.Is(err, ErrOpen) {
+		return fmt.Errorf("%w: close it with chmod 700", err)
+	}
+	return err
+}
+
 // CheckFolder returns an error for a folder that does not belong to uid, that
 // other users can enter, or that another user could replace.
 func CheckFolder(folder string, uid int) error {

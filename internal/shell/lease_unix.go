@@ -137,7 +137,7 @@ const socketSuffix = ".sock"
 func newKept(lease *lock.Lease, o lent) (*kept, error) {
 	folder := leasesFolder()
 	for _, f := range []string{filepath.Dir(folder), folder} {
-		if err := private.MakeFolder(f); err != nil {
+		if err := private.MakeOwnFolder(f); err != nil {
 			return nil, fmt.Errorf("make the folder of leases: %w", err)
 		}
 	}

@@ -97,7 +97,7 @@ func (p *Socket) makeFolders() error {
 	if err := private.MakeFolder(folder); err != nil {
 		return p.unfit(err)
 	}
-	if err := private.MakeFolder(p.path + clients); err != nil {
+	if err := private.MakeOwnFolder(p.path + clients); err != nil {
 		return fmt.Errorf("socket %s: the folder of its clients: %w", p.path, err)
 	}
 	return nil
