@@ -202,7 +202,7 @@ func (s *Stream) send(event []byte) error {
 	}
 	err = fmt.Errorf("send an event: %w", err)
 	s.exchange().End(err)
-	if cause := context.Cause(s); cause != nil && !errors.Is(err, cause) { // the stream has ended already, so the send failed
+	if cause := context.Cause(s); cause != nil && !errors.Is(err, cause) { // the stream has ended, as a cause of the failure or by it
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return err

@@ -31,7 +31,7 @@ func script(v shell.Verb, process func(*cobra.Command) shell.Process) *cobra.Com
 			for _, name := range []string{"config", "set", "name", "worker"} { // of the verbs for processes
 				if c.Flags().Changed(name) {
 					return usage(c, "cli.wrong_flag", typed(c)+" has no use for --"+name+": it calls no process and reads no configuration.",
-						"keep it in a Redis: --url-env VAR")
+						"leave out --"+name, "to use a Redis: lock exec, lock acquire and limit exec have --url-env VAR")
 				}
 			}
 			return ScriptError(c, v.Run(process(c), args, c.ArgsLenAtDash()))

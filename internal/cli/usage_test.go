@@ -43,7 +43,7 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"lock exec k --worker 1 -- true", "cli.wrong_flag", "shop lock exec has no use for --worker"},
 		{"lock exec k --set lock.driver=memory -- true", "cli.wrong_flag", "shop lock exec has no use for --set"},
 		{"--config . lock acquire k --max 1s", "cli.wrong_flag", "shop lock acquire has no use for --config"},
-		{"limit exec k --rate 1/1s --worker 1 -- true", "cli.wrong_flag", "keep it in a Redis: --url-env VAR"},
+		{"limit exec k --rate 1/1s --worker 1 -- true", "cli.wrong_flag", "to use a Redis: lock exec, lock acquire and limit exec have --url-env VAR"},
 		{"bus tail sold -n 0", "cli.wrong_flag", "--count 0 is not valid; it must be 1 or more"},
 		{"limit pause k --for soon", "cli.wrong_flag", "it must be a time such as"},
 		{"serve --workers 0", "cli.wrong_flag", `"0" for "--workers" flag: must be a number from 1 to 256`},

@@ -27,7 +27,7 @@ type Response struct {
 	status int // 0 until an answer has begun
 	bytes  int64
 	ends   bool  // the answer is known to be complete
-	failed error // of the first write that did not reach the client; at the front door
+	failed error // of the first write that failed; at the front door
 	over   bool
 	front  bool // the front door of an app, which completes the header of a page
 

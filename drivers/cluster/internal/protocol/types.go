@@ -6,7 +6,7 @@ import "fmt"
 // of the protocol and the version before. Both sides use the newest version
 // that both know, and a hub refuses a client without a common version (L24).
 // Within a version there may be new types, and new fields at the end of a frame,
-// which the older side ignores.
+// which the older side ignores. A version that is not released yet may change.
 const Magic = "mega"
 
 // Versions are the oldest and the newest protocol version that a process knows.
