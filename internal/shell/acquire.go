@@ -67,7 +67,7 @@ func acquireVerb() Verb {
 const leaseStatuses = `  64  the command line is wrong
   69  the backend is unavailable
   70  the lock was lost, or given back before
-  75  not acquired: the lock was busy until --wait had passed
+  75  not acquired: the lock was busy until --wait had passed, or the process --for has ended
 `
 
 func (o *lent) check(environ []string) error {
