@@ -118,10 +118,9 @@
 // master that stands still: before the first call on it, every lease is due for a
 // renewal, and the driver then checks that the server has the subscription.
 //
-// With [Config.Client] and on a Cluster, calls
-// that come while others are in flight gather and go as one pipeline. The number of
-// connections is fixed: one for calls, or two with pipelines, one for pushes, and
-// one for the boot and for lists.
+// With [Config.Client] and on a Cluster, calls that come while others are in flight
+// gather and go as one pipeline. The number of connections is fixed: one for calls,
+// or two with pipelines, one for pushes, and one for the boot and for lists.
 //
 // # Limits
 //

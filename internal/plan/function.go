@@ -152,8 +152,8 @@ func (f Function) wrong(why, want string) error {
 	return wrong
 }
 
-// typeName returns the name of a type as a program writes it: package mega has
-// the exported types of package ctx, whose name is megactx.
+// typeName returns the name of a type as a program writes it. The types of package
+// megactx are aliases in package mega.
 func typeName(t reflect.Type) string {
 	return ctxPackage.ReplaceAllString(t.String(), "mega.")
 }

@@ -172,7 +172,7 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 	}
 }
 
-// placed adds the route and its place to a panic of chi, whose text has neither.
+// placed adds the route and its call site to a panic of chi. It passes other panics on.
 func placed(route, site string) {
 	refused := recover()
 	if text, ok := refused.(string); ok && strings.HasPrefix(text, "chi: ") {
