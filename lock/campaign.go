@@ -97,6 +97,10 @@ func isFinal(err error) bool {
 // called: a tick that nobody has used yet is used then. The ticks are the
 // backend's; the clock of the process does not matter.
 //
+// Under [AtLeastOnce], Every waits while another process runs fn, whatever Wait
+// is: if that process crashes, this one runs fn in the same tick. A tick in which
+// a longer run ends is then used at that time.
+//
 // An error of fn is reported as Ran and does not end Every. When the backend
 // does not answer, Every reports Retrying and asks again after 1 s to 1 min.
 //
@@ -105,6 +109,9 @@ func isFinal(err error) bool {
 func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newOnce(key, every, fn, opts)
 	l.locate(&c)
+	if c.atLeast { // O3: the tick is due again when the process of the run crashes
+		c.wait, c.left = Forever, Forever
+	}
 	p := pauses{locker: l, key: key}
 	var next instant // the beginning of a later tick; 0 before the first answer
 	for {

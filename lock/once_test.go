@@ -399,6 +399,39 @@ func TestEveryRepeatsALostRunInItsTickUnderAtLeastOnce(t *testing.T) {
 	}
 }
 
+// The other process has asked at the beginning of the tick, and has found the run
+// in progress.
+func TestEveryRepeatsTheRunOfACrashedProcessInItsTickUnderAtLeastOnce(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		const day = 24 * time.Hour
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan time.Time, 10)
+		ended := make(chan error)
+		go func() {
+			ended <- b.Every(ctx, "job", day, func(context.Context) error { ran <- time.Now(); return nil }, lock.AtLeastOnce(), lock.Wait(0))
+		}()
+		<-ran
+		time.Sleep(day - time.Since(time.Now().Truncate(day))) // to the next tick
+		if _, err := a.Once(ctx, "job", day, func(ctx context.Context) error {
+			time.Sleep(30 * time.Second)
+			_, err := a.ForceRelease(ctx, "job", "its process has crashed")
+			return err
+		}, lock.AtLeastOnce()); !errors.Is(err, lock.ErrLost) {
+			t.Error(err)
+		}
+		crashed := time.Now()
+		if after := (<-ran).Sub(crashed); after > time.Second {
+			t.Errorf("the run was repeated %v after the crash", after)
+		}
+		time.Sleep(day / 2)
+		stop()
+		<-ended
+		if len(ran) != 0 {
+			t.Error("the tick was run once more")
+		}
+	})
+}
+
 func TestEveryRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder
