@@ -44,10 +44,11 @@ type hold struct {
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   instant
-	failing   error            // of the last renewal, if it failed
-	forgetAt  instant          // when to take back a lease whose context has ended, or zero
-	listening chan struct{}    // closed to end the listener; nil without one
-	handback  *driver.Handback // what the release makes of a slot with a state
+	failing   error                 // of the last renewal, if it failed
+	forgetAt  instant               // when to take back a lease whose context has ended, or zero
+	listening chan struct{}         // closed to end the listener; nil without one
+	handback  *driver.Handback      // what the release makes of a slot with a state
+	warnings  map[*warning]struct{} // not yet given
 
 	// The place in the schedule, guarded by its mutex.
 	index int

@@ -156,6 +156,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 		return err
 	}
 	h.locker.reschedule(h) // an earlier deadline applies at once
+	h.checkWarnings()
 	g := h.grant
 	g.TTL, g.NoRenew, g.Rev = ttl, false, rev
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)

@@ -2,16 +2,20 @@ package lock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Warn returns a channel that is closed d before Deadline, when no renewal has
-// moved the deadline by then, and at the latest when the lease is over. A
-// negative d counts as 0. The channel stays closed if a later renewal succeeds.
+// moved the deadline by then, and at the latest when the lease is over. An
+// [Lease.Extend] to less than d closes it at once. A negative d counts as 0. The
+// channel stays closed if a later renewal succeeds.
 func (l *Lease) Warn(d time.Duration) <-chan struct{} {
 	w := &warning{hold: l.hold, fence: l.fence, ahead: max(d, 0), due: make(chan struct{})}
 	w.mu.Lock()
+	w.hold.addWarning(w) // before it reads the deadline, which an Extend may move
 	w.timer = time.AfterFunc(w.wait(), w.check)
 	w.mu.Unlock()
 	w.endWith(l.innerContext()) // not l.Context(), which is the lease
@@ -83,7 +87,34 @@ func (w *warning) give() {
 	}
 	w.given = true
 	close(w.due)
+	w.hold.removeWarning(w)
 	if w.leave != nil {
 		w.leave()
+	}
+}
+
+func (h *hold) addWarning(w *warning) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.warnings == nil {
+		h.warnings = make(map[*warning]struct{})
+	}
+	h.warnings[w] = struct{}{}
+}
+
+func (h *hold) removeWarning(w *warning) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.warnings, w)
+}
+
+// checkWarnings gives the warnings that are due, or sets their timers again,
+// after the deadline has moved to an earlier time.
+func (h *hold) checkWarnings() {
+	h.mu.Lock()
+	all := slices.Collect(maps.Keys(h.warnings))
+	h.mu.Unlock()
+	for _, w := range all {
+		w.check()
 	}
 }

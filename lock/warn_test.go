@@ -55,6 +55,26 @@ func TestWarnComesWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
+func TestWarnComesBeforeADeadlineThatExtendHasMovedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, d := range map[string]driver.Driver{"in the process": memory.NewLock(), "in the fleet": sharing(t, memory.NewLock())()} {
+			lease := acquire(t, process(t, d, lock.Config{}), "k", lock.TTL(time.Hour), lock.NoRenew())
+			early, late := lease.Warn(5*time.Second), lease.Warn(time.Second)
+			if err := lease.Extend(t.Context(), 2*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if !given(early) {
+				t.Errorf("%s: no warning by an Extend to less than its time", name)
+			}
+			<-late
+			if left := time.Until(lease.Deadline()); left < time.Second-time.Microsecond || left > time.Second {
+				t.Errorf("%s: warned %v before the deadline, want 1s", name, left)
+			}
+			release(t, lease)
+		}
+	})
+}
+
 func TestAWarningDoesNotKeepALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder
