@@ -68,8 +68,9 @@ func (d Dialect) statements() (statements, error) {
 			upsert: "INSERT INTO mega_fences (lock_key, slot, fence) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
 			// G4: FOR UPDATE reads the committed row. A plain SELECT under
 			// REPEATABLE READ reads the transaction's snapshot, which may be
-			// older than the successor's fence.
-			highest: "SELECT fence FROM mega_fences WHERE lock_key = ? AND slot = ? FOR UPDATE",
+			// older than the successor's fence. The order is for a table that has
+			// lost its primary key: there each check inserts a row.
+			highest: "SELECT fence FROM mega_fences WHERE lock_key = ? AND slot = ? ORDER BY fence DESC LIMIT 1 FOR UPDATE",
 			reset:   "DELETE FROM mega_fences WHERE lock_key = ?",
 		}, nil
 	}
@@ -160,6 +161,9 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 // returns an error: it is lock.ErrStale for a stale fence, lock.ErrNoLease or
 // lock.ErrLost before any I/O, lock.ErrInvalid for a *sql.DB instead of a
 // transaction, or the database's error.
+//
+// A rollback to a savepoint before the check undoes the check. Call SQL again
+// then, before further writes.
 func SQL(ctx context.Context, tx Execer, d Dialect) error {
 	if _, ok := tx.(*sql.DB); ok {
 		// G1: on a *sql.DB the check would commit by itself.
@@ -211,9 +215,12 @@ func (s statements) advance(ctx context.Context, tx Execer, c claim) (bool, erro
 		return false, err
 	}
 	if s.highest != "" {
-		var highest uint64
+		var highest int64
 		err := tx.QueryRowContext(ctx, s.highest, c.key, c.slot).Scan(&highest)
-		return highest <= c.fence, err
+		if err == nil && highest < int64(c.fence) { // it would refuse nothing
+			err = fmt.Errorf("the table mega_fences holds %d after the fence %d was written: it differs from guard.Schema(guard.MySQL)", highest, c.fence)
+		}
+		return highest <= int64(c.fence), err
 	}
 	rows, err := result.RowsAffected()
 	return rows > 0, err
@@ -245,9 +252,15 @@ type Fences struct {
 	Dialect Dialect
 }
 
+// maxFence is above every fence (L2). The databases store signed numbers.
+const maxFence = 1 << 53
+
 // Advance implements [Store].
 func (f Fences) Advance(ctx context.Context, key string, fence uint64) (ok bool, err error) {
 	c := claim{fence: fence}
+	if fence >= maxFence {
+		return false, fmt.Errorf("guard: the fence %d is not below 2^53: %w", fence, lock.ErrInvalid)
+	}
 	if c.key, c.slot, err = parseID(key); err != nil {
 		return false, err
 	}

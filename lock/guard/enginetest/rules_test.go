@@ -47,6 +47,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G3 no order of keys is a deadlock":            twoKeys,
 				"G5 a lease costs one statement, two on MySQL": oneStatement,
 				"G5 the table is the user's":                   noTable,
+				"G5 a table that was altered passes no fence":  alteredTable,
 				"G6 a slot is a column":                        slots,
 				"a store shares the fences":                    store,
 			} {
@@ -257,6 +258,43 @@ func noTable(t *testing.T, e engine) {
 	}
 }
 
+// alteredTable has tables that do not keep what Schema promises: a later
+// fence that is not seen would let a stale writer pass.
+func alteredTable(t *testing.T, e engine) {
+	db := e.open(t)
+	if e.dialect == guard.MySQL {
+		e.dsn += "?sql_mode=''" // a number that is too great is cut
+	}
+	must := func(statement string) {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	must("ALTER TABLE mega_fences RENAME TO moved")
+	for name, columns := range map[string]string{
+		"no-primary-key": "lock_key VARCHAR(512), slot INTEGER, fence BIGINT",
+		"small-fences":   "lock_key VARCHAR(512), slot INTEGER, fence INT4 NOT NULL, PRIMARY KEY (lock_key, slot)",
+	} {
+		must("CREATE TABLE mega_fences (" + columns + ")")
+		early, late := acquire(t, t.Context(), name), acquire(t, t.Context(), name)
+		loose := e.open(t)
+		for _, lease := range []*lock.Lease{early, late} {
+			if err := e.save(loose, lease); errors.Is(err, lock.ErrStale) {
+				t.Errorf("%s: a current write is refused as stale", name)
+			}
+		}
+		saved := e.ledger(t, db, name)
+		if err := e.save(loose, early); err == nil {
+			t.Errorf("%s: a stale write has passed", name)
+		}
+		if got := e.ledger(t, db, name); len(got) != len(saved) {
+			t.Errorf("%s: the ledger has %v after %v", name, got, saved)
+		}
+		must("DROP TABLE mega_fences")
+	}
+	must("ALTER TABLE moved RENAME TO mega_fences")
+}
+
 func slots(t *testing.T, e engine) {
 	db := e.open(t)
 	l, err := lock.New(memory.NewLock(), lock.Config{})
@@ -310,6 +348,11 @@ func store(t *testing.T, e engine) {
 	}
 	if _, err := s.Advance(t.Context(), "no%zz", 1); err == nil {
 		t.Error("a key that is not encoded is accepted")
+	}
+	for _, fence := range []uint64{1 << 53, 1 << 63, 1<<64 - 1} { // a signed number would be negative
+		if ok, err := s.Advance(t.Context(), "new", fence); ok || !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("fence %d: %v, %v, want ErrInvalid", fence, ok, err)
+		}
 	}
 	if err := e.save(db, lease); !errors.Is(err, lock.ErrStale) {
 		t.Errorf("after a greater fence at the store: %v", err)

@@ -139,6 +139,9 @@ func (f Fences) Advance(ctx context.Context, key string, fence uint64) (bool, er
 	if err := refuseRing(f.Client); err != nil {
 		return false, err
 	}
+	if fence >= 1<<53 { // L2; the numbers of the script are exact below
+		return false, fmt.Errorf("redisguard: the fence %d is not below 2^53: %w", fence, lock.ErrInvalid)
+	}
 	return goredis.NewScript(advance).Run(ctx, f.Client, []string{fenceKey("", key)}, fence).Bool()
 }
 

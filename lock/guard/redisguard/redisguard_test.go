@@ -169,6 +169,9 @@ func TestTheStoreSharesItsFencesAndForgetsThemOnReset(t *testing.T) {
 	if err := store.Reset(ctx, "a/b"); err != nil {
 		t.Fatal(err)
 	}
+	if ok, err := store.Advance(ctx, "new", 1<<53); ok || !errors.Is(err, lock.ErrInvalid) { // a script counts in floating point
+		t.Errorf("a fence of 2^53: %v, %v, want ErrInvalid", ok, err)
+	}
 	if ok, err := store.Advance(ctx, "a%2Fb", 1); !ok || err != nil {
 		t.Errorf("after a reset: %v, %v", ok, err)
 	}
