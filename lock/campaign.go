@@ -113,7 +113,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 		c.wait, c.left = Forever, Forever
 	}
 	p := pauses{locker: l, key: key}
-	var next instant // the beginning of a later tick; 0 before the first answer
+	var next instant // on l.awake, the beginning of a later tick; 0 before the first answer
 	for {
 		round, called := c, false
 		_, failed := l.once(ctx, &round, every, func(ctx context.Context) error {
@@ -138,7 +138,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 // tickAfter returns the first tick from now on, given the beginning of any tick,
 // or 0 if none is known: then it returns the time to ask again.
 func (l *Locker) tickAfter(tick instant, every time.Duration) instant {
-	now := l.clock.now()
+	now := l.awake.now()
 	switch {
 	case tick == 0:
 		return now.add(min(every, maxPause))
@@ -166,13 +166,13 @@ func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
 	p.last = min(max(2*p.last, minPause), maxPause)
 	d := group.Jitter(min(p.last, most))
 	p.locker.observe(Retrying{Key: p.key, Err: failed, Pause: d})
-	p.locker.sleepUntil(ctx, p.locker.clock.now().add(d))
+	p.locker.sleepUntil(ctx, p.locker.awake.now().add(d))
 }
 
-// sleepUntil sleeps until t or until ctx ends. It looks at the clock once a
-// minute, because timers do not count the time of a suspended machine.
+// sleepUntil sleeps until t on l.awake or until ctx ends. It looks at the clock
+// once a minute, because timers do not count the time of a suspended machine.
 func (l *Locker) sleepUntil(ctx context.Context, t instant) {
-	for left := t.sub(l.clock.now()); left > 0; left = t.sub(l.clock.now()) {
+	for left := t.sub(l.awake.now()); left > 0; left = t.sub(l.awake.now()) {
 		if !group.Sleep(ctx, min(left, time.Minute)) {
 			return
 		}

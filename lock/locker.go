@@ -27,6 +27,7 @@ type Locker struct {
 	config   Config
 	self     Holder // the part of a Holder that does not change
 	clock    clock
+	awake    clock // of the pauses of campaigns: it counts the time of a suspended machine in every scope
 	counters counters
 
 	gate     gate            // counts calls and leases, for Close
@@ -63,7 +64,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 	}
 	l.pools, _ = d.(driver.PoolDriver)
 	l.asker, _ = d.(driver.Asker)
-	l.clock = newClock(l.info.Scope)
+	l.clock, l.awake = newClock(l.info.Scope), newClock(driver.Fleet)
 	l.group.Init()
 	l.gate.init()
 	l.health.init(l)

@@ -128,7 +128,7 @@ func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.G
 	defer cancel()
 	run, err := runner.BeginRun(bounded, g, every, !c.atLeast) // O3
 	if err == nil {
-		c.nextTick = l.clock.now().add(run.Left)
+		c.nextTick = l.awake.now().add(run.Left)
 	}
 	if err == nil && !run.Due {
 		return run, nil

@@ -122,7 +122,7 @@ type call struct {
 	fifo, noRenew bool
 	cooldown      time.Duration
 	atLeast       bool
-	nextTick      instant // the beginning of the next tick, as the backend has reported it
+	nextTick      instant // on the clock awake, the beginning of the next tick, as the backend has reported it
 	label         string
 	waited        time.Duration // until the grant
 	within        bool          // the lease belongs to With and ends with its function

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -64,6 +65,46 @@ func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
 				t.Errorf("release of %s: %v", lease.Key(), err)
 			}
 		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// asked is a backend in this process that counts the questions whether a run is due.
+type asked struct {
+	*memory.Lock
+	times atomic.Int64
+}
+
+func (a *asked) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	a.times.Add(1)
+	return a.Lock.BeginRun(ctx, g, every, spend)
+}
+
+func TestEveryAsksSoonAfterItsMachineHasSleptOverATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &asked{Lock: memory.NewLock()}
+		l, err := New(d, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var slept atomic.Int64
+		l.awake.read = func() time.Time { return driver.Now().Add(time.Duration(slept.Load())) }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- l.Every(ctx, "nightly", 24*time.Hour, func(context.Context) error { return nil })
+		}()
+		time.Sleep(time.Hour)
+		before := d.times.Load()
+		slept.Store(int64(24 * time.Hour))
+		time.Sleep(time.Minute + 2*time.Second)
+		if before != 1 || d.times.Load() != 2 {
+			t.Errorf("asked %d times in the first hour, and %d times after the sleep", before, d.times.Load()-before)
+		}
+		stop()
+		<-ended
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -265,7 +265,7 @@ var mutations = mutants.Table{
 	{"E2/the pauses grow to a minute, and a term of a minute starts them anew", "campaign.go",
 		"max(2*p.last, minPause)", "max(p.last, minPause)"},
 	{"E2/the pauses grow to a minute, and a term of a minute starts them anew", "campaign.go",
-		"p.locker.clock.now().add(d)", "p.locker.clock.now().add(d / 2)"},
+		"p.locker.awake.now().add(d)", "p.locker.awake.now().add(d / 2)"},
 	{"E2/the wait of a follower is no term", "campaign.go",
 		"lasted = l.clock.now().sub(lease.since)", "lasted = l.clock.now().sub(begun)"},
 	{"E2/a campaign goes on after a loss, whatever fn returned", "campaign.go",

@@ -54,3 +54,12 @@ func (c *clock) unixMicro(now instant) uint64 {
 	}
 	return uint64(c.wall+int64(now)) / 1000
 }
+
+// timeOfDay is unixMicro for what people read and schedule. It costs more, and
+// follows a clock that was set or a machine that was suspended in every table.
+func (c *clock) timeOfDay(now instant) int64 {
+	if c.read == nil && c.micros == nil {
+		return time.Now().UnixMicro()
+	}
+	return int64(c.unixMicro(now))
+}

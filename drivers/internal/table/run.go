@@ -70,8 +70,8 @@ func (t *Table) Run(key string) *Record {
 	return &known
 }
 
-// wall returns the wall clock of the table, in whole microseconds.
-func (s *shard) wall(now instant) time.Time { return time.UnixMicro(int64(s.clock.unixMicro(now))) }
+// wall returns the time of day in whole microseconds.
+func (s *shard) wall(now instant) time.Time { return time.UnixMicro(s.clock.timeOfDay(now)) }
 
 func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now instant) (driver.Run, *Record, error) {
 	s.mu.Lock()
