@@ -131,10 +131,11 @@ func (l *Limiter) Allow(ctx context.Context, key string, m Limit, opts ...Option
 		l.refused(&c, r, true)
 		return r, nil
 	}
-	a, degraded, err := l.decide(ctx, &c, c.request())
+	a, outage, err := l.decide(ctx, &c, c.request())
 	if err != nil {
 		return Result{}, fmt.Errorf("allow %q: %w", key, err)
 	}
+	degraded := outage != nil
 	r := c.result(&a, degraded)
 	switch {
 	case c.cost == 0:

@@ -16,16 +16,17 @@ type lines struct {
 type line struct {
 	calls     list.List // of *waiting
 	notBefore instant   // when the first call may be granted, as the backend estimates
+	fault     error     // of the last request of the line, if the backend has not answered it
 }
 
 // waiting is a place in a line.
 type waiting struct {
-	key   string
-	line  *line
-	place *list.Element
-	turn  chan struct{} // closed when the call is the first of the line
-	fault chan error    // has an element when the backend has not answered an earlier call of the line
-	poked chan struct{} // has an element when it should ask again now
+	key    string
+	line   *line
+	place  *list.Element
+	turn   chan struct{} // closed when the call is the first of the line
+	failed chan struct{} // has an element when the fault of the line was set
+	poked  chan struct{} // has an element when it should ask again now
 }
 
 // join puts a call at the end of the line of key.
@@ -35,7 +36,7 @@ func (ls *lines) join(key string) *waiting {
 	if ls.byKey == nil {
 		ls.byKey = make(map[string]*line)
 	}
-	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), fault: make(chan error, 1), poked: make(chan struct{}, 1)}
+	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), failed: make(chan struct{}, 1), poked: make(chan struct{}, 1)}
 	if w.line == nil {
 		w.line = new(line)
 		ls.byKey[key] = w.line
@@ -70,20 +71,36 @@ func (ls *lines) leave(w *waiting) (last bool) {
 	return false
 }
 
-// fail reports to the calls behind w that the backend does not answer (W11). It does
-// nothing if w has left its line.
+// fail records that the backend has not answered w, and reports that to the calls
+// behind w (W11). It does nothing if w has left its line.
 func (ls *lines) fail(w *waiting, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.place == nil {
 		return
 	}
+	w.line.fault = err
 	for e := w.place.Next(); e != nil; e = e.Next() {
 		select {
-		case e.Value.(*waiting).fault <- err:
+		case e.Value.(*waiting).failed <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// answered records that the backend has answered w.
+func (ls *lines) answered(w *waiting) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w.line.fault = nil
+}
+
+// fault returns why the backend has not answered the last request of the line of w,
+// or nil.
+func (ls *lines) fault(w *waiting) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.line.fault
 }
 
 // alone reports whether no other call is in the line of w.

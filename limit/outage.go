@@ -12,24 +12,28 @@ import (
 )
 
 // decide asks the backend about r. While the backend does not answer, it
-// follows the Outage of the limit, and reports that in degraded (W11).
-func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request) (a driver.Answer, degraded bool, err error) {
+// follows the Outage of the limit, and returns the cause in outage (W11).
+func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request) (a driver.Answer, outage, err error) {
 	policy := c.limit.Outage
-	if policy == Closed || l.health.lost() == nil {
+	if policy != Closed {
+		outage = l.health.lost()
+	}
+	if outage == nil {
 		a, err = l.take(ctx, r)
 		if err == nil || !errors.Is(err, ErrUnavailable) {
-			return a, false, err
+			return a, nil, err
 		}
 		l.health.failed(err)
+		outage = err
 	}
 	switch policy {
 	case Closed:
-		return a, false, err
+		return a, nil, outage
 	case Open:
-		return driver.Answer{Granted: true, At: time.Now(), By: -1, Remaining: c.limit.smallest()}, true, nil
+		return driver.Answer{Granted: true, At: time.Now(), By: -1, Remaining: c.limit.smallest()}, outage, nil
 	}
 	a, err = l.shares.take(r, float64(policy))
-	return a, true, err
+	return a, outage, err
 }
 
 // shares are the windows in which this process allows its share of each rate.

@@ -100,15 +100,33 @@ func far(t *testing.T, f func(t *testing.T, l *limit.Limiter, r *remote, events 
 	})
 }
 
-// mute is a driver whose backend does not answer.
-type mute struct{ driver.Driver }
-
-func (mute) Take(ctx context.Context, _ driver.Request) (driver.Answer, error) {
-	<-ctx.Done()
-	return driver.Answer{}, ctx.Err()
+// mute is a driver whose backend does not answer the calls that begin before back
+// is closed.
+type mute struct {
+	driver.Driver
+	back chan struct{}
 }
 
-func (mute) Withdraw(ctx context.Context, _ driver.Request) error {
+func (m mute) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	if err := m.silence(ctx); err != nil {
+		return driver.Answer{}, err
+	}
+	return m.Driver.Take(ctx, r)
+}
+
+func (m mute) Withdraw(ctx context.Context, r driver.Request) error {
+	if err := m.silence(ctx); err != nil {
+		return err
+	}
+	return m.Driver.Withdraw(ctx, r)
+}
+
+func (m mute) silence(ctx context.Context) error {
+	select {
+	case <-m.back:
+		return nil
+	default:
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -117,7 +135,7 @@ func (mute) Withdraw(ctx context.Context, _ driver.Request) error {
 // the calls ahead of them. The later ones meet the first one as it withdraws.
 func TestClosedFailsWithinASecondInALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := open(t, mute{newRemote()}, limit.Config{})
+		l := open(t, mute{newRemote(), nil}, limit.Config{})
 		var calls sync.WaitGroup
 		for range 3 {
 			for range 5 {
@@ -133,6 +151,96 @@ func TestClosedFailsWithinASecondInALine(t *testing.T) {
 			}
 			time.Sleep(700 * time.Millisecond)
 		}
+		calls.Wait()
+	})
+}
+
+// W11: nor do they wait for the units of a share ahead of them, or for each call that
+// an outage allows.
+func TestClosedFailsWithinASecondBehindOtherOutages(t *testing.T) {
+	for name, policy := range map[string]limit.Outage{"open": limit.Open, "share": limit.Share(0.5)} {
+		for kind, fault := range map[string]func(context.Context, func() (driver.Answer, error)) (driver.Answer, error){"refuse": refuse, "hang": hang} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+					r.set(fault)
+					ctx, stop := context.WithCancel(t.Context())
+					var ahead, calls sync.WaitGroup
+					for range 5 {
+						ahead.Go(func() {
+							_, _ = l.Wait(ctx, "k", limit.Limit{Rates: []limit.Rate{limit.PerHour(2)}, Outage: policy})
+						})
+					}
+					synctest.Wait()
+					for range 40 {
+						calls.Go(func() {
+							start := time.Now()
+							if _, err := l.Wait(ctx, "k", rates(limit.PerSecond(1))); !errors.Is(err, limit.ErrUnavailable) {
+								t.Errorf("got %v", err)
+							}
+							if took := time.Since(start); took > time.Second {
+								t.Errorf("Wait took %v", took)
+							}
+						})
+						time.Sleep(130 * time.Millisecond)
+					}
+					calls.Wait()
+					stop()
+					ahead.Wait()
+				})
+			})
+		}
+	}
+}
+
+// A call asks for itself, in what is left of its second, when the backend has not
+// answered the end of the call ahead.
+func TestACallBehindAFailedOneIsServedWhenTheBackendAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		l := open(t, mute{newRemote(), back}, limit.Config{})
+		m := rates(limit.PerSecond(100))
+		if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		close(back) // the withdrawal, which has begun before, fails 900 ms later
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				if _, err := l.Wait(t.Context(), "k", m); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		calls.Wait()
+	})
+}
+
+// The calls behind one that has met the outage wait when the backend answers it.
+func TestTheEndOfAnOutageEndsItInALine(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := rates(limit.PerMinute(1))
+		wait(t, l, m)
+		r.set(refuse)
+		share := limit.Limit{Rates: m.Rates, Outage: limit.Share(1)}
+		if !wait(t, l, share).Degraded() {
+			t.Error("the backend has answered")
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if p, err := l.Wait(t.Context(), "k", share); err != nil || p.Degraded() {
+				t.Errorf("got %+v, %v", p, err)
+			}
+		})
+		synctest.Wait()
+		r.set(nil)
+		time.Sleep(3 * time.Second)
+		calls.Go(func() {
+			if _, err := l.Wait(t.Context(), "k", m); err != nil {
+				t.Error(err)
+			}
+		})
 		calls.Wait()
 	})
 }

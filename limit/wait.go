@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -110,6 +111,8 @@ type turn struct {
 
 	local  bool // refused by what the process remembered
 	place  *waiting
+	joined time.Time     // when the call joined its line
+	fault  error         // why the backend has not answered the calls ahead; cleared by ask
 	asked  bool          // the backend may have a ticket
 	unsure bool          // the outcome of the last request is not known
 	last   driver.Answer // the last one
@@ -234,7 +237,7 @@ func (s slot) release() error {
 // wait waits for the turn of the call in this process, and then for its ticket.
 func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
-	t.place = l.lines.join(t.call.key)
+	t.place, t.joined = l.lines.join(t.call.key), time.Now()
 	decided := false // by the backend, which has no ticket then
 	defer func() {
 		if decided {
@@ -267,51 +270,56 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	}
 }
 
-// first waits until the call is the first of its line. Under Closed it does not wait
-// for an outage of each call ahead (W11).
+// first waits until the call is the first of its line. Under Closed it waits for at
+// most a second while the backend does not answer the calls ahead (W11).
 func (t *turn) first(ctx context.Context) error {
 	l := t.limiter
-	var fault <-chan error
-	if t.call.limit.Outage == Closed {
-		fault = t.place.fault
-	}
 	select {
 	case <-t.place.turn:
-		return pending(fault)
+		return nil
 	default:
 	}
-	if t.deadline != 0 && l.lines.notBefore(t.place) > t.deadline { // W6
+	if t.deadline != 0 && t.ahead() == nil && l.lines.notBefore(t.place) > t.deadline { // W6
 		return t.limited(nil)
 	}
+	overdue := time.NewTimer(driver.CallTimeout)
+	defer overdue.Stop()
 	var late <-chan time.Time
 	if t.deadline != 0 {
 		timer := time.NewTimer(t.deadline.sub(l.now()))
 		defer timer.Stop()
 		late = timer.C
 	}
-	select {
-	case <-t.place.turn:
-		return pending(fault) // it was reported before the turn
-	case err := <-fault:
-		return err
-	case <-late:
-		if err := l.health.lost(); err != nil && fault != nil { // whether the limit is used up is not known
+	for {
+		select {
+		case <-t.place.turn:
+			t.fault = t.ahead()
+			return nil
+		case <-t.place.failed:
+		case <-overdue.C:
+		case <-late:
+			if err := cmp.Or(t.ahead(), l.health.lost()); err != nil && t.call.limit.Outage == Closed {
+				return err // whether the limit is used up is not known
+			}
+			return t.ended(ctx)
+		case <-ctx.Done():
+			return t.ended(ctx)
+		case <-l.group.Context().Done():
+			return t.ended(ctx)
+		}
+		if err := t.ahead(); err != nil && time.Since(t.joined) >= driver.CallTimeout {
 			return err
 		}
-	case <-ctx.Done():
-	case <-l.group.Context().Done():
 	}
-	return t.ended(ctx)
 }
 
-// pending returns the error in fault, if there is one.
-func pending(fault <-chan error) error {
-	select {
-	case err := <-fault:
-		return err
-	default:
+// ahead returns why the backend has not answered the calls ahead, or nil; for a call
+// that an outage does not end, nil.
+func (t *turn) ahead() error {
+	if t.call.limit.Outage != Closed {
 		return nil
 	}
+	return t.limiter.lines.fault(t.place)
 }
 
 // askPause is the pause between requests that got no answer.
@@ -321,10 +329,15 @@ const askPause = 50 * time.Millisecond
 // answer: a request with the same Ticket and Seq is the same request (W9).
 func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
-	start := time.Now()
-	a, degraded, err := t.askOnce(ctx)
-	if !errors.Is(err, ErrUnavailable) {
-		return a, degraded, err
+	start, err := time.Now(), t.fault
+	if t.fault = nil; err != nil {
+		start = t.joined // it has waited for the calls ahead since then
+	} else {
+		a, degraded, first := t.askOnce(ctx)
+		if !errors.Is(first, ErrUnavailable) {
+			return a, degraded, first
+		}
+		err = first
 	}
 	bounded, cancel := context.WithDeadline(ctx, start.Add(driver.CallTimeout)) // W11
 	defer cancel()
@@ -335,9 +348,9 @@ func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 		}
 	}
 	if ctx.Err() != nil || l.group.Context().Err() != nil {
-		return a, false, t.ended(ctx)
+		return driver.Answer{}, false, t.ended(ctx)
 	}
-	return a, false, err
+	return driver.Answer{}, false, err
 }
 
 func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
@@ -351,17 +364,22 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 		t.request.Waiter = l.holder(ctx)
 	}
 	t.asked, t.unsure = true, true
-	a, degraded, err := l.decide(ctx, t.call, t.request)
+	a, outage, err := l.decide(ctx, t.call, t.request)
 	if err != nil {
 		if !errors.Is(err, ErrUnavailable) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 			err = t.ended(ctx) // else it is the timeout of a connection
 		}
 		return a, false, err
 	}
-	t.unsure = degraded
+	t.unsure = outage != nil
 	t.last, t.at = a, sent
 	l.lines.estimate(t.place, sent.add(a.Wait))
-	return a, degraded, nil
+	if outage == nil {
+		l.lines.answered(t.place)
+	} else {
+		l.lines.fail(t.place, outage)
+	}
+	return a, outage != nil, nil
 }
 
 // sleep waits until the request is to be repeated. It returns false when ctx or
@@ -401,6 +419,7 @@ func (t *turn) giveUp() {
 		l.shares.withdraw(&t.request)
 		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
 			if err = l.classify(context.Background(), err); errors.Is(err, ErrUnavailable) {
+				l.health.failed(err)
 				l.lines.fail(t.place, err)
 			}
 		}

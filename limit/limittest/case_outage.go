@@ -1,6 +1,7 @@
 package limittest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -59,17 +60,34 @@ func closedOutage(e *env) {
 			e.Want(time.Since(start) <= driver.CallTimeout+e.Unit, "%s failed after %v", name, time.Since(start))
 		}
 	}
+	p.under.breaks(nil)
+	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
+	p.under.mute(errors.New("broken")) // but it executes the calls
+	failLine(p, "a line", e.key("line"), m)
+	p.under.breaks(errors.New("broken"))
+	key = e.key("share")
+	share := limit.Limit{Rates: []limit.Rate{e.per(1, 60)}, Outage: limit.Share(1)}
+	e.Want(p.allow(key, share).Degraded, "the backend has answered")
+	ctx, stop := context.WithCancel(e.Ctx)
+	ahead := make(chan error, 1)
+	go func() { ahead <- second(p.Wait(ctx, key, share)) }()
+	e.Soon("a call waits for the share", func() bool { return p.Stats().Waiting == 1 })
+	failLine(p, "a line behind a share", key, m)
+	stop()
+	e.Is(<-ahead, context.Canceled, "Wait for the share")
+}
+
+// failLine makes calls that wait in a line, and expects that they fail in time.
+func failLine(p *process, name, key string, m limit.Limit) {
 	line := make(chan error, 8)
 	start := time.Now()
 	for range 8 {
-		go func() { line <- second(p.Wait(e.Ctx, key, m)) }()
+		go func() { line <- second(p.Wait(p.env.Ctx, key, m)) }()
 	}
 	for range 8 {
-		e.Is(<-line, limit.ErrUnavailable, "Wait in a line")
-		e.Want(time.Since(start) <= driver.CallTimeout+e.Unit, "Wait in a line failed after %v", time.Since(start))
+		p.env.Is(<-line, limit.ErrUnavailable, "Wait in %s", name)
+		p.env.Want(time.Since(start) <= driver.CallTimeout+p.env.Unit, "Wait in %s failed after %v", name, time.Since(start))
 	}
-	p.under.breaks(nil)
-	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
 }
 
 func degraded(e *env) {
