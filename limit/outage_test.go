@@ -478,6 +478,32 @@ func TestUnseenGrantIsReturned(t *testing.T) {
 	})
 }
 
+// A copy of a request that arrives after its refusal takes no units (W6).
+func TestLateCopyOfARefusedRequestConsumesNothing(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := rates(limit.Rate{N: 1, Per: 2 * time.Second})
+		wait(t, l, m)
+		var late func() (driver.Answer, error)
+		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			if late == nil {
+				late = take
+				return driver.Answer{}, errBroken
+			}
+			return take()
+		})
+		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second)); !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(3 * time.Second)
+		if a, err := late(); err != nil || a.Granted {
+			t.Errorf("the copy: got %+v, %v", a, err)
+		}
+		if got := allow(t, l, m); !got.Allowed {
+			t.Errorf("got %+v, want the unit", got)
+		}
+	})
+}
+
 func TestUnknownOutcomeOfAllowIsConsumed(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
 		r.set(loseReply)

@@ -114,7 +114,8 @@ type turn struct {
 	joined time.Time     // when the call joined its line
 	fault  error         // why the backend has not answered the calls ahead; cleared by ask
 	asked  bool          // the backend may have a ticket
-	unsure bool          // the outcome of the last request is not known
+	lost   bool          // a request had no answer: a copy of it may still arrive
+	unsure bool          // the outcome of the last request is not known, or a copy has to be barred
 	last   driver.Answer // the last one
 	at     instant       // before last was asked for
 }
@@ -262,7 +263,7 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 			decided = true
 			return a, degraded, nil
 		case a.Again == 0: // W6
-			decided = true
+			decided = degraded || !t.unsure
 			return a, false, t.limited(nil)
 		case t.request.MaxWait == 0 || !t.sleep(ctx, a.Again):
 			return a, false, t.ended(ctx)
@@ -369,9 +370,11 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 		if !errors.Is(err, ErrUnavailable) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 			err = t.ended(ctx) // else it is the timeout of a connection
 		}
+		t.lost = true
 		return a, false, err
 	}
-	t.unsure = outage != nil
+	t.lost = t.lost || outage != nil
+	t.unsure = outage != nil || t.lost && a.Again == 0
 	t.last, t.at = a, sent
 	l.lines.estimate(t.place, sent.add(a.Wait))
 	if outage == nil {
