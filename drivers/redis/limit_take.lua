@@ -57,6 +57,7 @@ end
 -- spaced returns when a request may be granted, if grants are spaced by Per/N for
 -- each unit.
 local function spaced(l, units)
+  local function spacing(n) return min(ceil(n * l.per / l.n), 4e15) end
   local last, had = l.last, l.units
   if not last then
     last, had = now, 0
@@ -65,7 +66,7 @@ local function spaced(l, units)
       last, had = l.newest, l.total - (before or 0)
     end
   end
-  return max(last + ceil(had * l.per / l.n), now) + ceil(units * l.per / l.n)
+  return max(last + spacing(had), now) + spacing(units)
 end
 
 local waiting, before = 0, 0

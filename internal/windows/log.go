@@ -47,6 +47,10 @@ const compactFrom = 64
 // maxReturned is the number of times of which a log remembers the returned units.
 const maxReturned = 4 * driver.Exact
 
+// farthest bounds a wait, in microseconds, so that twice as much is a Duration. The
+// scripts of the redis driver have the same bound.
+const farthest = 4e15
+
 // trim forgets the marks that have left the window.
 func (l *log) trim(now int64) {
 	for l.first < len(l.marks) && l.marks[l.first].at+l.per <= now {
@@ -85,7 +89,7 @@ func (l *log) earliest(units, n, now int64) int64 {
 	if sum > l.total {
 		windows := (sum - l.total + n - 1) / n
 		sum -= windows * n
-		later = min(windows, math.MaxInt64/4/l.per) * l.per
+		later = min(windows, farthest/l.per) * l.per
 	}
 	if sum <= l.base { // W1
 		return now + later
@@ -96,7 +100,9 @@ func (l *log) earliest(units, n, now int64) int64 {
 // spaced returns the time at which a smooth request may be granted, with ahead
 // units before it.
 func (l *log) spaced(ahead, n, now int64) int64 {
-	spacing := func(units int64) int64 { return int64(math.Ceil(float64(units) * float64(l.per) / float64(n))) }
+	spacing := func(units int64) int64 {
+		return int64(min(math.Ceil(float64(units)*float64(l.per)/float64(n)), farthest))
+	}
 	return max(l.last+spacing(l.granted), now) + spacing(ahead)
 }
 

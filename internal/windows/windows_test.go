@@ -456,3 +456,22 @@ func BenchmarkTake(b *testing.B) {
 		})
 	}
 }
+
+// The estimate for a caller with a small N behind waiters with a large one may be
+// longer than a Duration can be.
+func TestEstimateIsNeverNegative(t *testing.T) {
+	for _, smooth := range []bool{false, true} {
+		b := newBench(t)
+		longest := 31 * 24 * time.Hour
+		many := per(driver.MaxN, longest)
+		b.granted(b.take(driver.MaxN, many...))
+		b.wait("a", 1, driver.MaxN, many)
+		a := b.ask(driver.Request{Key: "k", Rates: per(1, longest), Smooth: smooth, Cost: 1})
+		if a.Granted || a.Wait < 100*365*24*time.Hour {
+			t.Errorf("smooth %v: got %+v, want a wait of centuries", smooth, a)
+		}
+		if r := b.ask(driver.Request{Key: "k", Rates: per(1, longest), Smooth: smooth, Cost: 1, Ticket: "b", Seq: 1, MaxWait: time.Hour}); r.Again != 0 {
+			t.Errorf("smooth %v: got %+v, want a refusal", smooth, r)
+		}
+	}
+}

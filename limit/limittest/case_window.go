@@ -24,6 +24,7 @@ var windowCases = []testCase{
 	{rule: "W4", claim: "a cost of 0 consumes nothing", run: noCost},
 	{rule: "W8", claim: "another N counts from the next call on", run: anotherN},
 	{rule: "W8", claim: "an N across the bound of exact windows counts at once", run: anotherKindOfN},
+	{rule: "W8", claim: "a small N behind a waiter with a large one is refused with its wait", run: smallN},
 }
 
 func slidingWindow(e *env) {
@@ -213,6 +214,19 @@ func anotherN(e *env) {
 	b.granted(key, 5, e.per(15, 60))
 	a.refused(key, 0, 60, 1, e.per(15, 60))
 	a.granted(key, 1, e.per(16, 60))
+}
+
+func smallN(e *env) {
+	for _, smooth := range []bool{false, true} {
+		a, b, key := e.process(), e.process(), e.key(fmt.Sprint(smooth))
+		large, small := limit.Rate{N: limit.MaxN, Per: limit.MaxPer}, limit.Rate{N: 1, Per: limit.MaxPer}
+		a.granted(key, large.N, large)
+		a.queue(key, large.N, false, large)
+		r := b.request(key, 1, false, small)
+		r.Smooth, r.MaxWait = smooth, time.Hour
+		got := b.ask(r)
+		e.Want(!got.Granted && got.Again == 0 && got.Wait > 100*limit.MaxPer, "smooth %v: got %+v", smooth, got)
+	}
 }
 
 func anotherKindOfN(e *env) {
