@@ -127,7 +127,7 @@ func (m *Limit) effective() []Rate {
 	}
 	rates := slices.Clone(m.Rates)
 	for i := range rates {
-		rates[i].Per = micros(rates[i].Per + m.Slack)
+		rates[i].Per = micros(rates[i].Per) + micros(m.Slack) // rates that differ stay different
 	}
 	return rates
 }

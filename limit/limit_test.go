@@ -1017,3 +1017,17 @@ func BenchmarkAllow(b *testing.B) {
 		})
 	}
 }
+
+// Rates that differ by less than a microsecond beyond the rounding have logs of their
+// own, also with a Slack that is no whole number of microseconds.
+func TestSlackKeepsRatesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, memory.NewLimit(), limit.Config{})
+		m := limit.Limit{Rates: []limit.Rate{{N: 4, Per: 10*time.Millisecond + 500}, {N: 4, Per: 10*time.Millisecond + 1100}}, Slack: 900}
+		for i := range 5 {
+			if got := allow(t, l, m); got.Allowed != (i < 4) {
+				t.Errorf("call %d: got %+v", i, got)
+			}
+		}
+	})
+}
