@@ -131,7 +131,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, m Limit, opts ...Option
 		l.refused(&c, r, true)
 		return r, nil
 	}
-	a, outage, err := l.decide(ctx, &c, c.request())
+	a, outage, err := l.decide(ctx, &c, c.request(), l.lost(&c))
 	if err != nil {
 		return Result{}, fmt.Errorf("allow %q: %w", key, err)
 	}

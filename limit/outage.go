@@ -11,14 +11,19 @@ import (
 	"github.com/megaframework/mega/limit/driver"
 )
 
-// decide asks the backend about r. While the backend does not answer, it
-// follows the Outage of the limit, and returns the cause in outage (W11).
-func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request) (a driver.Answer, outage, err error) {
-	policy := c.limit.Outage
-	if policy != Closed {
-		outage = l.health.lost()
+// lost returns why c does not ask the backend, or nil. Under Closed it asks always.
+func (l *Limiter) lost(c *call) error {
+	if c.limit.Outage == Closed {
+		return nil
 	}
-	if outage == nil {
+	return l.health.lost()
+}
+
+// decide asks the backend about r, unless it is lost. While the backend does not
+// answer, decide follows the Outage of the limit, and returns the cause in outage (W11).
+func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request, lost error) (a driver.Answer, outage, err error) {
+	policy, outage := c.limit.Outage, lost
+	if lost == nil {
 		a, err = l.take(ctx, r)
 		if err == nil || !errors.Is(err, ErrUnavailable) {
 			return a, nil, err

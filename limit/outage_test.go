@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -412,6 +413,34 @@ func TestShareAllowsAPartInEachProcess(t *testing.T) {
 		got, err := l.Allow(t.Context(), "other", one, limit.Cost(10))
 		if err != nil || !got.Allowed {
 			t.Errorf("got %+v, %v, want at least one", got, err)
+		}
+	})
+}
+
+// The next call does not wait for the end of a call of which the lost backend knows
+// nothing.
+func TestCallsThatGiveUpLeaveTheShareToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, mute{newRemote(), nil}, limit.Config{})
+		m := limit.Limit{Rates: []limit.Rate{{N: 2, Per: 200 * time.Millisecond}}, Outage: limit.Share(0.5)}
+		allow(t, l, m)
+		time.Sleep(3 * time.Second)
+		var allowed atomic.Int32
+		var calls sync.WaitGroup
+		for range 200 {
+			calls.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(120*time.Millisecond, cancel).Stop()
+				if _, err := l.Wait(ctx, "k", m); err == nil {
+					allowed.Add(1)
+				}
+				cancel()
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		calls.Wait()
+		if n := allowed.Load(); n < 45 || n > 51 {
+			t.Errorf("%d calls were allowed in 10 s, want 50: the share is one in 200 ms", n)
 		}
 	})
 }

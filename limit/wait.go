@@ -113,7 +113,8 @@ type turn struct {
 	place  *waiting
 	joined time.Time     // when the call joined its line
 	fault  error         // why the backend has not answered the calls ahead; cleared by ask
-	asked  bool          // the backend may have a ticket
+	asked  bool          // the backend, or the share of this process, may have a ticket
+	sent   bool          // the backend may have it
 	lost   bool          // a request had no answer: a copy of it may still arrive
 	unsure bool          // the outcome of the last request is not known, or a copy has to be barred
 	last   driver.Answer // the last one
@@ -365,7 +366,9 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 		t.request.Waiter = l.holder(ctx)
 	}
 	t.asked, t.unsure = true, true
-	a, outage, err := l.decide(ctx, t.call, t.request)
+	lost := l.lost(t.call)
+	t.sent = t.sent || lost == nil
+	a, outage, err := l.decide(ctx, t.call, t.request, lost)
 	if err != nil {
 		if !errors.Is(err, ErrUnavailable) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 			err = t.ended(ctx) // else it is the timeout of a connection
@@ -414,6 +417,11 @@ func (t *turn) giveUp() {
 		t.request.Seq = l.seq.Add(1) // the call before may just have left it a ticket
 	}
 	if !t.unsure && !l.lines.alone(t.place) && !l.lines.leave(t.place) {
+		return
+	}
+	if t.asked && !t.sent { // the next call waits for no backend that is lost (W11)
+		l.shares.withdraw(&t.request)
+		l.lines.leave(t.place)
 		return
 	}
 	end := func(context.Context) {
