@@ -28,6 +28,9 @@ type backend interface {
 	// together is the number of keys of different locks that one script may
 	// use.
 	together() int
+	// onReconnect sets a function that is called when calls may go to another
+	// server than before: one that has less data. It must not block.
+	onReconnect(fn func())
 	close()
 	wait()
 }

@@ -20,6 +20,9 @@ import (
 type cluster struct {
 	client *goredis.ClusterClient
 	moving *moving // set before the first call of a script
+	// reconnected is called when the server of a key may be another one. It is set
+	// before the first call, too.
+	reconnected func()
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	wires  map[*goredis.Client]route
@@ -35,7 +38,7 @@ type route struct {
 }
 
 func newCluster(client *goredis.ClusterClient) *cluster {
-	return &cluster{client: client, wires: map[*goredis.Client]route{}}
+	return &cluster{client: client, reconnected: func() {}, wires: map[*goredis.Client]route{}}
 }
 
 func (c *cluster) do(ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
@@ -115,6 +118,7 @@ func (c *cluster) wire(master *goredis.Client, key string) (w *wire.Wire, fresh 
 		w = wire.New(c.client, nil)
 	} else {
 		w = wire.New(master, nil)
+		w.OnReconnect(c.reconnected)
 	}
 	c.wires[master] = route{w, key}
 	return w, true, nil
@@ -144,6 +148,7 @@ func (c *cluster) forget(master *goredis.Client) {
 		delete(c.wires, master)
 		r.Close()
 		c.leaving.Go(r.Wait)
+		c.reconnected() // its successor may know less
 	}
 }
 
@@ -157,6 +162,8 @@ func (c *cluster) shards(all []string) [][]string {
 }
 
 func (c *cluster) together() int { return 1 }
+
+func (c *cluster) onReconnect(fn func()) { c.reconnected = fn }
 
 func (c *cluster) repeats() bool { return c.client.Options().MaxRetries > 0 }
 

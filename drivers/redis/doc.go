@@ -119,8 +119,10 @@
 // renewal, and the driver then checks that the server has the subscription.
 //
 // With [Config.Client] and on a Cluster, calls that come while others are in flight
-// gather and go as one pipeline. The number of connections is fixed: one for calls,
-// or two with pipelines, one for pushes, and one for the boot and for lists.
+// gather and go as one pipeline. There, leases and subscription are checked with the
+// first answer after a connection of the client has ended, and when another master
+// serves a key. The number of connections is fixed: one for calls, or two with
+// pipelines, one for pushes, and one for the boot and for lists.
 //
 // # Limits
 //

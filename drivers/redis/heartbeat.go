@@ -241,14 +241,33 @@ func (q *queue) listen(ctx context.Context) {
 // checkSubscription subscribes again if the server of the calls does not have the
 // subscription. A check without an answer is repeated by the next heartbeat.
 func (q *queue) checkSubscription(ctx context.Context) {
-	if !q.scripts.counted || q.inbox.lost.Load() != nil { // the client subscribes again by itself
+	if q.inbox.lost.Load() != nil || !q.checking.TryLock() { // the client subscribes again by itself
 		return
+	}
+	defer q.checking.Unlock()
+	select {
+	case <-q.heard: // the push of an earlier check
+	default:
 	}
 	receivers, err := q.pushSelf(ctx)
 	switch {
 	case err != nil:
 		q.suspect.Store(refusal.Of(err) == refusal.None)
-	case receivers == 0:
+	case q.scripts.counted && receivers == 0, !q.scripts.counted && !q.hears(ctx):
 		q.inbox.deaf()
+	}
+}
+
+// hears reports whether the push of a check arrives.
+func (q *queue) hears(ctx context.Context) bool {
+	t := time.NewTimer(attemptTimeout)
+	defer t.Stop()
+	select {
+	case <-q.heard:
+		return true
+	case <-t.C:
+		return false
+	case <-ctx.Done():
+		return true
 	}
 }

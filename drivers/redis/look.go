@@ -230,11 +230,14 @@ func (q *queue) untilPushed(ctx context.Context) error {
 	return nil
 }
 
-// pushSelf sends a push to the own inbox, which leads to a heartbeat and to nothing
-// else. It returns the number of subscriptions that the server of the calls has.
+// self is in the place of a ticket in a push of pushSelf.
+const self = "self"
+
+// pushSelf sends a push to the own inbox, which leads to a heartbeat. It returns the
+// number of subscriptions that the server of the calls has.
 func (q *queue) pushSelf(ctx context.Context) (receivers int64, err error) {
 	o, err := q.send(ctx, "publish", q.inbox.name, func(bool) []string {
-		return []string{"publish", q.inbox.name, "w2 self 0"}
+		return []string{"publish", q.inbox.name, "w2 " + self + " 0"}
 	})
 	if err != nil {
 		return 0, err

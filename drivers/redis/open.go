@@ -124,11 +124,11 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 }
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
-	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals)}
+	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals), heard: make(chan struct{}, 1)}
 	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected)
 	q.claims.interrupt = q.inbox.interrupt
 	q.heartbeater = newHeartbeater(q.sendAll)
-	o.onReconnect(q.reconnected)
+	o.connection.backend.onReconnect(q.reconnected)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)
 	}
@@ -143,14 +143,6 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 		return nil, explain(err, o)
 	}
 	return q, nil
-}
-
-// onReconnect sets a function for each new connection of the calls. A client of the
-// user, and one of a Cluster, does not report them.
-func (o opening) onReconnect(fn func()) {
-	if s, ok := o.connection.backend.(*server); ok {
-		s.wire.OnReconnect(fn)
-	}
 }
 
 // newID returns a random id.

@@ -33,7 +33,7 @@ const (
 func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error) {
 	p := &polling{engine: o.engine(l, EngineRedislock)}
 	p.obtainer = redislock.New(scripter{p.caller})
-	o.onReconnect(p.claims.reconnected)
+	o.connection.backend.onReconnect(p.claims.reconnected)
 	p.info.Lacks = []driver.Lack{
 		{Rule: "L7", Why: "no order: the first request that finds the lock free gets it; FIFO is refused"},
 		{Rule: "L9", Why: "waiters poll every 8 to 256 ms"},

@@ -29,6 +29,8 @@ type queue struct {
 	listened atomic.Pointer[time.Time] // the last check of the subscription, if any
 	pushed   atomic.Bool               // a push has arrived
 	suspect  atomic.Bool               // the subscription may be at another server than the calls
+	checking sync.Mutex                // held during a check of it
+	heard    chan struct{}             // receives when the push of a check has arrived
 }
 
 var (
@@ -369,6 +371,12 @@ func (q *queue) received(m message) {
 		q.pushed.Store(true)
 	}
 	if m.kind == "w2" {
+		if m.token == self {
+			select {
+			case q.heard <- struct{}{}:
+			default:
+			}
+		}
 		q.heartbeater.within(soon(m.left))
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
@@ -68,33 +70,63 @@ func movable(t *testing.T) (url, other string, move func()) {
 	}
 }
 
+// ways are the ways to the server at a URL: the driver's own connection, and clients
+// of the user.
+var ways = map[string]func(t *testing.T, url string) redis.Config{
+	"by URL":                     func(_ *testing.T, url string) redis.Config { return redis.Config{URL: url} },
+	"with a client":              func(t *testing.T, url string) redis.Config { return withClient(t, url, -1) },
+	"with a client that retries": func(t *testing.T, url string) redis.Config { return withClient(t, url, 3) },
+}
+
+func withClient(t *testing.T, url string, retries int) redis.Config {
+	t.Helper()
+	o, err := goredis.ParseURL(url)
+	must(t, err)
+	o.MaxRetries = retries
+	client := goredis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	return redis.Config{Client: client}
+}
+
 // L4
 func TestCallsThatMoveToAnotherServerEndTheLeasesWithinASecond(t *testing.T) {
 	t.Parallel()
-	url, _, move := movable(t)
-	l := member(t, url)
-	lease := take(t, l, "k", lock.TTL(30*time.Second))
-	lease.Context() // somebody depends on it
-	move()
-	_, err := l.Inspect(t.Context(), "another")
-	must(t, err)
-	start := time.Now()
-	ends(t, lease, time.Second+slack)
-	t.Logf("ended after %v", time.Since(start))
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, _, move := movable(t)
+			l := memberOf(t, way(t, url))
+			lease := take(t, l, "k", lock.TTL(30*time.Second))
+			lease.Context() // somebody depends on it
+			move()
+			_, err := l.Inspect(t.Context(), "another")
+			must(t, err)
+			start := time.Now()
+			ends(t, lease, time.Second+slack)
+			t.Logf("ended after %v", time.Since(start))
+		})
+	}
 }
 
 // L5
 func TestReleaseAfterTheCallsHaveMovedIsNotALoss(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
-		url, _, move := movable(t)
-		d := open(t, redis.Config{URL: url, Engine: engine})
-		g := acquire(t, d, request("k"))
-		move()
-		_, err := d.Inspect(t.Context(), "another")
-		must(t, err)
-		if err := d.Release(t.Context(), g); err != nil {
-			t.Errorf("engine %s: %v", engine, err)
+	for name, way := range ways {
+		for _, engine := range engines() {
+			t.Run(name+", "+engine, func(t *testing.T) {
+				t.Parallel()
+				url, _, move := movable(t)
+				c := way(t, url)
+				c.Engine = engine
+				d := open(t, c)
+				g := acquire(t, d, request("k"))
+				move()
+				_, err := d.Inspect(t.Context(), "another")
+				must(t, err)
+				if err := d.Release(t.Context(), g); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
 }
@@ -103,18 +135,23 @@ func TestReleaseAfterTheCallsHaveMovedIsNotALoss(t *testing.T) {
 // would miss one.
 func TestSubscriptionFollowsTheCallsToAnotherServer(t *testing.T) {
 	t.Parallel()
-	url, other, move := movable(t)
-	l, operator := member(t, url), member(t, other)
-	move()
-	lease := take(t, l, "k", lock.TTL(30*time.Second))
-	lease.Context() // somebody depends on it
-	start := time.Now()
-	eventually(t, "the force", func() bool {
-		_, err := operator.ForceRelease(t.Context(), "k", "test")
-		must(t, err)
-		return lease.Context().Err() != nil
-	})
-	if took := time.Since(start); took > generous(time.Second+slack) {
-		t.Errorf("the force took %v", took)
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, other, move := movable(t)
+			l, operator := memberOf(t, way(t, url)), member(t, other)
+			move()
+			lease := take(t, l, "k", lock.TTL(30*time.Second))
+			lease.Context() // somebody depends on it
+			start := time.Now()
+			eventually(t, "the force", func() bool {
+				_, err := operator.ForceRelease(t.Context(), "k", "test")
+				must(t, err)
+				return lease.Context().Err() != nil
+			})
+			if took := time.Since(start); took > generous(time.Second+slack) {
+				t.Errorf("the force took %v", took)
+			}
+		})
 	}
 }

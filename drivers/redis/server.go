@@ -34,3 +34,5 @@ func (s *server) shards(all []string) [][]string {
 }
 
 func (s *server) together() int { return maxKeys }
+
+func (s *server) onReconnect(fn func()) { s.wire.OnReconnect(fn) }

@@ -12,7 +12,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -38,6 +40,11 @@ type Wire struct {
 	client goredis.UniversalClient
 	calls  chan *call
 	lanes  sync.WaitGroup
+
+	reconnected func() // nil: not asked for
+	mu          sync.Mutex
+	ended       atomic.Uint32 // connections of the client, until noticed; set under mu
+	noticed     time.Time     // guarded by mu
 }
 
 // call is one command on its way.
@@ -67,14 +74,48 @@ func New(client goredis.UniversalClient, s *Stream) *Wire {
 	return w
 }
 
-// OnReconnect sets a function that the stream calls before the first call on each
-// connection but the first: the server may be another one. The function must not
-// block. It is never called without a stream. OnReconnect must be called before the
-// first Do.
+// OnReconnect sets a function that is called when the server may be another one: by
+// a stream before the first call on each connection but the first, and by lanes
+// before the first answer after a connection of the client has ended. The function
+// must not block. OnReconnect must be called before the first Do.
 func (w *Wire) OnReconnect(fn func()) {
 	if w.stream != nil {
 		w.stream.reconnected = fn
+		return
 	}
+	w.reconnected = fn
+	w.ended.Store(endedOf(w.client))
+}
+
+// endedOf returns the number of connections of a client that have ended.
+func endedOf(client goredis.UniversalClient) uint32 {
+	s := client.PoolStats()
+	if s.PipelineStats == nil {
+		return s.StaleConns
+	}
+	return s.StaleConns + s.PipelineStats.StaleConns
+}
+
+// noticeEvery is the shortest time between two calls of reconnected by lanes. The
+// connections of a client end for other reasons too, such as a context of its user
+// that has ended.
+const noticeEvery = 500 * time.Millisecond
+
+// notice calls reconnected if connections of the client have ended. The client does
+// not report an idle connection that has ended: it uses another one.
+func (w *Wire) notice() {
+	if w.reconnected == nil || endedOf(w.client) == w.ended.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, now := endedOf(w.client), time.Now()
+	if n == w.ended.Load() || now.Sub(w.noticed) < noticeEvery {
+		return
+	}
+	w.reconnected()
+	w.ended.Store(n) // now, so that no answer overtakes the call
+	w.noticed = now
 }
 
 // Close ends the lanes and the stream. A call in flight ends with its connection.
@@ -103,6 +144,9 @@ func (w *Wire) lane() {
 			todo = w.gather(append(todo[:0], c))
 		}
 		w.send(todo)
+		if slices.ContainsFunc(todo, func(c *call) bool { return c.cmd.Err() == nil }) {
+			w.notice()
+		}
 		for i, c := range todo {
 			c.done <- struct{}{}
 			todo[i] = nil
