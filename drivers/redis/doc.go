@@ -116,7 +116,7 @@
 // no such connection, calls wait for the next one. The next one may lead to another
 // server while the subscription stays at the old one, as in a failover away from a
 // master that stands still: before the first call on it, every lease is due for a
-// renewal, and the driver then checks that the server has the subscription.
+// renewal, and the driver then checks the subscription by a push to itself.
 //
 // With [Config.Client] and on a Cluster, calls that come while others are in flight
 // gather and go as one pipeline. There, leases and subscription are checked with the

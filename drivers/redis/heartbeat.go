@@ -226,9 +226,9 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 	}
 }
 
-// listen checks that the server still has the subscription of this process,
-// after a heartbeat has found a grant whose push did not arrive: the
-// subscription may be at a former master.
+// listen checks the subscription of this process after a heartbeat has found a
+// grant whose push did not arrive: the subscription may be at a former master, or
+// its connection half open.
 func (q *queue) listen(ctx context.Context) {
 	now := time.Now()
 	if last := q.listened.Load(); last != nil && now.Sub(*last) < time.Second ||
@@ -238,8 +238,8 @@ func (q *queue) listen(ctx context.Context) {
 	q.checkSubscription(ctx)
 }
 
-// checkSubscription subscribes again if the server of the calls does not have the
-// subscription. A check without an answer is repeated by the next heartbeat.
+// checkSubscription subscribes again if a push of its own does not arrive. A check
+// without an answer is repeated by the next heartbeat.
 func (q *queue) checkSubscription(ctx context.Context) {
 	if q.inbox.lost.Load() != nil || !q.checking.TryLock() { // the client subscribes again by itself
 		return
@@ -253,7 +253,7 @@ func (q *queue) checkSubscription(ctx context.Context) {
 	switch {
 	case err != nil:
 		q.suspect.Store(refusal.Of(err) == refusal.None)
-	case q.scripts.counted && receivers == 0, !q.scripts.counted && !q.hears(ctx):
+	case q.scripts.counted && receivers == 0, !q.hears(ctx): // the server counts connections that are half open
 		q.inbox.deaf()
 	}
 }

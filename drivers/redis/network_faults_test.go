@@ -49,6 +49,33 @@ func TestHalfOpenConnectionsCostNoLease(t *testing.T) {
 	unused(t, member(t, s.URL()), "k")
 }
 
+// L16: the server keeps the subscription of a connection that is half open, and
+// counts it as a receiver. The holder has no waiters whose heartbeats would miss a push.
+func TestHalfOpenSubscriptionIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{})
+			url, pipe := through(t, s)
+			l, operator := memberOf(t, way(t, url)), member(t, s.URL())
+			pipe.Freeze()
+			var lease *lock.Lease
+			eventually(t, "the lock to be reachable", func() (ok bool) {
+				var err error
+				lease, err = l.TryAcquire(t.Context(), "k", lock.TTL(30*time.Second))
+				return err == nil
+			})
+			lease.Context() // somebody depends on it
+			start := time.Now()
+			_, err := operator.ForceRelease(t.Context(), "k", "test")
+			must(t, err)
+			ends(t, lease, time.Second+slack)
+			t.Logf("ended after %v", time.Since(start))
+		})
+	}
+}
+
 // The name of the server leads to a new master, and the old one has become a
 // replica that still answers.
 func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
