@@ -83,8 +83,8 @@ func checkKey(key string) error {
 		return fmt.Errorf("%w: a key is empty", ErrBadHeader)
 	}
 	for i := range len(key) {
-		if c := key[i]; !keyChars[c] {
-			return fmt.Errorf("%w: %q is not allowed in a key, as in %.80q", ErrBadHeader, c, key)
+		if !keyChars[key[i]] {
+			return fmt.Errorf("%w: %q is not allowed in a key, as in %.80q", ErrBadHeader, characterAt(key, i), key)
 		}
 	}
 	return nil

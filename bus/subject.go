@@ -3,6 +3,7 @@ package bus
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // The bounds of a subject and of a pattern.
@@ -101,10 +102,17 @@ func explainToken(s, token string, last, wild bool) error {
 		case c == '*' || c == '>':
 			return badSubject(s, "%q stands for whole tokens", c)
 		case !plain[c]:
-			return badSubject(s, "%q is not printable ASCII, or is a space", c)
+			return badSubject(s, "%q is not printable ASCII, or is a space", characterAt(token, i))
 		}
 	}
 	return nil
+}
+
+// characterAt returns the character that begins at byte i of s, or that byte if it
+// begins none.
+func characterAt(s string, i int) string {
+	_, size := utf8.DecodeRuneInString(s[i:])
+	return s[i : i+size]
 }
 
 func badSubject(s, format string, args ...any) error {
@@ -118,7 +126,7 @@ func checkGroup(name string) error {
 	}
 	for i := range len(name) {
 		if !plain[name[i]] && name[i] != '.' {
-			return fmt.Errorf("%w %q: %q is not allowed in a name", ErrBadGroup, name, name[i])
+			return fmt.Errorf("%w %q: %q is not allowed in a name", ErrBadGroup, name, characterAt(name, i))
 		}
 	}
 	return nil

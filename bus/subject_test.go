@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -95,4 +96,20 @@ func FuzzSubject(f *testing.F) {
 			t.Errorf("pattern %q: %v", s, err)
 		}
 	})
+}
+
+func TestARefusalNamesTheCharacterOfTheCaller(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	for c, want := range map[string]string{"주": `"주"`, "é": `"é"`, " ": `" "`, "\xff": `"\xff"`, "\xec": `"\xec"`} {
+		_, group := b.Subscribe(t.Context(), "a", func(context.Context, *bus.Msg) error { return nil }, bus.Group("a"+c))
+		for what, err := range map[string]error{
+			"subject": b.Publish(t.Context(), "a."+c, nil),
+			"group":   group,
+			"header":  b.Publish(t.Context(), "a", nil, bus.Header("a"+c, "v")),
+		} {
+			if err == nil || !strings.Contains(err.Error(), ": "+want+" is not ") {
+				t.Errorf("%s with %q: %v", what, c, err)
+			}
+		}
+	}
 }
