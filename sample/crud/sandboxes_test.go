@@ -101,8 +101,11 @@ func TestAJobHasASandboxThatIsPreparedAndCleaned(t *testing.T) {
 
 func TestASandboxThatCannotBeCleanedIsWithdrawnUntilItIsHealed(t *testing.T) {
 	s := openShop(t)
-	s.job(t, 0, services.EndsBroken)
+	job := s.job(t, 0, services.EndsBroken)
 	p := s.until(t, "the sandbox is withdrawn", func(p sandboxesPage) bool { return p.Tally.Withdrawn == 1 })
+	if !p.has(job, "Cleanup: fails") || p.has(job, "Cleanup: removes") {
+		t.Errorf("the events of the job are %q", p.texts(job))
+	}
 	if is := p.Sandboxes[0]; is.Status != lock.SlotWithdrawn || !strings.Contains(is.Reason, "cannot be removed") {
 		t.Errorf("sandbox 0 is %+v", is)
 	}

@@ -77,6 +77,10 @@ func (b *Sandboxes) prepare(ctx context.Context, s *lock.Slot) error {
 // killed, or none.
 func (b *Sandboxes) clean(ctx context.Context, s *lock.Slot) error {
 	folder := b.folder(s.Number())
+	if _, err := os.Stat(filepath.Join(folder, brokenFile)); err == nil {
+		b.journal.Write(ctx, s.Number(), "clean_fails")
+		return fmt.Errorf("the file %q cannot be removed", brokenFile)
+	}
 	job, err := os.ReadFile(filepath.Join(folder, jobFile))
 	switch left := s.Left(); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -85,9 +89,6 @@ func (b *Sandboxes) clean(ctx context.Context, s *lock.Slot) error {
 		b.journal.Write(ctx, s.Number(), "clean_left", "job", strings.TrimPrefix(string(job), "job "), "by", left.By.String(), "why", left.Why)
 	default:
 		b.journal.Write(ctx, s.Number(), "clean")
-	}
-	if _, err := os.Stat(filepath.Join(folder, brokenFile)); err == nil {
-		return fmt.Errorf("the file %q cannot be removed", brokenFile)
 	}
 	return os.RemoveAll(folder)
 }
