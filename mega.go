@@ -1,6 +1,7 @@
 // Package mega contains everything that an application has to import. An app is
 // a value, a program consists of its apps, and a handler is a function of a
-// [Ctx]. The Ctx carries the request, the logger and the locks.
+// [Ctx]. The Ctx carries the request, the logger, the locks, the limits and the
+// bus.
 //
 //	func main() { mega.Main(mega.App("main", mega.Routes(routes))) }
 //
@@ -15,8 +16,8 @@
 //
 // The configuration selects the driver of the locks at boot, and the boot
 // report names it: redis if a cache is configured, otherwise cluster if the
-// program has several workers, otherwise memory, which is limited to the
-// process.
+// program has several workers or a cluster socket, otherwise memory, which is
+// limited to the process. Each can be required with lock.driver.
 //
 // The types of a handler are declared in package ctx, and those of a section in
 // package config: `go doc github.com/megaframework/mega/ctx Ctx` shows their

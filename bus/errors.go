@@ -48,7 +48,8 @@ var (
 	// text.
 	ErrRefused = driver.ErrRefused
 	// ErrTerminated reports that a subscription ended because its buffer was
-	// full: bus.terminated.
+	// full, or because the backend refused it later, for example without a
+	// permission that it had: bus.terminated.
 	ErrTerminated = driver.ErrTerminated
 	// ErrDecode reports data that cannot be decoded: bus.decode.
 	ErrDecode = driver.ErrDecode

@@ -81,8 +81,8 @@ type (
 		Subject  string // of the last of these requests
 		Handlers int
 	}
-	// Ended: a subscription ended without a Stop or Drain: its buffer was full
-	// (ErrTerminated), or the backend refused it.
+	// Ended: a subscription ended without a Stop or Drain: its buffer was full, or
+	// the backend refused it later. Err is ErrTerminated in both cases.
 	Ended struct {
 		SubID
 		Err error
