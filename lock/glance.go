@@ -108,10 +108,10 @@ func (qs *queues) complete(s State) State {
 	return s
 }
 
-// holders returns the holders of s, with this process's grant replaced by its
+// holders returns what is in the way in s, with this process's grant replaced by its
 // current lease. Other waiters may share s.
 func (qs *queues) holders(s State) []Holding {
-	all := slices.Clone(s.Holders)
+	all := slices.Clone(s.InTheWay())
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if q := qs.byKey[s.Key]; q != nil && q.hold != nil {

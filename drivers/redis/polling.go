@@ -174,7 +174,7 @@ func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Du
 	}
 	e := &driver.NotAcquiredError{Key: c.r.Key, Waited: waited}
 	if s, err := p.Inspect(ctx, c.r.Key); err == nil {
-		e.Holders = s.Holders
+		e.Holders = s.InTheWay()
 	}
 	return e
 }

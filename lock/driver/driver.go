@@ -342,6 +342,15 @@ type State struct {
 	LastRun *Run `json:"last_run,omitempty"`
 }
 
+// InTheWay returns the holders of s for a *NotAcquiredError. Data that is not a lock
+// is one holder of which nothing is known, with the reason as its label.
+func (s *State) InTheWay() []Holding {
+	if s.Skipped != "" {
+		return []Holding{{Holder: Holder{Label: s.Skipped}}}
+	}
+	return s.Holders
+}
+
 // Holding is a live grant, seen from outside.
 type Holding struct {
 	Holder

@@ -13,6 +13,7 @@ var waitCases = []testCase{
 	{rule: "L20", claim: "a wait shorter than the round trip gets a free key", run: shortWait},
 	{rule: "L20", claim: "a wait ends when it has passed", run: waitEnds},
 	{rule: "L21", claim: "a busy key is reported with its holders", run: busyHolders},
+	{rule: "L21", claim: "a value of another program in the way is named after a wait, too", needs: []fault{"Foreign"}, run: namesForeign},
 	{rule: "L21", claim: "a silent backend is not busy", remote: true, needs: []fault{"Partition"}, run: silentIsNotBusy},
 	{rule: "L21", claim: "loss and return of the backend are reported once", remote: true, needs: []fault{"Refuse"}, run: lossIsReported},
 	{rule: "L21", claim: "a full backend is not busy, and keeps its queue", remote: true, also: []string{"L7"}, needs: []fault{"Refuse"}, run: fullBackend},
@@ -59,6 +60,16 @@ func waitEnds(e *env) {
 		took := c.when.Sub(began)
 		e.Want(took >= wait, "%q: a wait of %v ended after %v", c.key, wait, took)
 		e.Want(took-late <= wait*3/2, "%q: a wait of %v took %v", c.key, wait, took-late)
+	}
+}
+
+func namesForeign(e *env) {
+	p := e.process()
+	e.Must(e.h.Faults.Foreign(e.key("k")), "put a value of another program there")
+	for _, wait := range []time.Duration{0, e.Unit / 4} {
+		_, err := p.Acquire(e.Ctx, e.key("k"), lock.Wait(wait))
+		busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+		e.Want(err != nil && (!ok || len(busy.Holders) == 1), "after a wait of %v: got %v, want one holder or an unavailable backend", wait, err)
 	}
 }
 
