@@ -1,5 +1,5 @@
-// Command mega-lock has the verbs of `mega lock` for scripts alone, in a small
-// binary for cron and containers.
+// Command mega-lock has the verbs of `mega lock` and `mega limit` for scripts alone,
+// in a small binary for cron and containers.
 package main
 
 import (
