@@ -10,9 +10,11 @@ package dev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,6 +46,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return err
 	}
+	if err := isFolder(c.Dir); err != nil {
+		return err
+	}
 	root, err := moduleOf(c.Dir)
 	if err != nil {
 		return err
@@ -56,6 +61,14 @@ func Run(ctx context.Context, c Config) (err error) {
 	d := &developing{Config: c, root: root, temp: temp}
 	defer d.stop()
 	return d.run(ctx)
+}
+
+func isFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", dir)
+	}
+	return err
 }
 
 // moduleOf returns the folder with the go.mod of a folder.
@@ -104,7 +117,10 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 		now := scan(d.root)
 		if len(seen.changed(now)) > 0 {
 			now = d.settled(ctx, now)
-			return now, seen.changed(now)
+			// An editor may have made a file and removed it again.
+			if changed := seen.changed(now); len(changed) > 0 {
+				return now, changed
+			}
 		}
 		// A large tree is compared less often, so that it costs a tenth of a core.
 		if !group.Sleep(ctx, max(interval, 9*time.Since(began))) {
@@ -153,6 +169,9 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 		if ctx.Err() != nil {
 			return
 		}
+		if _, reported := errors.AsType[*exec.ExitError](err); !reported { // by the output of go build
+			d.say("cannot run go build: %v", err)
+		}
 		if d.program != nil && d.program.isRunning() {
 			d.say("the build failed; the program from before keeps running")
 		} else {
@@ -161,7 +180,7 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 		return
 	}
 	if err := next.identify(); err != nil {
-		d.say("cannot read the build: %v", err)
+		d.say("cannot use the build: %v", err)
 		return
 	}
 	if d.program != nil && d.program.isRunning() && d.program.sum == next.sum && !slices.ContainsFunc(changed, isConfig) {

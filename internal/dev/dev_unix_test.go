@@ -221,3 +221,42 @@ func TestFolderWithoutAModuleIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestFolderThatCannotBeUsedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"go.mod", "main.go"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("module shop\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"cmd": "no such file or directory", "main.go": "is not a folder"} {
+		if err := dev.Run(t.Context(), dev.Config{Dir: filepath.Join(dir, name)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+func TestBuildThatGivesNoProgramIsExplained(t *testing.T) {
+	for want, path := range map[string]string{
+		"mega dev: cannot use the build: the package is not main": os.Getenv("PATH"),
+		"mega dev: cannot run go build: ":                         "",
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := &site{t: t, dir: t.TempDir()}
+			s.write("go.mod", "module shop\n\ngo 1.26.0\n")
+			s.write("shop.go", "package shop\n")
+			environ := append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+			t.Setenv("PATH", path)
+			ctx, end := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- dev.Run(ctx, dev.Config{Dir: s.dir, Stdout: &s.out, Stderr: &s.out, Environ: environ})
+			}()
+			s.says(want)
+			end()
+			if err := <-ended; err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}

@@ -39,6 +39,10 @@ func (d *developing) build(ctx context.Context, path string) error {
 	return cmd.Run()
 }
 
+// archive is the start of the file that go build writes for a package that is
+// not main.
+const archive = "!<arch>\n"
+
 // identify reads the executable, which is the same for the same sources.
 func (p *program) identify() error {
 	f, err := os.Open(p.path)
@@ -46,6 +50,13 @@ func (p *program) identify() error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was opened for reading
+	start := make([]byte, len(archive))
+	if n, _ := io.ReadFull(f, start); string(start[:n]) == archive {
+		return errors.New("the package is not main, so it is no program")
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	sum := sha256.New()
 	_, err = io.Copy(sum, f)
 	sum.Sum(p.sum[:0])

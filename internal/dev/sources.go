@@ -2,6 +2,7 @@ package dev
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,9 +38,11 @@ func isSource(name string, mode fs.FileMode) bool {
 }
 
 // scan returns the sources below root. It leaves out what the go command leaves
-// out, tests, and other modules. A file that disappears meanwhile is left out.
+// out, tests, and other modules. A file that disappears meanwhile is left out. A
+// file that is a link counts as the file that it leads to, and root may be a link.
 func scan(root string) sources {
 	found := sources{}
+	root += string(filepath.Separator) // otherwise WalkDir does not enter a link
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // it has disappeared, or cannot be read: the build reports it
@@ -52,7 +55,7 @@ func scan(root string) sources {
 			}
 			return nil
 		}
-		if info, err := entry.Info(); err == nil && !hidden && isSource(name, info.Mode()) {
+		if info, err := os.Stat(path); err == nil && !hidden && isSource(name, info.Mode()) {
 			found[path] = state{info.Size(), info.ModTime()}
 		}
 		return nil

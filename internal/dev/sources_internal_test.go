@@ -1,10 +1,13 @@
 package dev
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestSourcesAreTheFilesThatCanChangeTheProgram(t *testing.T) {
@@ -60,4 +63,73 @@ func TestSourcesAreTheFilesThatCanChangeTheProgram(t *testing.T) {
 	if slices.Contains(changed, filepath.Join(root, "tool.sh")) {
 		t.Error("a file that did not change is among the changed ones")
 	}
+}
+
+func TestSourcesBehindLinksAreFound(t *testing.T) {
+	elsewhere, root := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	dir := t.TempDir()
+	if err := os.Symlink(dir, root); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(elsewhere, ".env.local"), filepath.Join(dir, "main.go")} {
+		if err := os.WriteFile(name, []byte("a"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(elsewhere, ".env.local"), filepath.Join(dir, ".env")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(elsewhere, "missing.go"), filepath.Join(dir, "missing.go")); err != nil {
+		t.Fatal(err)
+	}
+
+	want := []string{filepath.Join(root, ".env"), filepath.Join(root, "main.go")}
+	before := scan(root)
+	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := os.WriteFile(filepath.Join(elsewhere, ".env.local"), []byte("ab"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := before.changed(scan(root)); !slices.Equal(got, want[:1]) {
+		t.Errorf("after a change behind a link, %q changed, want %q", got, want[:1])
+	}
+}
+
+func TestFileThatIsRemovedAgainIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		main, passing := filepath.Join(root, "main.go"), filepath.Join(root, "4913")
+		for _, name := range []string{main, passing} {
+			if err := os.WriteFile(name, []byte("a"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen := scan(root)
+		delete(seen, passing)
+		d := &developing{root: root}
+		var changed []string
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			_, changed = d.await(t.Context(), seen)
+		}()
+		synctest.Wait() // it has seen the file
+		if err := os.Remove(passing); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(longest)
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Fatalf("it returned with %q", changed)
+		default:
+		}
+		if err := os.WriteFile(main, []byte("ab"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if <-returned; !slices.Equal(changed, []string{main}) {
+			t.Errorf("got %q, want %q", changed, main)
+		}
+	})
 }
