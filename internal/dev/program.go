@@ -31,6 +31,9 @@ const grace = 10 * time.Second
 
 // build runs go build. Its output goes to the reader.
 func (d *developing) build(ctx context.Context, path string) error {
+	if err := isFolder(d.Dir); err != nil { // the system would name the go command as missing
+		return err
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = d.Dir, append(slices.Clone(d.Environ), "PWD="+d.Dir), d.Stderr, d.Stderr
 	isolate(cmd)
