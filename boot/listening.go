@@ -52,7 +52,7 @@ func (b *booting) answering() (all []listen.App) {
 // listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
 func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.Host) error {
-	certificates, err := listen.LoadCertificates(c, a.Names()...)
+	certificates, err := listen.LoadCertificates(c, b.kept, a.Names()...)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 	if err != nil {
 		return nil, err
 	}
-	renew, err := b.readCertificates()
+	renew, err := b.readCertificates(files)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +83,12 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 }
 
 // readCertificates reads the files of all certificates again, since a file
-// changes without its key. The returned function puts them into use.
-func (b *booting) readCertificates() (apply func(), err error) {
+// changes without its key: from the copy of a supervisor, or from the disk if
+// files is nil. The returned function puts them into use.
+func (b *booting) readCertificates(files *settings.Files) (apply func(), err error) {
 	var all []func()
 	for _, c := range b.certificates {
-		renew, err := c.Read()
+		renew, err := c.Read(files)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -56,6 +57,7 @@ type booting struct {
 	reported atomic.Pointer[Report] // the report that the running process serves
 
 	certificates []*listen.Certificates // of the servers; nil for one without TLS
+	kept         *settings.Files        // the newest copy of the files of the configuration, with the certificates
 
 	reloading sync.Mutex                      // held while the configuration is read again
 	inForce   atomic.Pointer[settings.Config] // the plan's Config with the later live changes
@@ -100,6 +102,7 @@ func (b *booting) start(planned func(workers.Inputs) (*plan.Plan, error)) error 
 	if err != nil {
 		return err
 	}
+	b.kept = cmp.Or(in.Live, made.Files)
 	b.follow(made)
 	if err := b.process.startable(made); err != nil {
 		return err

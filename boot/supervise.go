@@ -137,8 +137,13 @@ func (s *supervisor) addresses() []listen.Address {
 	return listen.Addresses(apps)
 }
 
+// listen opens the listener of an address, and reads its certificates into the
+// copy of the files that the workers get.
 func (s *supervisor) listen(ctx context.Context, a listen.Address) error {
 	name := a.Apps[0].Name
+	if _, err := listen.LoadCertificates(s.plan.Config, s.plan.Files, a.Names()...); err != nil {
+		return err
+	}
 	l, err := workers.OpenAddress(ctx, a.Addr, s.plan.Config.Boot.WaitFor, s.log)
 	if err != nil {
 		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
@@ -193,10 +198,30 @@ func (s *supervisor) load(old *settings.Config, files *settings.Files) (*setting
 	source.Files = files
 	next, changes, err := settings.Reload(old, source)
 	if err == nil {
+		err = s.attach(next, files, changes)
+	}
+	if err == nil {
 		s.veil.Add(next, s.plan.Program.Sections())
 		s.logs.Apply(next)
 	}
 	return next, changes, err
+}
+
+// attach reads the certificates of all apps into the copy of the files that
+// workers load the configuration from. It leaves out certificates whose keys have
+// changed since the start of the program: workers of a later generation may have
+// the new ones, and they read them from the disk.
+func (s *supervisor) attach(c *settings.Config, files *settings.Files, changes []config.Change) error {
+	for _, a := range s.plan.Program.Runs {
+		changed := func(x config.Change) bool { return strings.HasPrefix(x.Key, "apps."+a.Name+".tls.") }
+		if !s.plan.Program.Listens(a.Name) || slices.ContainsFunc(changes, changed) {
+			continue
+		}
+		if _, err := listen.NewCertificates(c, a.Name).Read(files); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // started completes the boot report with the report of a worker, and writes it.

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"math/big"
@@ -24,6 +25,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/settings"
 )
 
 // certify writes a new certificate for 127.0.0.1 to the two files.
@@ -151,4 +154,40 @@ func textOf(findings []doctor.Finding) string {
 		}
 	}
 	return strings.Join(all, "; ")
+}
+
+func TestKeptCertificateStaysInUse(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certify(t, cert, key, 1, time.Now().Add(-time.Hour))
+	p, _ := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
+	made, err := boot.Plan(p, mega.App("main"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen.LoadCertificates(made.Config, new(settings.Files), "main"); err == nil {
+		t.Error("an expired certificate is accepted")
+	}
+	var kept settings.Files
+	if _, err := kept.Attach(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(&kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passed settings.Files
+	if err := json.Unmarshal(text, &passed); err != nil {
+		t.Fatal(err)
+	}
+	s, err := listen.LoadCertificates(made.Config, &passed, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Leaves()[0].SerialNumber.Int64(); got != 1 {
+		t.Errorf("the certificate is number %d", got)
+	}
 }

@@ -16,7 +16,7 @@ import (
 // CheckCertificates reads the certificates of all apps in the configuration.
 func CheckCertificates(c *settings.Config) error {
 	for _, app := range slices.Sorted(maps.Keys(c.Apps)) {
-		if _, err := listen.LoadCertificates(c, app); err != nil {
+		if _, err := listen.LoadCertificates(c, nil, app); err != nil {
 			return err
 		}
 	}
@@ -37,7 +37,7 @@ func certificatesOf(made *plan.Plan, app string) (*listen.Certificates, error) {
 	if !made.Program.Listens(app) {
 		return nil, nil
 	}
-	return listen.LoadCertificates(made.Config, app)
+	return listen.LoadCertificates(made.Config, nil, app)
 }
 
 // soon is the time before the end of a certificate from which on doctor warns.
@@ -46,7 +46,7 @@ const soon = 14 * 24 * time.Hour
 // certified returns a check of the certificate of an app.
 func certified(c *settings.Config, app string) func(context.Context) Finding {
 	return func(context.Context) Finding {
-		s, err := listen.LoadCertificates(c, app)
+		s, err := listen.LoadCertificates(c, nil, app)
 		if err != nil {
 			return refusal("", failure.Of(err))
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,9 +24,9 @@ type Certificates struct {
 // files are the files of the certificate of an app.
 type files struct{ app, cert, key string }
 
-// LoadCertificates reads the certificates of the apps of one listener. It
-// returns nil if none of them has one.
-func LoadCertificates(c *settings.Config, apps ...string) (*Certificates, error) {
+// NewCertificates returns the certificates of the apps of one listener, which
+// Read has to read, or nil if none of them has one.
+func NewCertificates(c *settings.Config, apps ...string) *Certificates {
 	var s Certificates
 	for _, app := range apps {
 		if of := c.Apps[app].TLS; of.Cert != "" {
@@ -35,26 +34,35 @@ func LoadCertificates(c *settings.Config, apps ...string) (*Certificates, error)
 		}
 	}
 	if len(s.files) == 0 {
-		return nil, nil
+		return nil
 	}
-	apply, err := s.Read()
+	return &s
+}
+
+// LoadCertificates reads the certificates of the apps of one listener, as Read
+// does. It returns nil if none of them has one.
+func LoadCertificates(c *settings.Config, kept *settings.Files, apps ...string) (*Certificates, error) {
+	s := NewCertificates(c, apps...)
+	apply, err := s.Read(kept)
 	if err != nil {
 		bad, _ := errors.AsType[*fileError](err) // Read returns no other error
 		return nil, bad.failure(c)
 	}
 	apply()
-	return &s, nil
+	return s, nil
 }
 
-// Read reads the files again, and returns a function that makes the listener use
-// them for new connections. After an error the certificates are unchanged.
-func (s *Certificates) Read() (apply func(), err error) {
+// Read reads the files, and returns a function that makes the listener use
+// them for new connections. After an error the certificates are unchanged. Files
+// that kept contains come from there; Read adds all others to kept, which may be
+// nil.
+func (s *Certificates) Read(kept *settings.Files) (apply func(), err error) {
 	if s == nil {
 		return func() {}, nil
 	}
 	var all []tls.Certificate
 	for _, f := range s.files {
-		pair, err := f.read()
+		pair, err := f.read(kept)
 		if err != nil {
 			return nil, &fileError{f.app, err}
 		}
@@ -63,14 +71,17 @@ func (s *Certificates) Read() (apply func(), err error) {
 	return func() { s.current.Store(&all) }, nil
 }
 
-func (f files) read() (tls.Certificate, error) {
-	for _, path := range []string{f.cert, f.key} {
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would block its reader for ever
-			return tls.Certificate{}, fmt.Errorf("read %s: it is not a file", path)
+func (f files) read(kept *settings.Files) (tls.Certificate, error) {
+	texts, have := kept.Attached(f.cert, f.key)
+	if !have {
+		var err error
+		if texts, err = kept.Attach(f.cert, f.key); err != nil {
+			return tls.Certificate{}, err
 		}
 	}
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err == nil && time.Now().After(pair.Leaf.NotAfter) {
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
+	// A kept certificate may have expired since: other workers serve with it.
+	if err == nil && !have && time.Now().After(pair.Leaf.NotAfter) {
 		err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	return pair, err

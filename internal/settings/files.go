@@ -25,6 +25,8 @@ type Files struct {
 type kept struct {
 	Paths  map[string]seen           `json:"paths,omitempty"`
 	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
+
+	Attached map[string][]byte `json:"attached,omitempty"` // files that the configuration names
 }
 
 // seen is the recorded state of a path, which may have been read in several
@@ -186,6 +188,52 @@ func (t *readResult) err() error {
 		return errors.New(t.Error)
 	}
 	return nil
+}
+
+// Attached returns the recorded contents of files that the configuration names,
+// such as a certificate and its key, and reports whether all of them are recorded.
+func (f *Files) Attached(paths ...string) (texts [][]byte, all bool) {
+	if f == nil {
+		return nil, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, path := range paths {
+		text, ok := f.kept.Attached[path]
+		if !ok {
+			return nil, false
+		}
+		texts = append(texts, text)
+	}
+	return texts, true
+}
+
+// Attach reads files that the configuration names from the disk, and records
+// them, also after Keep: the configuration has to be complete before its files
+// are known. A nil Files records nothing.
+func (f *Files) Attach(paths ...string) (texts [][]byte, err error) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would block its reader for ever
+			return nil, fmt.Errorf("read %s: it is not a file", path)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	if f == nil {
+		return texts, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kept.Attached == nil {
+		f.kept.Attached = map[string][]byte{}
+	}
+	for i, path := range paths {
+		f.kept.Attached[path] = texts[i]
+	}
+	return texts, nil
 }
 
 // layer returns a function that waits for the result of a provider: the kept
