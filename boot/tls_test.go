@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -189,5 +190,27 @@ func TestKeptCertificateStaysInUse(t *testing.T) {
 	}
 	if got := s.Leaves()[0].SerialNumber.Int64(); got != 1 {
 		t.Errorf("the certificate is number %d", got)
+	}
+}
+
+func TestFailedHandshakeIsNoWarning(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certify(t, cert, key, 1, time.Now().Add(time.Hour))
+	p, out := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.Report().Apps[0].URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	logged := regexp.MustCompile(`.*TLS handshake error.*`).FindString(out.String())
+	if logged == "" || strings.Contains(logged, "WRN") || strings.Contains(logged, "WARN") {
+		t.Errorf("logged %q", logged)
 	}
 }
