@@ -53,6 +53,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/dig"
+
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
@@ -157,7 +159,7 @@ func (e *stoppedError) Unwrap() error { return e.why }
 func (b *booting) gaveUp(err, cut error) error {
 	if why := b.ctx.Err(); why != nil && errors.Is(err, why) {
 		if errors.Is(err, errStuck) {
-			cut = errors.Join(err, cut)
+			cut = errors.Join(dig.RootCause(err), cut)
 		}
 		return &stoppedError{why, cut}
 	}

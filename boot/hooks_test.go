@@ -66,7 +66,10 @@ func TestConstructorThatHangsDoesNotHoldUpTheStop(t *testing.T) {
 	p, _ := process()
 	_, err := boot.Start(ctx, p, constructed(func() (*int, error) { stop(); <-leave; return nil, nil }))
 	if err == nil || !strings.Contains(err.Error(), "does not end") || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Fatalf("got %v", err)
+	}
+	if text := err.Error(); !strings.Contains(text, "hooks_test.go:") || strings.Contains(text, "reflect") {
+		t.Errorf("the error does not name the constructor alone: %s", text)
 	}
 }
 

@@ -86,6 +86,8 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) (values []refle
 			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
 			Facts: constructed(f), Actions: []string{"do what takes long later:  mega.OnStart, mega.Run", "wait longer for servers:   MEGA_BOOT_WAIT_FOR=60s"},
 		}
+	case errors.Is(err, errStuck): // the boot was stopped meanwhile
+		return nil, fmt.Errorf("constructor %s, provided at %s: %w", f.Declared(), f.Site, err)
 	}
 	return nil, err
 }
