@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,5 +191,31 @@ func TestConnectThatIgnoresItsOptionsIsAnError(t *testing.T) {
 	_, err := nats.OpenBus(t.Context(), nats.Config{Connect: func(...natsgo.Option) (*natsgo.Conn, error) { return natsgo.Connect(server.URL()) }})
 	if !errors.Is(err, bus.ErrInvalid) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A consumer of JetStream delivers messages under the subjects of their stream, which
+// are those of no subscription of the bus.
+func TestAMessageWithAForeignSubjectIsDelivered(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Config: `jetstream: {store_dir: ` + strconv.Quote(t.TempDir()) + `}`})
+	b, other := open(t, nats.Config{URL: server.URL()}), foreign(t, server.URL())
+	got := listen(t, b, "replay")
+	js, err := other.JetStream()
+	if err == nil {
+		_, err = js.AddStream(&natsgo.StreamConfig{Name: "S", Subjects: []string{"a", "ev.sold.*"}})
+	}
+	if err == nil {
+		_, err = js.AddConsumer("S", &natsgo.ConsumerConfig{Durable: "d", DeliverSubject: "ev.replay", AckPolicy: natsgo.AckNonePolicy})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject, want := range map[string]string{"a": "a", "ev.sold.1": "sold.1"} {
+		if _, err := js.Publish(subject, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		if m := next(t, got); m.Subject != want || string(m.Data) != "1" {
+			t.Errorf("%s arrived as %q with %q, want %q", subject, m.Subject, m.Data, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +47,9 @@ func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
 	t := b.topics[key]
 	if t == nil {
 		t = b.newTopic(key)
-		t.take = func(m *nats.Msg) { t.deliver(arrived(s.Kind, m.Subject[len(prefix):], m)) }
+		// A consumer of JetStream delivers messages under the subjects of their
+		// stream, which need not have the prefix.
+		t.take = func(m *nats.Msg) { t.deliver(arrived(s.Kind, strings.TrimPrefix(m.Subject, prefix), m)) }
 	}
 	m := &member{topic: t, sink: s.Sink, live: t.active}
 	t.setMembers(append(t.list(), m))
