@@ -121,6 +121,8 @@ func (l *link) failed(err error) {
 	case isLogin(err):
 		l.refusals.setLogin(err)
 	case !errors.Is(err, nats.ErrPermissionViolation) || strings.Contains(text, reservedReply) || l.bus.isMark(text):
+	case strings.HasSuffix(text, tooManyTokens):
+		l.bus.refuseSubject(quotedAfter(text, toSubscription), err)
 	case strings.Contains(text, toSubscription):
 		key := topicKey{subject: quotedAfter(text, toSubscription), queue: quotedAfter(text, usingQueue)}
 		l.bus.refuseTopic(key, err)
@@ -143,6 +145,10 @@ const (
 	usingQueue     = "using queue "
 	toPublish      = "Publish to "
 )
+
+// tooManyTokens ends the server's error for a pattern with more tokens than the
+// server allows. The error names the pattern and omits the queue.
+const tooManyTokens = ", too many tokens"
 
 // quotedAfter returns the quoted string that follows words in text, or "".
 func quotedAfter(text, words string) string {
@@ -212,6 +218,15 @@ func (b *Bus) refuseTopic(key topicKey, cause error) {
 	b.mu.Unlock()
 	if t != nil {
 		b.refuse(t, cause)
+	}
+}
+
+// refuseSubject handles a refusal of every subscription to a subject, in any group.
+func (b *Bus) refuseSubject(subject string, cause error) {
+	for _, t := range b.standing() {
+		if t.key.subject == subject {
+			b.refuse(t, cause)
+		}
 	}
 }
 

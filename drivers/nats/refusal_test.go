@@ -96,6 +96,31 @@ func TestManyDeniedSubscriptionsAreAllRefused(t *testing.T) {
 	}
 }
 
+// The server's error about a pattern with too many tokens omits the group.
+func TestPatternWithTooManyTokensIsRefusedInAnyGroup(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Config: `max_subscription_tokens: 4`})
+	b := open(t, nats.Config{URL: server.URL()})
+	respond := func(pattern string) error {
+		_, err := b.Respond(t.Context(), pattern, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		return err
+	}
+	subscribe := func(pattern string, opts ...bus.SubOption) error {
+		_, err := b.Subscribe(t.Context(), pattern, ignore, opts...)
+		return err
+	}
+	if err := errors.Join(subscribe("a.b.c"), subscribe("a.b.c", bus.Group("g")), respond("a.b.c")); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range []error{subscribe("a.b.c.d"), subscribe("a.b.c.d", bus.Group("g")), respond("a.b.c.d")} {
+		if !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "too many tokens") {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if n := len(b.Stats().Subs); n != 3 {
+		t.Errorf("%d subscriptions stand, want 3", n)
+	}
+}
+
 // permissions change while the connection stands.
 func TestPermissionThatIsGrantedOrRevokedLater(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.x"}})
