@@ -89,6 +89,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	b.info = driver.Info{
 		Name: "nats", Scope: driver.Fleet, Copies: true, Lacks: lacks, Warnings: warnings,
 	}
+	b.guard(l)
 	b.open(l)
 	b.running.Go(func() { b.keep(l) })
 	return b, nil
@@ -212,7 +213,6 @@ func (b *Bus) serve(l *link) {
 	running.Go(func() { b.write(l) })
 	running.Go(func() { b.confirm(l) })
 	running.Go(func() { b.register(l) })
-	running.Go(func() { l.watch(b.config.silence) })
 	select {
 	case <-l.over:
 	case <-b.life.Done():
@@ -282,14 +282,20 @@ func (b *Bus) pause(attempt int) bool {
 	}
 }
 
+// guard starts the watchdog of a link.
+func (b *Bus) guard(l *link) {
+	b.running.Go(func() { l.watch(b.config.silence) })
+}
+
 // resume makes every subscription active on a new link. If the link ends
 // meanwhile, it may have delivered messages already.
 func (b *Bus) resume(l *link) error {
-	if err := l.subscribe(b.standing()); err != nil {
+	b.guard(l) // the server may fall silent before it has confirmed them
+	if l.subscribe(b.standing()) != nil {
 		l.close()
 		b.suspend(l)
 		b.gap(b.standing())
-		return err
+		return l.reason()
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
 	"github.com/megaframework/mega/internal/suite"
@@ -84,6 +86,27 @@ func TestHalfOpenConnectionIsFoundOut(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// A server that falls silent while the subscriptions are made again is left like one
+// that falls silent later.
+func TestServerThatFallsSilentWhileSubscriptionsAreRestoredIsLeft(t *testing.T) {
+	const ping = 200 * time.Millisecond
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b := open(t, nats.Hasty(nats.Config{
+		URL:     proxy.URL(),
+		Options: []natsgo.Option{natsgo.SetCustomDialer(muteAt(proxy, "SUB ev.n ", 2))},
+	}, ping, time.Second))
+	got := listen(t, b, "n")
+	proxy.Cut()
+	await(t, func() bool { _, err := b.State(); return err != nil && strings.Contains(err.Error(), "no byte moved") })
+	proxy.Heal()
+	connected(t, b, 1)
+	publish(t, b, "n", "1")
+	if m := next(t, got); m.Missed != -1 {
+		t.Errorf("%d missed, want -1", m.Missed)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestOpenEndsWithItsContextWhileItAsksForPermissions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	b, err := nats.OpenBus(ctx, nats.Config{URL: proxy.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(muted{proxy: proxy})}})
+	b, err := nats.OpenBus(ctx, nats.Config{URL: proxy.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(muteAt(proxy, "$SYS.REQ.USER.INFO", 1))}})
 	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 3*time.Second {
 		t.Errorf("got %v after %v", err, took)
 	}
@@ -75,21 +76,30 @@ func TestOpenEndsWithItsContextWhileItAsksForPermissions(t *testing.T) {
 	}
 }
 
-// muted connects through a proxy that falls silent with the question for the
-// permissions.
+// muted connects through a proxy that falls silent with a part of the protocol, once.
 type muted struct {
 	net.Conn
 	proxy *natstest.Proxy
+	part  string
+	left  *atomic.Int32 // until the part that counts
+}
+
+// muteAt returns a dialer whose proxy falls silent with the nth write of part.
+func muteAt(proxy *natstest.Proxy, part string, nth int32) muted {
+	m := muted{proxy: proxy, part: part, left: &atomic.Int32{}}
+	m.left.Store(nth)
+	return m
 }
 
 func (m muted) Dial(network, address string) (net.Conn, error) {
 	conn, err := net.Dial(network, address)
-	return muted{conn, m.proxy}, err
+	m.Conn = conn
+	return m, err
 }
 
-func (m muted) Write(part []byte) (int, error) {
-	if bytes.Contains(part, []byte("$SYS.REQ.USER.INFO")) {
+func (m muted) Write(data []byte) (int, error) {
+	if bytes.Contains(data, []byte(m.part)) && m.left.Add(-1) == 0 {
 		m.proxy.Hold(natstest.ToServer, natstest.ToClient)
 	}
-	return m.Conn.Write(part)
+	return m.Conn.Write(data)
 }
