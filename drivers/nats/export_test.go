@@ -8,3 +8,10 @@ func Hasty(c Config, ping, dial time.Duration) Config {
 	c.ping, c.dial, c.silence = ping, dial, 3*ping
 	return c
 }
+
+// Cramped is c with another bound, in bytes, of the messages that wait in the
+// client for one subscription.
+func Cramped(c Config, backlog int) Config {
+	c.backlog = backlog
+	return c
+}

@@ -39,6 +39,7 @@
 //	ledger.go   what is unconfirmed, lost or refused; Flush
 //	window.go   how much may be unconfirmed
 //	topic.go    subscriptions at the server
+//	backlog.go  the bound of the messages that wait in the client
 //	member.go   the subscriptions of the front, and how subscriptions end
 //	refusal.go  errors of the server; permission.go what a user may do
 //	foreign.go  servers that are not NATS
@@ -104,6 +105,9 @@ type Config struct {
 	// attempt to connect to one address (5s), and the time after which a
 	// connection without a moving byte is closed (15s). Tests shorten them.
 	ping, dial, silence time.Duration
+	// The bound of the messages that wait in the client for one subscription
+	// (64 MiB). Tests lower it.
+	backlog int
 }
 
 // TLS names files in PEM. CA replaces the system's authorities; Cert and Key
@@ -123,6 +127,7 @@ func (c Config) withDefaults() Config {
 	c.ping = cmp.Or(c.ping, 5*time.Second)
 	c.dial = cmp.Or(c.dial, 5*time.Second)
 	c.silence = cmp.Or(c.silence, 15*time.Second)
+	c.backlog = cmp.Or(c.backlog, maxBacklog)
 	return c
 }
 

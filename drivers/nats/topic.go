@@ -201,10 +201,11 @@ func (b *Bus) refuseRequest(m driver.Message) {
 // handler is the callback of the topic's subscription on a link. void, which the
 // gate guards, ends its deliveries.
 func (t *topic) handler(l *link, void *bool) nats.MsgHandler {
+	waiting := t.newBacklog()
 	return func(m *nats.Msg) {
 		l.gate.RLock()
 		if !l.closed && !*void {
-			t.take(m)
+			t.takeOrShed(m, waiting)
 		}
 		l.gate.RUnlock()
 		t.taken.Add(1)
