@@ -295,10 +295,18 @@ func (b *Bus) resume(l *link) error {
 		l.close()
 		b.suspend(l)
 		b.gap(b.standing())
-		return l.reason()
+		why := l.reason()
+		if isTooLong(why) {
+			b.refuseLongest(why)
+		}
+		return why
 	}
 	return nil
 }
+
+// isTooLong reports whether the server has closed the connection because of the
+// length of a subject.
+func isTooLong(err error) bool { return containsFold(err.Error(), "maximum control line") }
 
 // isTooLarge reports whether the server has closed the connection because of
 // the size of a message.

@@ -230,6 +230,16 @@ func (b *Bus) refuseSubject(subject string, cause error) {
 	}
 }
 
+// refuseLongest refuses the subscription with the longest names. The server has
+// closed a connection because one of them is too long, and would close the next
+// one, too.
+func (b *Bus) refuseLongest(cause error) {
+	length := func(t *topic) int { return len(t.key.subject) + len(t.key.queue) }
+	if all := b.standing(); len(all) > 0 {
+		b.refuse(slices.MaxFunc(all, func(x, y *topic) int { return length(x) - length(y) }), cause)
+	}
+}
+
 // refuseNameless handles a refusal that names no subscription: it applies to
 // one of those in progress.
 func (b *Bus) refuseNameless(cause error) {

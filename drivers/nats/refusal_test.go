@@ -121,6 +121,23 @@ func TestPatternWithTooManyTokensIsRefusedInAnyGroup(t *testing.T) {
 	}
 }
 
+// A server closes the connection because of a pattern that is longer than it allows.
+// That pattern is refused, and the others are active again.
+func TestPatternThatIsTooLongForTheServerIsRefused(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Config: `max_control_line: 256`})
+	b := open(t, nats.Config{URL: server.URL()})
+	got := listen(t, b, "n")
+	_, err := b.Subscribe(t.Context(), strings.Repeat("x", 150), ignore, bus.Group("g"))
+	if !errors.Is(err, bus.ErrRefused) || !strings.Contains(strings.ToLower(err.Error()), "maximum control line") {
+		t.Errorf("got %v", err)
+	}
+	connected(t, b, 1)
+	publish(t, b, "n", "1")
+	if m := next(t, got); m.Missed != -1 {
+		t.Errorf("%d missed, want -1", m.Missed)
+	}
+}
+
 // permissions change while the connection stands.
 func TestPermissionThatIsGrantedOrRevokedLater(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.x"}})
