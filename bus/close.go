@@ -137,8 +137,9 @@ func (s *Sub) awaitUnlessExcused(giveUp <-chan struct{}) {
 	}
 }
 
-// await waits for the end of s, and reports whether it has come.
-func (s *Sub) await(giveUp <-chan struct{}) bool {
+// await waits for the end of s, or until excused is closed, and returns false if it
+// gives up before.
+func (s *Sub) await(giveUp, excused <-chan struct{}) bool {
 	select {
 	case <-s.done:
 		return true
@@ -146,6 +147,8 @@ func (s *Sub) await(giveUp <-chan struct{}) bool {
 	}
 	select {
 	case <-s.done:
+		return true
+	case <-excused:
 		return true
 	case <-giveUp:
 		return false

@@ -343,6 +343,41 @@ func TestAHandlerThatDrainsWaitsForOtherSubscriptions(t *testing.T) {
 	}
 }
 
+// Two handlers would wait for each other: one drains the Bus, and the other one drains
+// the subscription of the first.
+func TestAHandlerMayDrainASubscriptionThatDrainsTheBus(t *testing.T) {
+	for name, x := range map[string]struct{ ofSub, ofBus time.Duration }{ // when each of the two begins
+		"Drain, then Sub.Drain": {2 * time.Second, time.Second},
+		"Sub.Drain, then Drain": {time.Second, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				first := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+					time.Sleep(x.ofBus)
+					return b.Drain(ctx)
+				})
+				second := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+					time.Sleep(x.ofSub)
+					return first.Drain(ctx)
+				})
+				publish(t, b, "a", "")
+				time.Sleep(time.Hour)
+				for _, s := range []*bus.Sub{first, second} {
+					select {
+					case <-s.Done():
+					default:
+						t.Fatalf("a handler does not return: %+v", s.Stats())
+					}
+				}
+				if n := first.Stats().Failed + second.Stats().Failed; n != 0 {
+					t.Errorf("%d handlers have failed", n)
+				}
+			})
+		})
+	}
+}
+
 func TestDrainRefusesNewSubscriptionsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

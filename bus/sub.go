@@ -314,15 +314,26 @@ func (s *Sub) release() {
 // unhandled messages and running handlers.
 //
 // Called from within a handler of the subscription, it does not wait for the
-// handlers.
+// handlers. Called from within another handler, it does not wait for a handler of the
+// subscription that drains or closes the Bus.
 func (s *Sub) Drain(ctx context.Context) error {
 	if err := s.leave(ctx); err != nil {
 		return s.cutOff(ctx)
 	}
-	if s.isWithin(ctx) || s.await(ctx.Done()) {
+	if s.isWithin(ctx) || s.await(ctx.Done(), s.excusedIn(ctx)) {
 		return nil
 	}
 	return s.cutOff(ctx)
+}
+
+// excusedIn returns the channel that is closed when a handler of s drains or closes
+// the Bus, if the caller is in a handler of another subscription: each of the two
+// handlers would wait for the other (S26). It returns nil for other callers.
+func (s *Sub) excusedIn(ctx context.Context) <-chan struct{} {
+	if slices.ContainsFunc(s.bus.list(), func(other *Sub) bool { return other.isWithin(ctx) }) {
+		return s.excused
+	}
+	return nil
 }
 
 // leave ends the registration and lets the handlers finish the queued messages. It
