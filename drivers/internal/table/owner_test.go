@@ -54,6 +54,32 @@ func TestTheQueueIsServedByTelling(t *testing.T) {
 	})
 }
 
+// Each dead holder is succeeded at the end of its TTL, in each use of the key (L8).
+func TestEachExpiryServesTheNextWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, p := open(), newProcess()
+		defer tab.Close()
+		for range 3 {
+			granted(t, tab, p, request("k", "a"))
+			for _, token := range []string{"b", "c", "d"} {
+				queuedAt(t, tab, p, request("k", token), 0)
+			}
+			time.Sleep(time.Second)
+			must(t, tab.Release(&driver.Grant{Key: "k", Token: "a"}))
+			expect(t, p, "granted b")
+			for _, token := range []string{"c", "d"} {
+				time.Sleep(10*time.Second - 1)
+				synctest.Wait()
+				expect(t, p)
+				time.Sleep(1)
+				synctest.Wait()
+				expect(t, p, "granted "+token)
+			}
+			must(t, tab.Release(&driver.Grant{Key: "k", Token: "d"}))
+		}
+	})
+}
+
 func TestFencesGrowWhileTheClockStepsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		micros := uint64(time.Now().UnixMicro())
@@ -84,8 +110,14 @@ func TestLeasesOfADeadProcessAreFreeAtOnce(t *testing.T) {
 			granted(t, tab, dead, request(key, "held"+key))
 			queuedAt(t, tab, dead, request(key, "waits"+key), 0)
 			queuedAt(t, tab, alive, request(key, key), 0)
+			granted(t, tab, alive, request("other"+key, key))
+			queuedAt(t, tab, dead, request("other"+key, "waits"+key), 0)
 		}
 		tab.Drop(dead.Owner)
+		for i := range 200 { // a dead waiter frees no lease of another
+			key := "k" + strconv.Itoa(i)
+			must(t, tab.Release(&driver.Grant{Key: "other" + key, Token: key}))
+		}
 		if got := len(alive.news()); got != 200 {
 			t.Errorf("%d of 200 were served", got)
 		}
@@ -111,6 +143,64 @@ func TestADeadProcessOfAPoolFreesItsSlotsAlone(t *testing.T) {
 	if g := granted(t, tab, alive, pooled(request("pool", "new"), 6)); g.Slot != 0 {
 		t.Errorf("got slot %d, want 0", g.Slot)
 	}
+}
+
+// A process that dies frees nothing of its successors (L3).
+func TestADeadProcessDoesNotFreeWhatItHasLost(t *testing.T) {
+	for name, lose := range map[string]func(*table.Table) error{
+		"by a release": func(tab *table.Table) error { return tab.Release(&driver.Grant{Key: "k", Token: "old"}) },
+		"by a force": func(tab *table.Table) error {
+			_, err := tab.Force("k", driver.Force{Reason: "test"}, nil)
+			return err
+		},
+		"by expiry": func(*table.Table) error { time.Sleep(10 * time.Second); return nil },
+		"by a cooldown": func(tab *table.Table) error {
+			err := tab.Rest(&driver.Grant{Key: "k", Token: "old", Rev: 1, Rest: time.Second})
+			time.Sleep(time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab, dead, alive := open(), newProcess(), newProcess()
+				defer tab.Close()
+				granted(t, tab, dead, request("k", "old"))
+				for _, token := range []string{"new", "next"} {
+					queuedAt(t, tab, alive, request("k", token), 0)
+				}
+				must(t, lose(tab))
+				synctest.Wait()
+				expect(t, alive, "granted new")
+				tab.Drop(dead.Owner)
+				must(t, tab.Release(&driver.Grant{Key: "k", Token: "new"}))
+				expect(t, alive, "granted next")
+			})
+		})
+	}
+}
+
+func TestAClosedTableRefuses(t *testing.T) { // L17
+	tab, p := open(), newProcess()
+	g := granted(t, tab, p, request("k", "held"))
+	queuedAt(t, tab, p, request("k", "waits"), 0)
+	tab.Close()
+	expect(t, p, "refused waits")
+	for call, err := range map[string]error{
+		"Ask":     func() error { r := request("k", "late"); _, _, err := tab.Ask(&r, p.Owner, 0); return err }(),
+		"Restore": func() error { _, err := tab.Restore(held("k2", "late", 1, 0), p.Owner); return err }(),
+		"Force":   func() error { _, err := tab.Force("k", driver.Force{Reason: "test"}, nil); return err }(),
+		"Heal":    tab.Heal("k", 0, driver.Holder{}),
+		"Inspect": func() error { _, err := tab.Inspect("k"); return err }(),
+		"List":    func() error { _, err := tab.List(""); return err }(),
+	} {
+		if !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("%s returns %v, want ErrClosed", call, err)
+		}
+	}
+	if _, err := tab.Renew(&g); err != nil {
+		t.Errorf("the holder's renewal returns %v", err)
+	}
+	must(t, tab.Release(&g))
 }
 
 func TestALostProcessKeepsItsGrantsUntilTheyExpire(t *testing.T) {
@@ -157,6 +247,26 @@ func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {
 	expect(t, after)
 	must(t, tab.Release(&driver.Grant{Key: "k", Token: "held"}))
 	expect(t, after, "granted waits")
+}
+
+func TestOneLeaseOfSeveralMovesToItsNewOwner(t *testing.T) {
+	for _, moved := range []string{"a", "b", "c"} {
+		t.Run(moved, func(t *testing.T) {
+			tab, before, after := open(), newProcess(), newProcess()
+			for _, token := range []string{"a", "b", "c"} {
+				granted(t, tab, before, pooled(request("k", token), 3))
+			}
+			granted(t, tab, after, pooled(request("k", moved), 3))
+			tab.Drop(after.Owner)
+			if s, err := tab.Inspect("k"); err != nil || len(s.Holders) != 2 {
+				t.Errorf("%d holders, %v; want 2", len(s.Holders), err)
+			}
+			tab.Drop(before.Owner)
+			if keys, _, _ := tab.Size(); keys != 0 {
+				t.Error("a lease has no owner")
+			}
+		})
+	}
 }
 
 func TestStoppedWaiterDelaysTheNextByTheWindow(t *testing.T) {

@@ -102,10 +102,13 @@ func TestAnAssertionIsRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tab, p := shut(), newProcess()
-			if g, err := tab.Restore(try(t, tab, p), p.Owner); !errors.Is(err, driver.ErrLost) {
-				t.Errorf("got %+v, %v; want ErrLost", g, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				tab, p := shut(), newProcess()
+				defer tab.Close()
+				if g, err := tab.Restore(try(t, tab, p), p.Owner); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("got %+v, %v; want ErrLost", g, err)
+				}
+			})
 		})
 	}
 }
@@ -113,7 +116,8 @@ func TestAnAssertionIsRefused(t *testing.T) {
 // A force must end every lease (L16), also one that its holder has not reported yet.
 func TestATableThatIsShutRefusesAForce(t *testing.T) {
 	tab, p := shut(), newProcess()
-	if n, err := tab.Force("k", driver.Force{Reason: "test"}, nil); n != 0 || !errors.Is(err, table.ErrShut) {
+	first := func(n int) { t.Errorf("the force is answered with %d before its refusal", n) }
+	if n, err := tab.Force("k", driver.Force{Reason: "test"}, first); n != 0 || !errors.Is(err, table.ErrShut) {
 		t.Errorf("forced %d, %v; want ErrShut", n, err)
 	}
 	if _, err := tab.Restore(held("k", "a", 1, 0), p.Owner); err != nil {
@@ -138,6 +142,88 @@ func TestTheHigherFenceKeepsTheSlot(t *testing.T) {
 	s, _ := tab.Inspect("pool")
 	if len(s.Holders) != 1 || s.Holders[0].Fence != 2 || s.Holders[0].Slot != 2 {
 		t.Errorf("holders %+v", s.Holders)
+	}
+	tab.Drop(stale.Owner)
+	must(t, tab.Release(&driver.Grant{Key: "pool", Token: "new"}))
+}
+
+// A look at a key of a shut table, which has waiters and no holders, leaves the
+// waiters in the queue (L23).
+func TestALookAtAShutTableKeepsItsWaiters(t *testing.T) {
+	tab, p := shut(), newProcess()
+	queuedAt(t, tab, p, request("k", "a"), 0)
+	if s, err := tab.Inspect("k"); err != nil || len(s.Waiters) != 1 {
+		t.Errorf("%d waiters, %v; want 1", len(s.Waiters), err)
+	}
+	if _, err := tab.Renew(&driver.Grant{Key: "k", Token: "other"}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a renewal of nothing returns %v", err)
+	}
+	tab.Open()
+	expect(t, p, "granted a")
+}
+
+// A lease that expires before the table opens leaves a free key, which is granted
+// to a request that does not wait (L20).
+func TestAKeyThatExpiresInAShutTableIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, p := shut(), newProcess()
+		defer tab.Close()
+		if _, err := tab.Restore(held("k", "old", 1, 0), p.Owner); err != nil {
+			t.Fatal(err)
+		}
+		hasty := request("k", "hasty")
+		hasty.Wait = 0
+		queuedAt(t, tab, p, hasty, 0)
+		time.Sleep(5 * time.Second)
+		tab.Open()
+		expect(t, p, "granted hasty")
+	})
+}
+
+func TestARunBeginsInAnOpenTableOnly(t *testing.T) { // O1: a newer run may not be reported yet
+	tab, p := shut(), newProcess()
+	g, err := tab.Restore(held("k", "a", 1, 0), p.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tab.Begin(&g, time.Minute, true); !errors.Is(err, table.ErrShut) {
+		t.Errorf("a run began with %v, want ErrShut", err)
+	}
+	tab.Open()
+	if run, _, err := tab.Begin(&g, time.Minute, true); err != nil || !run.Due {
+		t.Errorf("due: %v, %v", run.Due, err)
+	}
+}
+
+// Of the records that other tables report, the one of the last run stays, with its
+// outcome if any of them has it (O1, O4).
+func TestTheRecordOfTheLastRunIsKept(t *testing.T) {
+	record := func(fence uint64, outcome driver.Outcome) *table.Record {
+		return &table.Record{Key: "k", Run: driver.Run{Every: time.Hour, Fence: fence, Outcome: outcome}}
+	}
+	for name, all := range map[string][]*table.Record{
+		"the newer one comes last":  {record(1, driver.Done), record(2, ""), record(2, driver.Failed)},
+		"the newer one comes first": {record(2, driver.Failed), record(2, ""), record(1, driver.Done)},
+		"in between":                {record(2, ""), record(2, driver.Failed), record(1, "")},
+		"twice":                     {record(2, driver.Failed), record(2, driver.Done)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tab := shut()
+			if r := tab.Run("k"); r != nil {
+				t.Errorf("an empty table has the record %+v", r)
+			}
+			for _, r := range all {
+				tab.RestoreRun(r)
+			}
+			tab.Open()
+			kept := tab.Run("k")
+			if kept == nil || kept.Run.Fence != 2 || kept.Run.Outcome != driver.Failed {
+				t.Fatalf("kept %+v", kept)
+			}
+			if every := tab.Runs(); len(every) != 1 || every[0] != *kept {
+				t.Errorf("all records are %+v, want %+v", every, kept)
+			}
+		})
 	}
 }
 
