@@ -12,6 +12,7 @@ import (
 var cooldownCases = []testCase{
 	{rule: "O5", claim: "a cooldown keeps the key taken after its release, also after the end of the process", run: coolsDown},
 	{rule: "O5", claim: "a release that is repeated does not end its cooldown", run: repeatedRest},
+	{rule: "O5", claim: "a late copy of a release does not lengthen its cooldown", run: lateRest},
 	{rule: "O5", claim: "a late answer to an extension does not end the cooldown of a released lease", run: extendedDuringRelease},
 	{rule: "O5", claim: "a cooldown outlives a restart of the backend, and then its process", needs: []fault{"Kill", "Restart", "Keeps", "Crash"}, run: coolsOver(func(e *env) {
 		e.Must(e.h.Faults.Kill(), "kill")
@@ -53,6 +54,25 @@ func repeatedRest(e *env) {
 	_ = lease.Release()
 	e.Soon("the release is repeated", func() bool { return a.plan.Calls(Release) >= 2 })
 	e.Never(e.Units(0.5), "the key was free in its cooldown", func() bool { return b.isFree(e.key("k")) })
+}
+
+// lateRest sends a release again when half of its cooldown is over.
+func lateRest(e *env) {
+	d := e.driver()
+	g := e.grant(d, e.longRequest(e.key("k")))
+	g.Rev, g.Rest = 1, e.Units(4)
+	begun := time.Now()
+	e.Must(e.release(d, g), "release")
+	time.Sleep(g.Rest / 2)
+	if err := e.release(d, g); err != nil && !errors.Is(err, lock.ErrLost) {
+		e.Must(err, "release again")
+	}
+	r := e.longRequest(e.key("k"))
+	r.Wait = -1
+	_ = e.grant(d, r)
+	took := time.Since(begun)
+	e.Want(took >= g.Rest-e.Units(0.1), "after a cooldown of %v the key was granted %v after the call", g.Rest, took)
+	e.Want(took < g.Rest*5/4+e.slack(), "after a cooldown of %v the key was granted %v after the call", g.Rest, took)
 }
 
 // extendedDuringRelease has the backend answer an Extend after the release of

@@ -23,6 +23,7 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "a call without a slot reports a different size, too", run: refusedResizeIsReported},
 	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
 	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverReportsSize},
+	{rule: "L15", claim: "a pool that nobody uses has no size", run: unusedPoolHasNoSize},
 	{rule: "L15", claim: "the lowest free slot is granted first", run: lowestSlot},
 }
 
@@ -208,6 +209,24 @@ func driverReportsSize(e *env) {
 	e.Want(s.Size == 4 && len(s.Holders) == 4, "the pool is %+v", s)
 	for _, g := range grants {
 		e.Must(e.release(d, g), "release")
+	}
+}
+
+// unusedPoolHasNoSize changes the size of pools with and without states of slots
+// after their last release.
+func unusedPoolHasNoSize(e *env) {
+	d := e.driver()
+	for name, records := range map[string]*driver.Pool{"plain": nil, "states": {Prefer: -1, Avoid: -1}} {
+		for _, size := range []int{3, 2, 4} {
+			r := e.longRequest(e.key(name))
+			r.Slots, r.Pool = size, records
+			g := e.grant(d, r)
+			e.Want(g.Resized == 0, "a grant of an unused pool reports the size %d", g.Resized)
+			if records != nil {
+				g.Handback = clean
+			}
+			e.Must(e.release(d, g), "release")
+		}
 	}
 }
 

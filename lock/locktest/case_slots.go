@@ -28,6 +28,7 @@ var slotCases = []testCase{
 	{rule: "P5", claim: "a holder that has not touched its slot leaves it as it was", run: untouchedSlot},
 	{rule: "P6", claim: "clean slots are granted before dirty ones", run: cleanBeforeDirty},
 	{rule: "P6", claim: "a lost slot rests for its quarantine", run: lostSlotRests},
+	{rule: "P6", claim: "a slot rests to the end of its quarantine in a pool that nobody uses", fake: true, run: idleSlotRests},
 	{rule: "P6", claim: "a forced slot is dirty and rests", run: forcedSlotRests},
 	{rule: "P6", claim: "a slot can be forced alone", run: oneSlotForced},
 	{rule: "P7", claim: "a process gets the clean slot that it had last, else the lowest", run: preferredSlot},
@@ -206,6 +207,24 @@ func lostSlotRests(e *env) {
 	})
 }
 
+// idleSlotRests has a quarantine that is longer than an idle pool is remembered.
+func idleSlotRests(e *env) {
+	rest := resting(3 * driver.PoolMemory)
+	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(rest), nil)
+		for range slot { // the pool is idle
+			held := p.inspect(p, p.name).Holders
+			_, err := p.ForceRelease(e.Ctx, p.name, driver.Force{BySlot: true, Slot: held[0].Slot, Reason: "test"})
+			p.Must(err, "force")
+		}
+		time.Sleep(3*driver.PoolMemory - time.Second)
+		p.is(slot, driver.SlotResting, driver.LeftReleased)
+		p.busy(rest)
+		time.Sleep(2 * time.Second)
+		p.finds(p.take(rest, preferring(slot), avoiding(0)), slot, driver.LeftReleased)
+	})
+}
+
 func forcedSlotRests(e *env) {
 	rest := resting(e.Units(100))
 	e.eachSlot(func(p *pool, slot int) {
@@ -260,6 +279,9 @@ func avoidedSlot(e *env) {
 	p := e.pool(2).cleaned()
 	p.finds(p.take(avoiding(0), preferring(0)), 1, "")
 	p.finds(p.take(avoiding(0)), 0, "")
+
+	only := &pool{e, e.driver(), e.key("only"), 1}
+	only.finds(only.take(avoiding(0)), 0, driver.LeftUnknown)
 
 	fresh := &pool{e, e.driver(), e.key("fresh"), 4}
 	for _, want := range []int{1, 2, 3, 0} { // nothing is known of the slots

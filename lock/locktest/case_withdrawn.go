@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -14,6 +15,8 @@ var withdrawnCases = []testCase{
 	{rule: "P8", claim: "waiters are refused when the last slot is withdrawn", run: withdrawnPool},
 	{rule: "P8", claim: "waiters are refused when a shrink leaves withdrawn slots only", also: []string{"P9"}, run: shrunkToWithdrawn},
 	{rule: "P8", claim: "strikes change by a handback only", run: strikesAreKept},
+	{rule: "P8", claim: "a healed slot has no strikes", run: healClearsStrikes},
+	{rule: "P8", claim: "Heal changes nothing where nothing rests or is withdrawn", run: healOfNothing},
 }
 
 func withdrawnSlot(e *env) {
@@ -102,4 +105,41 @@ func strikesAreKept(e *env) {
 		p.give(next, clean)
 		e.Want(p.take().Found.Strikes == 0, "the strikes of slot %d were not cleared", slot)
 	})
+}
+
+func healClearsStrikes(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(), &driver.Handback{Status: driver.SlotWithdrawn, Reason: "no disk", Strikes: 3})
+		e.Want(p.state(slot).Strikes == 3, "the slot is %+v", p.state(slot))
+		p.heal(slot)
+		g := p.take()
+		p.finds(g, slot, driver.LeftHealed)
+		e.Want(g.Found.Strikes == 0, "the healed slot has %d strikes", g.Found.Strikes)
+	})
+}
+
+// healOfNothing heals slots that are held, clean, unknown or beyond the pool, and
+// slots of a lock and of a free key.
+func healOfNothing(e *env) {
+	p := e.pool(3)
+	held := p.take()
+	second := p.take()
+	p.give(second, &driver.Handback{Status: driver.SlotFree, Note: "warm", Strikes: 1})
+	before := p.inspect(p, p.name).Slots
+	for slot := range 5 {
+		p.heal(slot)
+	}
+	after := p.inspect(p, p.name).Slots
+	e.Want(slices.Equal(before, after), "the slots were %+v and are %+v", before, after)
+	e.Must(e.renew(p, held).Err, "renew")
+	p.finds(p.take(), 1, "")
+
+	lock := e.grant(p, e.longRequest(e.key("lock")))
+	for _, key := range []string{"lock", "free"} {
+		other := &pool{e, p.Driver, e.key(key), 1}
+		other.heal(0)
+	}
+	e.Must(e.renew(p, lock).Err, "renew the lock")
+	free := e.inspect(p, e.key("free"))
+	e.Want(len(free.Holders)+len(free.Slots) == 0, "the free key is %+v", free)
 }

@@ -205,6 +205,13 @@ var defects = []defect{
 			return d.Release(ctx, g)
 		}}
 	}},
+	{"O5", "begins a cooldown again with each copy of its release", false, func() broken {
+		var copies atomic.Uint64
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			g.Rev += copies.Add(1)
+			return d.Release(ctx, g)
+		}}
+	}},
 	{"O5", "ends a cooldown with its process", true, func() broken {
 		r := new(rests)
 		return broken{release: r.release, close: func(d driver.Driver, ctx context.Context) error {
@@ -333,6 +340,16 @@ var defects = []defect{
 			r.Slots = sizes[r.Key]
 			mu.Unlock()
 			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L15", "reports the size of an unused pool", false, func() broken {
+		var sizes sync.Map // of the last request, by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if last, ok := sizes.Swap(r.Key, r.Slots); ok && last != r.Slots && g.Resized == 0 {
+				g.Resized = last.(int)
+			}
+			return g, err
 		}}
 	}},
 	{"L15", "does not report a different size", false, func() broken {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -82,6 +83,20 @@ var slotDefects = []defect{
 	}},
 	{"P6", "grants a dirty slot although a clean one is free", false, func() broken { return broken{acquire: dirtyFirst} }},
 	{"P6", "ignores the quarantine", false, func() broken { return wanting(func(p *driver.Pool) { p.Quarantine = 0 }) }},
+	{"P6", "forgets a slot that rests after a minute", false, func() broken {
+		var left sync.Map // the time of the last release, by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			if at, ok := left.Load(r.Key); ok && time.Since(at.(time.Time)) >= driver.PoolMemory {
+				for i := range r.Slots {
+					_ = d.(driver.PoolDriver).Heal(ctx, r.Key, i, "forgotten", driver.Holder{})
+				}
+			}
+			return d.Acquire(ctx, r)
+		}, release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			left.Store(g.Key, time.Now())
+			return d.Release(ctx, g)
+		}}
+	}},
 	{"P6", "grants a slot as clean after a force", false, func() broken { return takesForClean(driver.LeftForced) }},
 	{"P7", "ignores the slot that the process had last", false, func() broken { return wanting(func(p *driver.Pool) { p.Prefer = -1 }) }},
 	{"P7", "ignores the slot to avoid", false, func() broken { return wanting(func(p *driver.Pool) { p.Avoid = -1 }) }},
@@ -101,6 +116,27 @@ var slotDefects = []defect{
 	}},
 	{"P8", "does not heal", false, func() broken {
 		return broken{heal: func(driver.Driver, context.Context, string, int, string, driver.Holder) error { return nil }}
+	}},
+	{"P8", "keeps the strikes of a healed slot", false, func() broken {
+		var strikes sync.Map // of withdrawn slots, by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if n, ok := strikes.Load(r.Key); ok && g.Found != nil && g.Found.Left != nil && g.Found.Left.Why == driver.LeftHealed {
+				g.Found = &driver.Found{Left: g.Found.Left, Note: g.Found.Note, Strikes: n.(int)}
+			}
+			return g, err
+		}, release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			if g.Handback != nil && g.Handback.Status == driver.SlotWithdrawn {
+				strikes.Store(g.Key, g.Handback.Strikes)
+			}
+			return d.Release(ctx, g)
+		}}
+	}},
+	{"P8", "heals a slot by a force", false, func() broken {
+		return broken{heal: func(d driver.Driver, ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+			_, err := d.ForceRelease(ctx, key, driver.Force{BySlot: true, Slot: slot, Reason: reason, By: by})
+			return errors.Join(err, d.(driver.PoolDriver).Heal(ctx, key, slot, reason, by))
+		}}
 	}},
 	{"P8", "clears the strikes at a grant", false, func() broken { return found(func(f *driver.Found) { f.Strikes = 0 }) }},
 	{"P9", "resizes a pool of a fixed size", false, func() broken {
