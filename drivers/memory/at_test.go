@@ -47,6 +47,23 @@ func TestCallWithAnOldTimeTakesNothingFromAnother(t *testing.T) {
 	})
 }
 
+// The key became free between the look at the clock and the call (L20).
+func TestCallWithAnOldTimeFindsTheKeyThatHasExpiredSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.NewLock()
+		defer l.Close(t.Context())
+		r := driver.Request{Key: "k", Token: "first", TTL: time.Second, Slots: 1, Fences: 1}
+		if _, err := l.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		r.Token, r.At = "second", time.Now()
+		time.Sleep(time.Second)
+		if g, err := l.Acquire(t.Context(), r); err != nil || !g.Deadline.Equal(driver.Deadline(time.Now(), time.Second)) {
+			t.Errorf("granted until %v, %v", g.Deadline, err)
+		}
+	})
+}
+
 func TestReleaseAtAnOldTimeGivesTheWaiterItsWholeLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.NewLock()

@@ -10,6 +10,7 @@ import (
 
 var pushCases = []testCase{
 	{rule: "L4", claim: "a forced lease ends by push", run: takenByPush},
+	{rule: "L4", claim: "a forced lease that was waited for ends by push", run: waiterTakenByPush},
 	{rule: "L4", claim: "a forced lease ends at its next renewal if the push is missing", run: takenWithoutPush},
 	{rule: "L4", claim: "a lease without renewal learns of a force too", run: takenUnrenewed},
 	{rule: "L4", claim: "the context of a lease reports a loss when asked", run: takenAndAsked},
@@ -19,9 +20,22 @@ var pushCases = []testCase{
 
 func takenByPush(e *env) {
 	a, b := e.process(), e.process()
-	lease := a.acquire(e.key("k"), e.pushTTL())
+	endsByPush(a, b, a.acquire(e.key("k"), e.pushTTL()))
+}
+
+func waiterTakenByPush(e *env) {
+	a, b := e.process(), e.process()
+	first := b.acquire(e.key("k"), e.ttl(100))
+	next := a.queue(e.key("k"), "next", e.pushTTL())
+	e.releases(first)
+	endsByPush(a, b, next.lease())
+}
+
+// endsByPush has b force the lease of a.
+func endsByPush(a, b *process, lease *lock.Lease) {
+	e := a.e
 	done := lease.Context().Done()
-	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	_, err := b.ForceRelease(e.Ctx, lease.Key(), "test")
 	e.Must(err, "force")
 	renewals := a.plan.Calls(Renew)
 	select {

@@ -12,6 +12,7 @@ import (
 // slotCases are the cases of pools whose slots have states, at the driver.
 var slotCases = []testCase{
 	{rule: "P1", claim: "a slot has one holder at a time, whatever its state", run: oneHolderPerSlot},
+	{rule: "P1", claim: "a slot of a holder without states is granted to nobody else", run: plainHolderKeepsItsSlot},
 	{rule: "P1", claim: "a repeated request holds one slot, also when the slot that it prefers is free", also: []string{"L3"}, run: sameSlotAgain},
 	{rule: "P3", claim: "a holder that has lost its slot changes nothing in it", run: loserChangesNothing},
 	{rule: "P4", claim: "a slot that was not handed back is dirty and says whose it was", run: crashedSlotIsDirty},
@@ -53,6 +54,26 @@ func oneHolderPerSlot(e *env) {
 		held[g.Slot] = true
 	}
 	p.busy()
+}
+
+// plainHolderKeepsItsSlot asks for a slot with states beside holders that were
+// granted theirs without.
+func plainHolderKeepsItsSlot(e *env) {
+	p := e.pool(3)
+	plain := p.seat()
+	plain.Pool = nil
+	first, second := e.grant(p, plain), plain
+	second.Token = token()
+	next := e.grant(p, second)
+	e.Want(first.Slot == 0 && next.Slot == 1, "the first holders have the slots %d and %d", first.Slot, next.Slot)
+	p.finds(p.take(), 2, driver.LeftUnknown)
+	p.is(0, driver.SlotHeld, "")
+	p.is(1, driver.SlotHeld, "")
+	p.busy()
+	e.Must(e.renew(p, first).Err, "renew")
+	p.give(first, nil)
+	g := p.take()
+	p.finds(g, 0, driver.LeftReleased)
 }
 
 func loserChangesNothing(e *env) {
@@ -325,10 +346,13 @@ func fixedSize(e *env) {
 
 func numberComesBack(e *env) {
 	p := e.pool(4).cleaned()
-	last := p.take(preferring(3))
+	last, second := p.take(preferring(3)), p.take(preferring(1))
 	p.size = 1
 	p.busy()
 	p.give(last, clean)
+	p.busy()
+	p.give(second, clean)
+	e.Want(len(p.inspect(p, p.name).Slots) == 1, "the pool of one has the slots %+v", p.inspect(p, p.name).Slots)
 	g := p.take()
 	p.finds(g, 0, "")
 	p.give(g, clean)
@@ -344,6 +368,9 @@ func unknownSlots(e *env) {
 	for slot := range 3 {
 		g := p.take()
 		p.finds(g, slot, driver.LeftUnknown)
+		for i := slot + 1; i < 3; i++ {
+			p.is(i, driver.SlotDirty, driver.LeftUnknown)
+		}
 		e.Want(g.Found.Left.By == driver.Holder{} && g.Found.Note == "" && g.Found.Strikes == 0, "the record is %+v", g.Found)
 	}
 }

@@ -175,6 +175,18 @@ var defects = []defect{
 			return g, err
 		}}
 	}},
+	{"L4", "has a push for leases that were not waited for only", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			now := r
+			now.Wait = 0
+			g, err := d.Acquire(ctx, now)
+			if r.Wait != 0 && errors.Is(err, driver.ErrNotAcquired) {
+				g, err = d.Acquire(ctx, r)
+				g.Lost = make(chan error)
+			}
+			return g, err
+		}}
+	}},
 	{"L4", "renews without looking", false, func() broken {
 		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
 			renewals := d.Renew(ctx, grants)

@@ -20,6 +20,18 @@ var slotDefects = []defect{
 			return g, err
 		}}
 	}},
+	{"P1", "grants a slot of a holder without states again", false, func() broken {
+		var plain sync.Map // grants without a record, by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if err == nil && r.Pool == nil {
+				plain.Store(r.Key, g)
+			} else if old, ok := plain.LoadAndDelete(r.Key); ok && err == nil {
+				g.Slot = old.(driver.Grant).Slot
+			}
+			return g, err
+		}}
+	}},
 	{"P3", "ends the holder of a slot with an old release", false, func() broken {
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			err := d.Release(ctx, g)

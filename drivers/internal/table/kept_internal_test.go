@@ -22,6 +22,31 @@ func TestUnusedKeysDoNotAddUp(t *testing.T) {
 	}
 }
 
+func TestUnusedTicketsDoNotAddUp(t *testing.T) {
+	tab := New(Config{Now: time.Now})
+	keys := neighbours(tab, 10*spares)
+	for _, key := range keys {
+		grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: time.Minute})
+	}
+	for _, key := range keys {
+		if err := tab.Release(&driver.Grant{Key: key, Token: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(tab.shard(keys[0]).spareTickets); n != spares {
+		t.Errorf("%d tickets are stored, want %d", n, spares)
+	}
+}
+
+func TestAClosedTableArmsNoTimer(t *testing.T) {
+	tab := New(Config{Now: time.Now})
+	tab.Close()
+	_ = tab.Release(&driver.Grant{Key: "k", Token: "stray"})
+	if _, _, timers := tab.Size(); timers != 0 || tab.shard("k").sweeper != nil {
+		t.Errorf("%d timers are armed", timers)
+	}
+}
+
 func TestAKeyThatWasFreeIsNotResized(t *testing.T) {
 	tab := New(Config{Now: time.Now})
 	cycle(t, tab, "k", 3)

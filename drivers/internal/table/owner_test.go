@@ -305,6 +305,38 @@ func TestWaiterThatGivesUpGetsTheHolders(t *testing.T) {
 	}
 }
 
+// The token of a request that was given up before it arrived is refused (L6).
+func TestARequestThatArrivesAfterItWasGivenUpIsRefused(t *testing.T) {
+	for name, used := range map[string]bool{"at a free key": false, "at a key in use": true} {
+		t.Run(name, func(t *testing.T) {
+			tab, p := open(), newProcess()
+			if used {
+				granted(t, tab, p, request("k", "holder"))
+			}
+			if _, err := tab.Leave("k", "late"); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("Leave returns %v, want ErrLost", err)
+			}
+			r := request("k", "late")
+			if _, wait, err := tab.Ask(&r, p.Owner, 0); wait || !errors.Is(err, driver.ErrLost) {
+				t.Errorf("Ask returns %v, %v; want ErrLost", wait, err)
+			}
+		})
+	}
+}
+
+func TestARefusalNamesAtMost16Holders(t *testing.T) {
+	tab, p := open(), newProcess()
+	for i := range 20 {
+		granted(t, tab, p, pooled(request("pool", strconv.Itoa(i)), 20))
+	}
+	r := pooled(request("pool", "more"), 20)
+	r.Wait = 0
+	var busy *driver.NotAcquiredError
+	if _, _, err := tab.Ask(&r, p.Owner, 0); !errors.As(err, &busy) || len(busy.Holders) != 16 || busy.Position != 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOwnersComeAndGoUnderLoad(t *testing.T) {
 	tab := open()
 	var wg sync.WaitGroup

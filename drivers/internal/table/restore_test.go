@@ -69,7 +69,11 @@ func TestFencesAreAboveTheLastOfTheTableBefore(t *testing.T) {
 	tab, p := shut(), newProcess()
 	const last, restored = 1 << 51, 1 << 52
 	tab.Raise(last)
+	tab.Raise(1)
 	if _, err := tab.Restore(held("other", "r", restored, 0), p.Owner); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.Restore(held("old", "o", 1, 0), p.Owner); err != nil {
 		t.Fatal(err)
 	}
 	tab.Open()
@@ -224,6 +228,74 @@ func TestTheRecordOfTheLastRunIsKept(t *testing.T) {
 				t.Errorf("all records are %+v, want %+v", every, kept)
 			}
 		})
+	}
+}
+
+func TestEachRequestThatDoesNotWaitIsRefusedWhenTheTableOpens(t *testing.T) {
+	tab, p := shut(), newProcess()
+	if _, err := tab.Restore(held("k", "holder", 1, 0), p.Owner); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"a", "waits", "b", "c"} {
+		r := pooled(request("k", token), 1)
+		if token != "waits" {
+			r.Wait = 0
+		}
+		queuedAt(t, tab, p, r, 0)
+	}
+	tab.Open()
+	expect(t, p, "refused a", "refused b", "refused c")
+	must(t, tab.Release(&driver.Grant{Key: "k", Token: "holder"}))
+	expect(t, p, "granted waits")
+}
+
+// A restored slot is held, and rests when its holder does not hand it back (P6).
+func TestARestoredSlotIsHeldAndRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, p := shut(), newProcess()
+		defer tab.Close()
+		states := func(token string) driver.Request {
+			r := pooled(request("pool", token), 2)
+			r.Wait, r.Pool = 0, &driver.Pool{Prefer: -1, Avoid: -1, Quarantine: time.Minute}
+			return r
+		}
+		for i, token := range []string{"loser", "a"} { // a has the higher fence
+			l := held("pool", token, uint64(i+1), 0)
+			l.Pool, l.Slots = states(token).Pool, 2
+			if _, err := tab.Restore(l, p.Owner); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tab.Open()
+		expect(t, p, "lost loser")
+		if g := granted(t, tab, p, states("b")); g.Slot != 1 || g.Found == nil || g.Found.Left.Why != driver.LeftUnknown {
+			t.Errorf("got slot %d, %+v", g.Slot, g.Found)
+		}
+		time.Sleep(5 * time.Second) // a has expired
+		s, err := tab.Inspect("pool")
+		if err != nil || s.Slots[0].Status != driver.SlotResting || !s.Slots[0].Until.Equal(time.Now().Add(time.Minute)) {
+			t.Errorf("slot 0 is %+v, %v", s.Slots[0], err)
+		}
+	})
+}
+
+// What a holder reports of its slot in words of a newer build does not show that
+// the slot is clean (P10).
+func TestASlotInAnUnknownStateIsDirty(t *testing.T) {
+	tab, p := open(), newProcess()
+	left := &driver.Leaving{Why: "polished"}
+	for i, back := range []driver.Handback{{Status: "polished"}, {Status: "polished", Left: left}, {}, {Status: driver.SlotDirty}} {
+		r := request("pool", string(rune('a'+i)))
+		r.Pool = &driver.Pool{Prefer: -1, Avoid: -1}
+		g := granted(t, tab, p, r)
+		if g.Found.Left == nil || g.Found.Left.Why != driver.LeftUnknown {
+			t.Errorf("grant %d found %+v", i, g.Found)
+		}
+		g.Handback = &back
+		must(t, tab.Release(&g))
+		if s, err := tab.Inspect("pool"); err != nil || s.Slots[0].Status != driver.SlotDirty {
+			t.Errorf("after %+v the slots are %+v, %v", back, s.Slots, err)
+		}
 	}
 }
 
