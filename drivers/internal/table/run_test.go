@@ -1,6 +1,7 @@
 package table_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,86 @@ func TestALongRunKeepsItsRecord(t *testing.T) {
 		time.Sleep(5 * every)
 		if keys, _, timers := c.Size(); keys != 0 || timers != 0 || len(c.Runs()) != 0 {
 			t.Errorf("%d keys, %d timers, %d runs are left", keys, timers, len(c.Runs()))
+		}
+	})
+}
+
+// A grant whose fences are handed on has several runs. A late call of an earlier
+// one changes nothing (O1, O4).
+func TestALateCallOfAnEarlierRunChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = time.Minute
+		c := table.New(table.Config{})
+		defer c.Close()
+		g, _, err := c.Request(&driver.Request{Key: "k", Token: "a", TTL: time.Hour, Slots: 1, Fences: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := g
+		later.Fence++
+		begin := func(g driver.Grant, due bool) driver.Run {
+			t.Helper()
+			run, _, err := c.Begin(&g, every, true)
+			if err != nil || run.Due != due {
+				t.Fatalf("due: %v, %v; want %v", run.Due, err, due)
+			}
+			return run
+		}
+		end := func(run driver.Run, outcome driver.Outcome, recorded bool) {
+			t.Helper()
+			run.Outcome = outcome
+			if r, err := c.End(&g, &run); err != nil || (r != nil) != recorded {
+				t.Fatalf("recorded %+v, %v; want a record: %v", r, err, recorded)
+			}
+		}
+		first := begin(g, true)
+		end(first, driver.Done, true)
+		time.Sleep(every)
+		second := begin(later, true)
+		end(first, driver.Failed, false)
+		if r := c.Run("k"); r == nil || r.Run.Fence != later.Fence || r.Run.Outcome != "" {
+			t.Errorf("the record is %+v", r)
+		}
+		time.Sleep(every)
+		begin(g, false)
+		end(second, driver.Failed, true)
+		end(second, driver.Done, false)
+		if r := c.Run("k"); r == nil || r.Run.Outcome != driver.Failed {
+			t.Errorf("the record is %+v", r)
+		}
+	})
+}
+
+// The record of a run may be lost with an earlier table. Its end is recorded again,
+// by the holder alone (O4).
+func TestTheEndOfAForgottenRunIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := table.New(table.Config{})
+		defer c.Close()
+		g, _, err := c.Request(&driver.Request{Key: "k", Token: "a", TTL: time.Hour, Slots: 1, Fences: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := driver.Run{Every: time.Minute, Fence: g.Fence + 3, Start: time.Now(), Outcome: driver.Done, Due: true}
+		if r, err := c.End(&g, &run); r != nil || err != nil {
+			t.Errorf("the end of a run of another grant is recorded: %+v, %v", r, err)
+		}
+		run.Fence = g.Fence + 2
+		if r, err := c.End(&g, &run); err != nil || r == nil || r.Run.Outcome != driver.Done || r.Run.Due || !r.Run.End.Equal(time.Now()) {
+			t.Errorf("recorded %+v, %v", r, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if r := c.Run("k"); r != nil {
+			t.Errorf("two intervals later the record is %+v", r)
+		}
+		g.Rest, g.Rev = time.Second, 1
+		time.Sleep(time.Hour) // g has expired
+		_, _, begun := c.Begin(&g, time.Minute, true)
+		_, ended := c.End(&g, &run)
+		for call, err := range map[string]error{"Begin": begun, "End": ended, "Rest": c.Rest(&g)} {
+			if !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s returns %v, want ErrLost", call, err)
+			}
 		}
 	})
 }

@@ -43,6 +43,27 @@ func TestEachExpiryIsSweptByItself(t *testing.T) {
 				grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: life})
 			}, keysOf,
 		},
+		"grants with a shorter life": {
+			func(t *testing.T, tab *Table, key string, life time.Duration) {
+				g := grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: time.Hour})
+				g.Rev, g.TTL = 1, life
+				if _, err := tab.Renew(&g); err != nil {
+					t.Fatal(err)
+				}
+			}, keysOf,
+		},
+		"grants after a wait": {
+			func(t *testing.T, tab *Table, key string, life time.Duration) {
+				grantFor(t, tab, driver.Request{Key: key, Token: "holder", TTL: time.Hour})
+				r := driver.Request{Key: key, Token: key, TTL: life, Slots: 1, Wait: -1}
+				if _, wait, err := tab.Ask(&r, NewOwner(func(Event) {}), 0); !wait || err != nil {
+					t.Fatal(wait, err)
+				}
+				if err := tab.Release(&driver.Grant{Key: key, Token: "holder"}); err != nil {
+					t.Fatal(err)
+				}
+			}, keysOf,
+		},
 		"slots": {
 			func(t *testing.T, tab *Table, key string, life time.Duration) {
 				grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: life - driver.PoolMemory, Pool: &driver.Pool{Prefer: -1, Avoid: -1}})
