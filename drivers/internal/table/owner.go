@@ -87,9 +87,6 @@ func (s *shard) withdrawAll(o *Owner) {
 // own sets the owner of t to o, which may be nil, and removes t from its
 // previous owner.
 func (s *shard) own(t *ticket, o *Owner) {
-	if t.owner == o {
-		return
-	}
 	if t.owner != nil {
 		s.unlink(t)
 	}

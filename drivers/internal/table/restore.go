@@ -127,9 +127,6 @@ func (e *entry) reinstate(t *ticket) {
 func (s *shard) admit(now instant) {
 	s.mu.Lock()
 	defer s.unlock()
-	if !s.shut {
-		return
-	}
 	s.shut = false
 	for _, e := range s.entries {
 		e.settle(now)

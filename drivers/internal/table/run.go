@@ -137,7 +137,7 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, err
 func (s *shard) restoreRun(r *Record, now instant) {
 	s.mu.Lock()
 	defer s.unlock()
-	if known := s.run(r.Key, now); !s.closed && (known == nil || r.newerThan(&known.Record)) {
+	if known := s.run(r.Key, now); known == nil || r.newerThan(&known.Record) {
 		s.keepRun(&recorded{Record: *r}, now)
 	}
 }

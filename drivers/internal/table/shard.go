@@ -103,7 +103,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 		return nil, err
 	}
 	e := s.entries[r.Key]
-	if e != nil && e.pool != nil && e.pool.forgetAt != 0 && now >= e.pool.forgetAt && s.tidy(e, now) { // P10: the sweeper comes later
+	if e != nil && e.pool != nil && s.tidy(e, now) { // P10: the sweeper comes later
 		e = nil
 	}
 	if e == nil || e.idle() {

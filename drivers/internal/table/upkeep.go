@@ -79,7 +79,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.state, t.holder, t.pool, t.since, t.hasty = queued, r.Holder, r.Pool, 0, false
+	t.state, t.holder, t.pool = queued, r.Holder, r.Pool
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
