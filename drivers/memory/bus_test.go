@@ -188,6 +188,24 @@ func TestAMemberThatTakesNothingIsPassedOver(t *testing.T) {
 	}
 }
 
+func TestARequestToAGroupThatIsLeavingHasNoResponders(t *testing.T) { // S12
+	b := newMemoryBus(t)
+	for range 2 {
+		leaving, _ := add(t, b, driver.Request, "a", "g")
+		leaving.full = true
+	}
+	if err := b.Request(t.Context(), driver.Message{Kind: driver.Request, Subject: "a"}); !errors.Is(err, driver.ErrNoResponders) {
+		t.Errorf("the request returns %v, want ErrNoResponders", err)
+	}
+}
+
+func TestABusBelongsToOneFront(t *testing.T) {
+	b := newMemoryBus(t) // it is attached
+	if err := b.Attach(silent{}); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("the second Attach returns %v, want ErrInvalid", err)
+	}
+}
+
 func TestTheCacheDoesNotGrow(t *testing.T) {
 	b := newMemoryBus(t)
 	for i := range suite.Scaled(10_000) {

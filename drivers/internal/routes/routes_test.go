@@ -91,7 +91,7 @@ func TestAChangeIsSeenAtOnce(t *testing.T) {
 			}
 		})
 	}
-	for i := range 5000 {
+	for i := range 2000 {
 		v := fmt.Sprint(i)
 		table.Add("a.*", "", v)
 		if got := table.Find("a.1").each; !slices.Equal(got, []string{v}) {
@@ -112,5 +112,57 @@ func BenchmarkFind(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		table.Find("orders.eu.created")
+	}
+}
+
+// Each value is found as long as it is registered, whatever else was at its pattern.
+func TestARemovalLeavesTheOtherValuesOfItsPattern(t *testing.T) {
+	table := routes.New(func(_ string, each []int, groups [][]int) string { return fmt.Sprint(each, groups) })
+	table.Add("a.b", "", 1)
+	table.Add("a.b", "", 2)
+	table.Add("a.b", "g", 3)
+	table.Add("a.b", "g", 4)
+	for _, step := range []struct {
+		group string
+		v     int
+		want  string
+	}{{"", 1, "[2] [[3 4]]"}, {"g", 3, "[2] [[4]]"}, {"g", 4, "[2] []"}, {"", 2, "[] []"}} {
+		if !table.Remove("a.b", step.group, step.v) {
+			t.Errorf("%d was not there", step.v)
+		}
+		if got := *table.Find("a.b"); got != step.want {
+			t.Errorf("without %d: %s, want %s", step.v, got, step.want)
+		}
+	}
+	if n := table.Len(); n != 0 {
+		t.Errorf("%d nodes are left", n)
+	}
+}
+
+func TestAClearedTableFindsNothing(t *testing.T) {
+	table := routes.New(func(_ string, each []int, _ [][]int) int { return len(each) })
+	table.Add("a", "", 1)
+	if *table.Find("a") != 1 {
+		t.Fatal("not found")
+	}
+	table.Clear()
+	if n := *table.Find("a"); n != 0 || table.Len() != 0 {
+		t.Errorf("found %d in %d nodes", n, table.Len())
+	}
+}
+
+// Subjects share places in the cache.
+func TestEachSubjectFindsItsOwnPlan(t *testing.T) {
+	table := routes.New(func(subject string, _ []int, _ [][]int) string { return subject })
+	for range 2 {
+		for i := range 2000 {
+			subject := fmt.Sprint("s", i)
+			if got := *table.FindBytes([]byte(subject)); got != subject {
+				t.Fatalf("FindBytes: %s got the plan of %s", subject, got)
+			}
+			if got := *table.Find(subject); got != subject {
+				t.Fatalf("Find: %s got the plan of %s", subject, got)
+			}
+		}
 	}
 }
