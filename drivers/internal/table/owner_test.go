@@ -299,6 +299,12 @@ func TestWaiterThatGivesUpGetsTheHolders(t *testing.T) {
 	if _, err := tab.Leave("k", "c"); !errors.As(err, &busy) || busy.Position != 2 || busy.Holders[0].PID != 42 {
 		t.Errorf("got %v", err)
 	}
+	if s, err := tab.Inspect("k"); err != nil || len(s.Waiters) != 1 {
+		t.Errorf("%d waiters, %v; want 1", len(s.Waiters), err)
+	}
+	if _, err := tab.Renew(&driver.Grant{Key: "k", Token: "b"}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the renewal of a waiter returns %v, want ErrLost", err)
+	}
 	must(t, tab.Release(&driver.Grant{Key: "k", Token: "a"}))
 	if g, err := tab.Leave("k", "b"); err != nil || g.Token != "b" {
 		t.Errorf("a grant that came before it left is lost: %+v, %v", g, err)

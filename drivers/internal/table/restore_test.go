@@ -148,6 +148,9 @@ func TestTheHigherFenceKeepsTheSlot(t *testing.T) {
 		t.Errorf("holders %+v", s.Holders)
 	}
 	tab.Drop(stale.Owner)
+	if g, err := tab.Restore(held("pool", "old", 3, 2), p.Owner); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a lease that has lost its slot comes back: %+v, %v", g, err)
+	}
 	must(t, tab.Release(&driver.Grant{Key: "pool", Token: "new"}))
 }
 
