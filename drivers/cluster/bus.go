@@ -36,6 +36,10 @@ type Bus struct {
 	registrations map[registrationKey]*registration
 	byNumber      map[uint64]*registration // the same registrations, and those that are ending
 
+	// The state of a change of the hub, which belongs to the reader.
+	left   uint64          // the number of the hub that has left, after it had sent everything to this process; 0 if there is none
+	spared []*subscription // have missed nothing, unless the hub opens without them
+
 	calls sync.RWMutex // held for reading while a hub frame calls a front or a sink
 	quiet bool         // guarded by calls: fronts and sinks are not called any more
 }
@@ -299,18 +303,37 @@ func (b *Bus) callFront(what func(driver.Front)) {
 // the hub, and reports the gap to it before the reader handles a message for it. A
 // subscription that ends meanwhile waits for the reader, too: its End does not
 // report the gap again.
+//
+// There is no gap if all of this holds: the hub before has sent everything, this hub
+// is the next one after it, and opens with the subscriptions of this process. No
+// process publishes at a hub before it opens.
 func (b *Bus) connected(s *session) {
 	if b.closed.Load() {
 		return
 	}
-	for _, x := range b.rejoin(s.line) {
+	b.spared = b.rejoin(s.line)
+	if !s.shut || b.left == 0 || s.follows != b.left {
+		b.absent()
+	}
+	b.left = 0
+}
+
+// absent reports the gap to the subscriptions that may have missed messages.
+func (b *Bus) absent() {
+	for _, x := range b.spared {
 		b.gap(x, -1)
 	}
+	b.spared = nil
 }
+
+// whole handles the hub's report that it has sent everything and leaves. A hub that
+// opened without this process has reported that before.
+func (b *Bus) whole(s *session) { b.left = s.self }
 
 // opened handles the hub's report that it knows the subscriptions of all
 // processes. Messages that were held back now go to the hub.
 func (b *Bus) opened(s *session) {
+	b.spared = nil
 	if b.closed.Load() {
 		return
 	}

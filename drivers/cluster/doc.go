@@ -85,8 +85,9 @@
 // a file for each client, with a flock of the client.
 //
 //  1. The hub ends. In order, it sends TypeLeaving, whereupon the clients keep
-//     their messages, and delivers the messages that it has (S21). Otherwise
-//     these messages are lost. The kernel releases the flock either way.
+//     their messages, and delivers the messages that it has (S21). Then it sends
+//     TypeWhole. Otherwise these messages are lost. The kernel releases the flock
+//     either way.
 //  2. Each client sees the end of its connection. It keeps its requests for the
 //     next hub, reports the disconnection to the front of the bus, and counts the
 //     events that the hub had not confirmed (S28). Its leases go on.
@@ -98,11 +99,13 @@
 //     lease yet.
 //  5. Each client sends hello, with the name and the nonce of its file, and
 //     reports: its subscriptions to the hub, a gap of unknown size to each of
-//     these, then its leases (LockHeld), its queued requests with the times
+//     these (unless TypeWhole came from the hub before this one, which is recorded
+//     in the lock file, and this hub is not open yet), then its leases (LockHeld), its queued requests with the times
 //     of their first request (LockAsk with number 0), and LockReported. Its copy
 //     of the limits follows in parts (LimitRecord), while its leases are renewed.
 //  6. When all living clients have reported, or after 500 ms, the hub sends
-//     TypeOpen: messages find their subscribers, and the outboxes send theirs.
+//     TypeOpen: messages find their subscribers, and the outboxes send theirs. A
+//     client that has not reported gets TypeAbsent first, and reports the gap.
 //  7. When all have reported, or when no unreported lease can be valid any more
 //     (L1), the hub opens the table: the heads of the queues get their leases.
 //     This takes milliseconds unless a client is stopped.
@@ -133,8 +136,8 @@
 // that the hub does not read wait in the process, up to [Config].Buffer.
 //
 // A hub that shuts down in order takes no new messages, delivers its queued
-// ones, and ends; the messages of its clients wait for the next hub. A hub that
-// dies loses its queued messages and those on their way to it. Each
-// subscription then gets a gap of unknown size, and each publisher counts the
+// ones, and ends; the messages of its clients wait for the next hub, and there is
+// no gap. A hub that dies loses its queued messages and those on their way to it.
+// Each subscription then gets a gap of unknown size, and each publisher counts the
 // messages that the hub had not confirmed.
 package cluster

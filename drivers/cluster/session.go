@@ -23,9 +23,11 @@ type session struct {
 	calls   protocol.Calls
 	number  uint64 // the hub's number of this process
 
-	epoch  int64         // of the hub's limits; 0 from a hub of an earlier build
-	shut   bool          // the hub does not know all clients yet
-	opened chan struct{} // closed when the hub knows all clients
+	epoch   int64         // of the hub's limits; 0 from a hub of an earlier build
+	self    uint64        // the number of the hub; 0 from a hub of an earlier build
+	follows uint64        // the number of the hub before it; 0 if there is none
+	shut    bool          // the hub does not know all clients yet
+	opened  chan struct{} // closed when the hub knows all clients
 	// reported is closed when the hub was sent all limits that this process knows.
 	reported chan struct{}
 }
@@ -163,6 +165,9 @@ func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks protocol
 		if d.Left() > 0 {
 			s.epoch = int64(d.Uint())
 		}
+		if d.Left() > 0 {
+			s.self, s.follows = d.Uint(), d.Uint()
+		}
 		if v < speaks.Oldest || v > speaks.Newest {
 			return fmt.Errorf("%w: %s speaks version %d of the protocol, this process version %d", driver.ErrUnavailable, s.hub, v, speaks.Newest) // L24
 		}
@@ -245,6 +250,10 @@ func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 	case t == protocol.TypeLeaving:
 		n.bus.leaving()
 		return s.line.Send(protocol.Begin(protocol.TypeLast))
+	case t == protocol.TypeWhole:
+		n.bus.whole(s)
+	case t == protocol.TypeAbsent:
+		n.bus.absent()
 	case t == protocol.TypeCall:
 		s.calls.Serve(d)
 	case t == protocol.TypeResult:

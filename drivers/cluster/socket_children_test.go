@@ -157,7 +157,8 @@ type user struct {
 
 	resting chan struct{} // ends churn
 
-	counted, disorder, last atomic.Int64 // of count
+	counting                *bus.Sub
+	counted, disorder, last atomic.Int64 // of counting
 
 	mu     sync.Mutex
 	leases map[string]*history.Lease
@@ -165,7 +166,8 @@ type user struct {
 
 // count counts what flood publishes.
 func (p *user) count(subject string) {
-	_, err := p.bus.Subscribe(context.Background(), subject, func(_ context.Context, m *bus.Msg) error {
+	var err error
+	p.counting, err = p.bus.Subscribe(context.Background(), subject, func(_ context.Context, m *bus.Msg) error {
 		n, err := strconv.ParseInt(string(m.Data[:10]), 10, 64)
 		if n <= p.last.Swap(n) {
 			p.disorder.Add(1)
@@ -218,8 +220,8 @@ func (p *user) churn(key string) {
 // wait has ended, "look <key>" how many wait, "hear <pattern>" what is said from
 // then on; "say <subject>" says the process's name. "churn <key>" takes and gives
 // the key until "rest", and reports each Release as "churned <err>". "flood <subject> <n>" publishes
-// numbers, "count <subject>" counts them, "counted" reports how many came, and
-// how many of them out of order; "flush" reports how many may be lost, and how a
+// numbers, "count <subject>" counts them, "counted" reports how many came, how
+// many of them out of order, and how many gaps there were; "flush" reports how many may be lost, and how a
 // Flush ends.
 func (p *user) obey() {
 	lines := bufio.NewScanner(os.Stdin)
@@ -246,7 +248,7 @@ func (p *user) obey() {
 		case "count":
 			p.count(key)
 		case "counted":
-			announce("counted", p.counted.Load(), p.disorder.Load())
+			announce("counted", p.counted.Load(), p.disorder.Load(), p.counting.Stats().Gaps)
 		case "flood":
 			p.flood(key)
 		case "flush":

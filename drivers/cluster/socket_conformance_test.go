@@ -83,7 +83,9 @@ func (p *post) close() error { return errors.Join(p.kill(), p.seat.Close()) }
 func (p *post) leave() error {
 	_ = p.listener.Close() // kill says whether it could be
 	p.hub.Drain(context.Background())
-	return errors.Join(p.kill(), p.restart())
+	err := p.kill()
+	p.last.Hub = p.seat.Hub()
+	return errors.Join(err, p.restart())
 }
 
 func (p *post) restart() error {

@@ -16,19 +16,19 @@ import (
 )
 
 // counted returns how many messages a process has counted, once that is n or a
-// while has passed without another one.
-func (p *proc) counted(n int) (got, disorder int) {
+// while has passed without another one, and how many gaps it was told of.
+func (p *proc) counted(n int) (got, disorder, gaps int) {
 	p.t.Helper()
 	for last, still := -1, 0; got < n && still < 600; time.Sleep(5 * time.Millisecond) {
 		p.tell("counted")
-		if _, err := fmt.Sscanf(p.says("counted"), "counted %d %d", &got, &disorder); err != nil {
+		if _, err := fmt.Sscanf(p.says("counted"), "counted %d %d %d", &got, &disorder, &gaps); err != nil {
 			p.t.Fatal(err)
 		}
 		if still++; got != last {
 			last, still = got, 0
 		}
 	}
-	return got, disorder
+	return got, disorder, gaps
 }
 
 // A hub leaves in order while a process publishes to another one: nothing is
@@ -43,7 +43,7 @@ func TestAHubThatLeavesInOrderLosesNoMessage(t *testing.T) {
 		to.says("counts a <nil>")
 		from.tell(fmt.Sprint("flood a ", n))
 		for got := 0; got == 0; {
-			got, _ = to.counted(1)
+			got, _, _ = to.counted(1)
 		}
 		all[0].leave()
 		from.says(fmt.Sprint("flooded ", n, " <nil>"))
@@ -51,7 +51,7 @@ func TestAHubThatLeavesInOrderLosesNoMessage(t *testing.T) {
 		if line := from.says("flushed"); line != "flushed 0 <nil>" {
 			t.Errorf("the publisher says %q", line)
 		}
-		if got, disorder := to.counted(n); got != n || disorder != 0 {
+		if got, disorder, _ := to.counted(n); got != n || disorder != 0 {
 			t.Errorf("%d of %d messages came, %d out of order", got, n, disorder)
 		}
 		from.leave()
@@ -72,7 +72,7 @@ func TestLossByTheDeathOfTheHubIsCounted(t *testing.T) {
 	from.tell(fmt.Sprint("flood a ", n))
 	from.says(fmt.Sprint("flooded ", n, " <nil>"))
 	c.kill(all[0])
-	got, disorder := to.counted(n)
+	got, disorder, _ := to.counted(n)
 	from.tell("flush")
 	var lost int
 	line := from.says("flushed")

@@ -3,6 +3,7 @@ package hub
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -12,7 +13,8 @@ import (
 // it: it copies the message to the lines of the receivers. It reads only the
 // subject.
 type hubBus struct {
-	tables [2]*hubTable // of events, and of requests
+	tables  [2]*hubTable  // of events, and of requests
+	returns atomic.Uint64 // the number of events that clients have given back
 
 	mu         sync.RWMutex
 	requesters map[uint64]*Client // the clients that have sent a request
@@ -247,6 +249,7 @@ func (h *hubBus) returned(c *Client, d *protocol.Decoder) error {
 	case k == driver.Request:
 		h.reassignRequest(c, a, done, pattern, group, tail)
 	default:
+		h.returns.Add(1)
 		h.reassign(c, k, pattern, group, c, tail, nil, nil)
 	}
 	return nil

@@ -34,7 +34,8 @@ type Client struct {
 	// did not ask for them, and they are as long as the tables: they do not count as
 	// unread answers.
 	copies   atomic.Int64
-	noEvents atomic.Bool // no event of the client follows
+	lasts    atomic.Uint64 // the number of TypeLast from the client: no event follows
+	reported atomic.Bool   // the client has reported its subscriptions and its leases
 	// knowsRecords reports that the client has been welcomed, and receives the
 	// records of runs and limits.
 	knowsRecords atomic.Bool
@@ -163,7 +164,7 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 	case t == protocol.TypeBye:
 		c.bye = true
 	case t == protocol.TypeLast:
-		c.noEvents.Store(true)
+		c.lasts.Add(1)
 	case t == protocol.TypeCall:
 		c.calls.Serve(d)
 	case t == protocol.TypeResult:

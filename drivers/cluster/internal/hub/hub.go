@@ -48,6 +48,9 @@ type Hub struct {
 	// name has this nonce.
 	confirm func(name string, nonce uint64) error
 	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs
+	// number is the number of this hub, and follows that of the hub before it; 0 if
+	// there is none.
+	number, follows uint64
 
 	mu       sync.Mutex
 	clients  map[*Client]struct{}
@@ -166,7 +169,8 @@ func (h *Hub) welcome(c *Client) error {
 		return errHubClosed
 	}
 	c.greeted = true
-	c.send(protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut).Uint(uint64(h.limits.epoch)))
+	f := protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut).Uint(uint64(h.limits.epoch))
+	c.send(f.Uint(h.number).Uint(h.follows))
 	if h.shut {
 		h.waiting = append(h.waiting, c)
 	}
@@ -188,11 +192,17 @@ func (h *Hub) farewell() []*Client {
 }
 
 // open reports to the waiting clients that all clients of an earlier hub have
-// connected to this one: messages find their subscribers.
+// connected to this one: messages find their subscribers. A client that has not
+// reported its subscriptions learns that first: no message is published before.
 func (h *Hub) open() {
 	h.mu.Lock()
 	behind := h.waiting
 	h.shut, h.waiting = false, nil
+	for _, c := range behind {
+		if !c.reported.Load() {
+			c.queue(protocol.Begin(protocol.TypeAbsent))
+		}
+	}
 	h.mu.Unlock()
 	for _, c := range behind {
 		_ = c.line.Send(protocol.Begin(protocol.TypeOpen)) // a client that has ended needs no frame
@@ -240,49 +250,72 @@ const (
 // queued events of this one (S21). It returns when all events are delivered,
 // when no client reads any more, or when ctx ends. No client may join
 // meanwhile.
+//
+// The first round ends when no client sends an event any more. A client may still
+// give an event for a group back, so that this hub sends it to another client: there
+// are more rounds until none was given back. Then nothing is left to send, and each
+// client learns that it has everything.
 func (h *Hub) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, drainBound)
 	defer cancel()
 	peers := h.farewell()
-	for _, c := range peers {
-		_ = c.line.Send(protocol.Begin(protocol.TypeLeaving)) // a client that has ended needs no frame
+	sendAll := func(t protocol.Type) {
+		for _, c := range peers {
+			_ = c.line.Send(protocol.Begin(t)) // a client that has ended needs no frame
+		}
 	}
+	for round := uint64(1); ; round++ {
+		before := h.bus.returns.Load()
+		sendAll(protocol.TypeLeaving)
+		if !settled(ctx, peers, round) {
+			return
+		}
+		if round > 1 && h.bus.returns.Load() == before {
+			sendAll(protocol.TypeWhole)
+			settled(ctx, peers, round)
+			return
+		}
+	}
+}
+
+// settled waits until no client has work left of a round of drain, and reports
+// whether that happened.
+func settled(ctx context.Context, peers []*Client, round uint64) bool {
 	before, moved := -1, time.Now()
 	for {
 		left := 0
 		for _, c := range peers {
-			left += c.pendingWork()
+			left += c.pendingWork(round)
 		}
 		if left != before {
 			before, moved = left, time.Now()
 		}
 		if left == 0 || time.Since(moved) > stallBound {
-			return
+			return left == 0
 		}
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }
 
 // pendingWork returns the work that is left for c before the hub may end, or 0:
 // the bytes to deliver, plus one for each other reason.
-func (c *Client) pendingWork() (n int) {
+func (c *Client) pendingWork(round uint64) (n int) {
 	select {
 	case <-c.line.Ended():
 		return 0
 	default:
 	}
-	n = c.line.Backlog()
-	if !c.noEvents.Load() {
+	if c.lasts.Load() < round {
 		n++
 	}
 	if c.bus.full.Load() {
 		n++ // the client's gaps are not reported yet
 	}
-	return n
+	return n + c.line.Backlog()
 }
 
 // Close ends every connection. It returns nil when all of them have ended, or

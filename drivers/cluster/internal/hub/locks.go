@@ -84,6 +84,7 @@ func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error
 	case protocol.LockRun:
 		return h.run(d)
 	case protocol.LockReported:
+		c.reported.Store(true) // its subscriptions came first
 		h.hub.limits.leasesReported(c)
 		if h.reported != nil {
 			h.reported(c)

@@ -47,6 +47,7 @@ func Follow(c Config, lock *rendezvous.HubLock, left rendezvous.Record, again bo
 	s := &Successor{New(c), r}
 	s.shut = true // until open
 	s.limits.copied = true
+	s.number, s.follows = lock.Hub(), left.Hub
 	if s.limits.epoch, err = lock.Epoch(s.limits.epoch); err != nil {
 		return nil, err
 	}

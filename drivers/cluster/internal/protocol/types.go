@@ -27,14 +27,16 @@ func (v Versions) Common(of Versions) (uint64, error) {
 // The types of frames.
 const (
 	TypeHello   Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a client
-	TypeWelcome Type = 0x02 // the common version, number of the client, whether TypeOpen follows, epoch of the limits: the hub's answer
+	TypeWelcome Type = 0x02 // the common version, number of the client, whether TypeOpen follows, epoch of the limits, number of the hub, number of the hub before it: the hub's answer
 	TypeRefused Type = 0x03 // reason: the hub's other answer
 	TypeBye     Type = 0x04 // the client closes its line, but its process lives on
 	TypeCall    Type = 0x05 // number, name, body
 	TypeResult  Type = 0x06 // number, whether it failed, body or error text
 	TypeOpen    Type = 0x07 // the hub knows all clients of an earlier hub
 	TypeLeaving Type = 0x08 // the hub shuts down in order: events wait for the next hub
-	TypeLast    Type = 0x09 // the client's answer to TypeLeaving: no event follows
+	TypeLast    Type = 0x09 // the client's answer to each TypeLeaving: no event follows
+	TypeWhole   Type = 0x0a // the hub has sent all events that it has: the client has missed none, except for gaps that it was told of
+	TypeAbsent  Type = 0x0b // the hub opens before the client has reported its subscriptions
 
 	TypeLocks  Type = 0x20 // lock frames, up to 0x3f
 	TypeBus    Type = 0x40 // message frames, up to 0x5f

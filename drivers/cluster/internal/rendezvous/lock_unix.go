@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -112,7 +113,7 @@ func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 		s.blind = err != nil
 	}
 	s.inherited = s.left.Expiry
-	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch}}
+	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch, Hub: rand.Uint64() | 1}}
 	s.fence.Store(s.left.Fence)
 	return s, s.raise(0, 0)
 }
@@ -145,6 +146,9 @@ func (s *HubLock) Blind() bool { return s.blind }
 // Left returns the record of the last hub, with zero for missing values. If the
 // record cannot be read, or if there was no hub, Expiry is Never.
 func (s *HubLock) Left() Record { return s.left }
+
+// Hub returns the number of this hub.
+func (s *HubLock) Hub() uint64 { return s.latest.record.Hub } // it does not change
 
 // Cover makes the record cover a lease until expiry with fence, before the hub
 // reports the lease to its client. After an error the hub lock is lost, and the

@@ -23,6 +23,7 @@ type Record struct {
 	Expiry int64    // no lease outlives it
 	Fence  uint64   // no lease has a higher fence
 	Epoch  int64    // time of day, in microseconds since 1970, at which the node's clock read 0; 0 if unknown
+	Hub    uint64   // the number of the hub, which no other hub has; 0 if unknown
 }
 
 // The file holds two copies of the record, which are written in turn. If a
@@ -55,7 +56,7 @@ func (e entry) encode() []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(e.record.Expiry))
 	b = binary.BigEndian.AppendUint64(b, e.record.Fence)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.record.Epoch))
-	b = b[:copySize] // reserved
+	b = binary.BigEndian.AppendUint64(b, e.record.Hub)
 	binary.BigEndian.PutUint32(b[12:], checksum(b))
 	return b
 }
@@ -103,6 +104,7 @@ func decodeCopy(b []byte) (e entry, whole bool, err error) {
 	e.record.Expiry = int64(binary.BigEndian.Uint64(b[48:]))
 	e.record.Fence = binary.BigEndian.Uint64(b[56:])
 	e.record.Epoch = int64(binary.BigEndian.Uint64(b[64:]))
+	e.record.Hub = binary.BigEndian.Uint64(b[72:])
 	return e, true, nil
 }
 

@@ -24,7 +24,7 @@ func written(records ...Record) []byte {
 }
 
 func TestTheNewerCopyCounts(t *testing.T) {
-	one := Record{Boot: here, PID: 7, Expiry: 10, Fence: 20, Epoch: 30}
+	one := Record{Boot: here, PID: 7, Expiry: 10, Fence: 20, Epoch: 30, Hub: 40}
 	two := Record{Boot: here, PID: 8, Expiry: 11, Fence: 21}
 	three := Record{Boot: before, PID: 9, Expiry: -12, Fence: 22}
 	for _, x := range []struct {
@@ -53,7 +53,7 @@ func TestATornWriteLeavesTheOneBefore(t *testing.T) {
 		copy(b, entry{2, two}.encode()[:n])
 		want := entry{1, one}
 		if n >= 64 {
-			want = entry{2, two} // what follows is reserved, and zero
+			want = entry{2, two} // what follows is zero
 		}
 		if got, err := decode(b, here); got != want || err != nil {
 			t.Fatalf("torn after %d bytes: %+v, %v", n, got, err)
