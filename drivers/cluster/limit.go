@@ -173,7 +173,10 @@ func (x *limits) hub(ctx context.Context) (*session, error) {
 		if awaitEither(ctx, s.opened, s.line.Ended()) && awaitEither(ctx, s.reported, s.line.Ended()) {
 			return s, nil
 		}
-		group.Sleep(ctx, time.Millisecond) // until the node has noticed an ended line; ready checks ctx
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s waits for the limits of the processes: %w", s.hub, ctx.Err())
+		}
+		group.Sleep(ctx, time.Millisecond) // until the node has noticed an ended line
 	}
 }
 

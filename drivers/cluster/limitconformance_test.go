@@ -315,3 +315,32 @@ func TestALongListOfLimitsArrivesWhole(t *testing.T) {
 		t.Error("they are not sorted")
 	}
 }
+
+// A process with many limits reports them to a new hub for a while. Its calls end with
+// their contexts meanwhile.
+func TestCallOfALimitEndsWithItsContextDuringTheReport(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	s, err := n.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := make(chan struct{})
+	s.reported = reported // no other goroutine uses it here
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Limits("").Take(ctx, driver.Request{Key: "k", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1})
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+	case <-time.After(2 * time.Second):
+		t.Error("the call goes on")
+		close(reported)
+		err = <-ended
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ends with %v", err)
+	}
+}
