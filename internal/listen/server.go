@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,27 +53,25 @@ func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger,
 		ConnState:         s.conns.track,
 		ConnContext:       s.conns.context,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          errorLog(log),
+		ErrorLog:          slog.NewLogLogger(errorLog{log.Handler()}, slog.LevelWarn),
 	}
 	return s
 }
 
-// errorLog returns the log of net/http. A failed handshake is not a warning of
-// the program: its client caused it, and a check of the port by a load balancer
-// causes one every few seconds, which would fill the list of the last warnings.
-func errorLog(to *slog.Logger) *log.Logger {
-	return log.New(errorWriter{to}, "", 0)
-}
+// errorLog is the log of net/http. A failed handshake is not a warning of the
+// program: its client caused it, and a check of the port by a load balancer causes
+// one every few seconds, which would fill the list of the last warnings.
+type errorLog struct{ slog.Handler }
 
-type errorWriter struct{ to *slog.Logger }
-
-func (w errorWriter) Write(line []byte) (int, error) {
-	text, level := strings.TrimSuffix(string(line), "\n"), slog.LevelWarn
-	if strings.HasPrefix(text, "http: TLS handshake error") {
-		level = slog.LevelInfo
+// Handle implements [slog.Handler].
+func (l errorLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
+		r.Level = slog.LevelInfo
+		if !l.Enabled(ctx, r.Level) {
+			return nil
+		}
 	}
-	w.to.Log(context.Background(), level, text)
-	return len(line), nil
+	return l.Handler.Handle(ctx, r)
 }
 
 // Secure makes the server serve HTTPS. It is called before Serve; nil changes

@@ -242,7 +242,7 @@ func idleSlotRests(e *env) {
 		p.is(slot, driver.SlotResting, driver.LeftReleased)
 		p.busy(rest)
 		time.Sleep(2 * time.Second)
-		p.finds(p.take(rest, preferring(slot), avoiding(0)), slot, driver.LeftReleased)
+		p.finds(p.take(rest, preferring(slot), avoidingFirst), slot, driver.LeftReleased)
 	})
 }
 
@@ -298,15 +298,15 @@ func preferredSlot(e *env) {
 
 func avoidedSlot(e *env) {
 	p := e.pool(2).cleaned()
-	p.finds(p.take(avoiding(0), preferring(0)), 1, "")
-	p.finds(p.take(avoiding(0)), 0, "")
+	p.finds(p.take(avoidingFirst, preferring(0)), 1, "")
+	p.finds(p.take(avoidingFirst), 0, "")
 
 	only := &pool{e, e.driver(), e.key("only"), 1}
-	only.finds(only.take(avoiding(0)), 0, driver.LeftUnknown)
+	only.finds(only.take(avoidingFirst), 0, driver.LeftUnknown)
 
 	fresh := &pool{e, e.driver(), e.key("fresh"), 4}
 	for _, want := range []int{1, 2, 3, 0} { // nothing is known of the slots
-		g := fresh.take(avoiding(0))
+		g := fresh.take(avoidingFirst)
 		if want != 0 {
 			fresh.is(0, driver.SlotDirty, driver.LeftUnknown)
 		}

@@ -37,12 +37,12 @@ func (e *env) eachSlot(f func(p *pool, slot int)) {
 // change is a change of a request for a slot.
 type change = func(*driver.Request)
 
-func resting(d time.Duration) change { return func(r *driver.Request) { r.Pool.Quarantine = d } }
-func preferring(slot int) change     { return func(r *driver.Request) { r.Pool.Prefer = slot } }
-func avoiding(slot int) change       { return func(r *driver.Request) { r.Pool.Avoid = slot } }
-func labelled(label string) change   { return func(r *driver.Request) { r.Holder.Label = label } }
-func fixed(r *driver.Request)        { r.Fixed = true }
-func waiting(r *driver.Request)      { r.Wait = -1 }
+func resting(d time.Duration) change  { return func(r *driver.Request) { r.Pool.Quarantine = d } }
+func preferring(slot int) change      { return func(r *driver.Request) { r.Pool.Prefer = slot } }
+func avoidingFirst(r *driver.Request) { r.Pool.Avoid = 0 }
+func labelled(label string) change    { return func(r *driver.Request) { r.Holder.Label = label } }
+func fixed(r *driver.Request)         { r.Fixed = true }
+func waiting(r *driver.Request)       { r.Wait = -1 }
 
 // dying is for a lease that nobody renews.
 func dying(ttl time.Duration) change {
