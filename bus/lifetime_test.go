@@ -378,6 +378,117 @@ func TestAHandlerMayDrainASubscriptionThatDrainsTheBus(t *testing.T) {
 	}
 }
 
+// Each handler drains the subscription of the next one, and the last one that of the
+// first: without an exception all of them would wait for ever.
+func TestHandlersMayDrainSubscriptionsInACircle(t *testing.T) {
+	for name, x := range map[string]struct {
+		n     int
+		apart time.Duration // between the calls
+		outer bool          // the Bus is drained meanwhile
+	}{
+		"two":                  {n: 2, apart: time.Second},
+		"two at once":          {n: 2},
+		"five":                 {n: 5, apart: time.Second},
+		"five at once":         {n: 5},
+		"while the Bus drains": {n: 3, apart: time.Second, outer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				subs := make([]*bus.Sub, x.n)
+				for i := range subs {
+					subs[i] = subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+						time.Sleep(time.Second + time.Duration(i)*x.apart)
+						return subs[(i+1)%x.n].Drain(ctx)
+					})
+				}
+				publish(t, b, "a", "")
+				if x.outer {
+					time.Sleep(time.Second + x.apart/2)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+					defer cancel()
+					if err := b.Drain(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Hour)
+				for _, s := range subs {
+					select {
+					case <-s.Done():
+					default:
+						t.Fatalf("a handler does not return: %+v", s.Stats())
+					}
+					if s.Stats().Failed != 0 {
+						t.Errorf("a handler has failed: %+v", s.Stats())
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestHandlersOfTwoBusesMayDrainEachOthersSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buses := []*bus.Bus{newBus(t, bus.Config{}), newBus(t, bus.Config{})}
+		subs := make([]*bus.Sub, len(buses))
+		for i, b := range buses {
+			subs[i] = subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+				time.Sleep(time.Second)
+				return subs[1-i].Drain(ctx)
+			})
+		}
+		for _, b := range buses {
+			publish(t, b, "a", "")
+		}
+		time.Sleep(time.Hour)
+		for _, s := range subs {
+			select {
+			case <-s.Done():
+			default:
+				t.Fatalf("a handler does not return: %+v", s.Stats())
+			}
+		}
+	})
+}
+
+// The handler that closes a circle is the only one that does not wait, and a Drain that
+// has given up is in no circle.
+func TestSubDrainInAHandlerWaitsUnlessItClosesACircle(t *testing.T) {
+	for name, x := range map[string]struct{ bound, want time.Duration }{
+		"the other waits":   {time.Hour, 2 * time.Second}, // at once when it closes the circle
+		"the other gave up": {time.Second, time.Minute},   // when the other handler returns
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				start := time.Now()
+				var first, second *bus.Sub
+				var took time.Duration
+				first = subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+					time.Sleep(time.Millisecond) // the second one has the message
+					ctx, cancel := context.WithTimeout(ctx, x.bound)
+					defer cancel()
+					_ = second.Drain(ctx)
+					time.Sleep(time.Until(start.Add(time.Minute)))
+					return nil
+				})
+				second = subscribe(t, b, "a", func(context.Context, *bus.Msg) error {
+					time.Sleep(2 * time.Second)
+					err := first.Drain(context.Background())
+					took = time.Since(start)
+					return err
+				})
+				publish(t, b, "a", "")
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				if took != x.want {
+					t.Errorf("Drain has returned after %v, want %v", took, x.want)
+				}
+			})
+		})
+	}
+}
+
 func TestDrainRefusesNewSubscriptionsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

@@ -28,6 +28,8 @@ type Sub struct {
 	excuseOne sync.Once
 	excused   chan struct{} // closed when one of its handlers drains or closes the Bus
 
+	waitsFor []*Sub // those that its handlers drain now; guarded by waits
+
 	stopped atomic.Bool // no handler starts any more; read before each
 
 	// Publishers and runners write on different cores at the same time. What
@@ -314,26 +316,73 @@ func (s *Sub) release() {
 // unhandled messages and running handlers.
 //
 // Called from within a handler of the subscription, it does not wait for the
-// handlers. Called from within another handler, it does not wait for a handler of the
-// subscription that drains or closes the Bus.
+// handlers. Called from within another handler, it does not wait for a handler that
+// waits, by a Drain of its own, for the caller's handler, or that drains or closes the
+// Bus.
 func (s *Sub) Drain(ctx context.Context) error {
 	if err := s.leave(ctx); err != nil {
 		return s.cutOff(ctx)
 	}
-	if s.isWithin(ctx) || s.await(ctx.Done(), s.excusedIn(ctx)) {
+	callers := s.callers(ctx)
+	if !s.beginWait(callers) {
+		return nil
+	}
+	defer s.endWait(callers)
+	var excused <-chan struct{}
+	if len(callers) > 0 {
+		excused = s.excused // its handler would wait for the caller's (S26)
+	}
+	if s.await(ctx.Done(), excused) {
 		return nil
 	}
 	return s.cutOff(ctx)
 }
 
-// excusedIn returns the channel that is closed when a handler of s drains or closes
-// the Bus, if the caller is in a handler of another subscription: each of the two
-// handlers would wait for the other (S26). It returns nil for other callers.
-func (s *Sub) excusedIn(ctx context.Context) <-chan struct{} {
-	if slices.ContainsFunc(s.bus.list(), func(other *Sub) bool { return other.isWithin(ctx) }) {
-		return s.excused
+// callers returns the subscriptions in whose handlers the caller is.
+func (s *Sub) callers(ctx context.Context) []*Sub {
+	all := slices.DeleteFunc(s.bus.list(), func(other *Sub) bool { return !other.isWithin(ctx) })
+	if d := deliveryFrom(ctx); d != nil && d.sub.bus != s.bus {
+		all = append(all, d.sub)
 	}
-	return nil
+	return all
+}
+
+// waits guards waitsFor of all subscriptions: a circle of waits may lead through
+// several buses.
+var waits sync.Mutex
+
+// beginWait records that handlers of the callers wait for the end of s. It returns
+// false, and records nothing, if s in turn waits for one of them: none of the
+// handlers of such a circle could return (S26).
+func (s *Sub) beginWait(callers []*Sub) bool {
+	waits.Lock()
+	defer waits.Unlock()
+	if s.leadsTo(callers, map[*Sub]bool{}) {
+		return false
+	}
+	for _, c := range callers {
+		c.waitsFor = append(c.waitsFor, s)
+	}
+	return true
+}
+
+// leadsTo reports whether s is one of the subscriptions, or waits for one of them. The
+// caller holds waits.
+func (s *Sub) leadsTo(subs []*Sub, seen map[*Sub]bool) bool {
+	if seen[s] {
+		return false
+	}
+	seen[s] = true
+	return slices.Contains(subs, s) || slices.ContainsFunc(s.waitsFor, func(next *Sub) bool { return next.leadsTo(subs, seen) })
+}
+
+func (s *Sub) endWait(callers []*Sub) {
+	waits.Lock()
+	defer waits.Unlock()
+	for _, c := range callers {
+		i := slices.Index(c.waitsFor, s)
+		c.waitsFor = slices.Delete(c.waitsFor, i, i+1)
+	}
 }
 
 // leave ends the registration and lets the handlers finish the queued messages. It
