@@ -25,6 +25,8 @@ type refusals struct {
 	heard error         // the latest error that the callback received
 	tried []string      // the subjects among those that are tried out at the start
 	login error         // why the server ends the connection of this user, or nil
+	sent  int           // number of refusals that settle has provoked
+	marks int           // number of them that the callback received
 	news  chan struct{} // closed and replaced with each of them
 }
 
@@ -75,26 +77,48 @@ func (r *refusals) of(subjects ...string) []string {
 	return slices.DeleteFunc(slices.Clone(r.tried), func(s string) bool { return !slices.Contains(subjects, s) })
 }
 
-func (r *refusals) latest() (news <-chan struct{}, heard error) {
+func (r *refusals) latest() (news <-chan struct{}, heard error, marks int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.news, r.heard
+	return r.news, r.heard, r.marks
+}
+
+// newMark returns the number of a refusal that the caller provokes. The server
+// refuses in order, so that with as many of them all earlier errors have arrived.
+func (r *refusals) newMark() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent++
+	return r.sent
+}
+
+func (r *refusals) addMark() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.marks++
 }
 
 // settle returns when the callback has handled every error that the client has
 // received, or when the link ends. The client makes a new error for each
-// refusal, so that errors differ by identity. The one exception names no
-// subject and is always the same error. In that case settle provokes a new
-// refusal: the server refuses a message with a reserved reply under any
-// permissions.
+// refusal, so that errors differ by identity. For some errors it has one value, which
+// may be the latest error again while earlier ones wait for the callback. In that
+// case settle provokes a new refusal, and waits for it: the server refuses a message
+// with a reserved reply under any permissions.
 func (l *link) settle() {
-	if errors.Is(l.conn.LastError(), nats.ErrMaxSubscriptionsExceeded) {
-		_ = l.conn.PublishRequest(l.bus.inbox.prefix+"mark", reservedReply, nil) // fails with the link
-		_ = l.conn.FlushTimeout(forever)
-	}
+	mark := 0 // number of the provoked refusal
 	for {
-		news, heard := l.refusals.latest()
-		if last := l.conn.LastError(); last == nil || last == heard { //nolint:errorlint // the very same
+		news, heard, marks := l.refusals.latest()
+		last := l.conn.LastError()
+		switch {
+		case last == nil, mark > 0 && marks >= mark:
+			return
+		case mark > 0:
+		case isReused(last):
+			mark = l.refusals.newMark()
+			_ = l.conn.PublishRequest(l.bus.inbox.prefix+"mark", markReply, nil) // fails with the link
+			_ = l.conn.FlushTimeout(forever)
+			continue
+		case last == heard: //nolint:errorlint // the very same
 			return
 		}
 		select {
@@ -105,12 +129,23 @@ func (l *link) settle() {
 	}
 }
 
-// reservedReply is a reply subject that only the server may use.
-const reservedReply = "_R_.mega"
+// isReused reports whether the client has one value for all errors of that kind.
+func isReused(err error) bool {
+	return errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || errors.Is(err, nats.ErrBadHeaderMsg)
+}
+
+// The reply subjects of refused messages. Only the server may use such subjects.
+const (
+	reservedReply = "_R_.mega"
+	markReply     = "_R_.mark"
+)
 
 // failed handles an error that the server has sent. The client calls it on its
 // own goroutine, one call at a time, in order.
 func (l *link) failed(err error) {
+	if errors.Is(err, nats.ErrBadHeaderMsg) {
+		return // the message is delivered without its header, and there may be many
+	}
 	defer l.refusals.note(err)
 	text := err.Error()
 	switch {
@@ -120,7 +155,10 @@ func (l *link) failed(err error) {
 		l.bus.refuseNameless(err)
 	case isLogin(err):
 		l.refusals.setLogin(err)
-	case !errors.Is(err, nats.ErrPermissionViolation) || strings.Contains(text, reservedReply) || l.bus.isMark(text):
+	case !errors.Is(err, nats.ErrPermissionViolation):
+	case strings.Contains(text, markReply) || l.bus.isMark(text):
+		l.refusals.addMark()
+	case strings.Contains(text, reservedReply):
 	case strings.HasSuffix(text, tooManyTokens):
 		l.bus.refuseSubject(quotedAfter(text, toSubscription), err)
 	case strings.Contains(text, toSubscription):

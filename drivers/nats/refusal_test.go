@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
@@ -354,5 +358,48 @@ func TestRequestsInFlightFailWithTheirInbox(t *testing.T) {
 	}
 	if data := <-asked; data != "last" {
 		t.Errorf("the responder has received the request %q, which has failed", data)
+	}
+}
+
+// The client has one error for every message whose header it cannot decode, so that a
+// refusal between two of them is easy to miss.
+func TestARefusalAmongUndecodableMessagesIsReported(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.secret.>"}})
+	room := make(chan struct{}, 100) // for messages that the client has not reported
+	b := open(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+		if errors.Is(err, natsgo.ErrBadHeaderMsg) {
+			<-room
+		}
+	})}})
+	if _, err := b.Subscribe(t.Context(), "bad", ignore); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Dial("tcp", strings.TrimPrefix(server.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	defer func() { _ = other.Close() }()
+	if _, err := io.WriteString(other, "CONNECT {\"verbose\":false,\"headers\":true}\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	flood.Go(func() {
+		const header = "NATS/1.0\r\nno colon\r\n\r\n"
+		for message := fmt.Appendf(nil, "HPUB ev.bad %d %[1]d\r\n%s\r\n", len(header), header); err == nil; {
+			select {
+			case room <- struct{}{}:
+				_, err = other.Write(message)
+			case <-ended:
+				return
+			}
+		}
+	})
+	for i := range 500 {
+		if _, err := b.Subscribe(t.Context(), fmt.Sprint("secret.", i), ignore); !errors.Is(err, bus.ErrRefused) {
+			t.Fatalf("subscription %d: %v", i, err)
+		}
 	}
 }
