@@ -80,7 +80,7 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 		driver:  d,
 		info:    info,
 		config:  c,
-		codecs:  c.Codecs,
+		codecs:  newCodecs(c.Codecs),
 		drained: make(chan struct{}),
 		subs:    make(map[*Sub]struct{}),
 	}

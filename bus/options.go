@@ -52,8 +52,9 @@ type Config struct {
 	Inject  func(ctx context.Context, h Headers)
 	Extract func(ctx context.Context, h Headers) context.Context
 
-	// Codecs are the codecs by content type. One for application/json replaces
-	// encoding/json, for messages without a Content-Type too.
+	// Codecs are the codecs by content type, in any case and without parameters.
+	// One for application/json replaces encoding/json, for messages without a
+	// Content-Type too.
 	Codecs map[string]Codec
 
 	// CheckData compares the data of every message before and after its

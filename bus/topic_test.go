@@ -59,6 +59,25 @@ func (upper) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
 
 func (upper) Unmarshal(data []byte, v any) error { return json.Unmarshal(bytes.ToUpper(data), v) }
 
+func TestContentTypesAreMatchedInAnyCase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{Codecs: map[string]bus.Codec{"Application/XML": xmlCodec{}}})
+		var got []sale
+		if _, err := sold.Subscribe(t.Context(), b, func(_ context.Context, s sale) error { got = append(got, s); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for _, contentType := range []string{"application/xml", "APPLICATION/xml; charset=UTF-8", "Application/JSON", "application/Json;charset=utf-8"} {
+			if err := sold.Publish(t.Context(), b, sale{"bread", 2}, bus.Header("Content-Type", contentType)); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if len(got) != 4 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
 func TestACodecForJSONAppliesWithoutAContentType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{Codecs: map[string]bus.Codec{"application/json": upper{}}})
