@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
@@ -609,6 +611,36 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 		err := b.Drain(ctx)
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 1500*time.Millisecond {
 			t.Errorf("drain: %v after %v", err, took)
+		}
+	})
+}
+
+// A foreign publisher may send thousands of keys of a few bytes, which take many times
+// their bytes in memory.
+func TestTheMemoryOfManyKeysCountsInABuffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages, values, room = 10, 1000, 100_000
+		b, r := newRemoteBus(t, bus.Config{})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler, bus.Buffer(1000, room))
+		publish(t, b, "a", "held")
+		synctest.Wait()
+		for range messages {
+			keys := bus.Headers{}
+			for i := range values {
+				keys[strconv.Itoa(i)] = []string{""}
+			}
+			r.sinks[0].Deliver(driver.Message{Subject: "a", Header: keys})
+			r.sinks[0].Deliver(driver.Message{Subject: "a", Header: bus.Headers{"a": make([]string, values)}})
+		}
+		least := int(unsafe.Sizeof("")) * values // of the strings alone
+		if st := s.Stats(); st.Pending == 0 || st.Pending > room/least || st.PendingBytes < st.Pending*least || st.PendingBytes > room {
+			t.Errorf("stats are %+v", st)
+		}
+		close(l.gate)
+		synctest.Wait()
+		if st := s.Stats(); st.PendingBytes != 0 {
+			t.Errorf("stats are %+v", st)
 		}
 	})
 }

@@ -129,7 +129,8 @@ func OrderBy(key func(*Msg) string) SubOption {
 }
 
 // Buffer bounds the messages that wait for the handler, in number and in bytes
-// of data and headers. A single message always fits.
+// of data and headers. A header with more than [MaxKeys] values counts with the memory
+// of its lists, too. A single message always fits.
 func Buffer(messages, bytes int) SubOption {
 	return SubOption{func(o *subscription) { o.maxMessages, o.maxBytes = messages, bytes }}
 }

@@ -85,20 +85,39 @@ func (q *queue) lose() *delivery {
 }
 
 // weight returns the size of a message in a buffer: its data and its header.
-func (d *delivery) weight() int {
-	if d.msg.Header == nil {
-		return len(d.msg.Data)
+func (d *delivery) weight() int { return weightOf(d.msg.Data, d.msg.Header) }
+
+// The approximate memory of a key and of a value of a header beyond their bytes, as
+// measured.
+const (
+	keyMemory   = 72
+	valueMemory = 24
+)
+
+// weightOf returns the size of a message with that data and header in a buffer. A
+// header with more values than MaxKeys counts with all of its memory: foreign
+// publishers may send thousands of keys of a few bytes.
+func weightOf(data []byte, h Headers) int {
+	if h == nil {
+		return len(data)
 	}
-	return len(d.msg.Data) + headerSize(d.msg.Header)
+	size, values := headerSize(h)
+	if values > MaxKeys {
+		size += len(h)*keyMemory + values*valueMemory
+	}
+	return len(data) + size
 }
 
-func headerSize(h Headers) (size int) {
-	for key, values := range h {
-		for _, v := range values {
+// headerSize returns the bytes of the keys and values of a header, where a key counts
+// for each of its values, and the number of the values.
+func headerSize(h Headers) (size, values int) {
+	for key, list := range h {
+		for _, v := range list {
 			size += len(key) + len(v)
 		}
+		values += len(list)
 	}
-	return size
+	return size, values
 }
 
 // batch contains the messages that the only runner of a subscription has taken out

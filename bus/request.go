@@ -227,7 +227,7 @@ func (cs *calls) close() {
 func (c *call) put(m *driver.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := len(m.Data) + headerSize(m.Header)
+	size := weightOf(m.Data, m.Header)
 	switch {
 	case c.err != nil || c.most > 0 && c.taken+len(c.answers) >= c.most:
 		return false
@@ -269,7 +269,7 @@ func (c *call) take() (driver.Message, error) {
 	m := c.answers[0]
 	c.answers[0] = driver.Message{} // only the consumer keeps it
 	c.answers = c.answers[1:]
-	c.bytes -= len(m.Data) + headerSize(m.Header)
+	c.bytes -= weightOf(m.Data, m.Header)
 	c.taken++
 	if len(c.answers) > 0 || c.err != nil {
 		c.notify()

@@ -102,7 +102,8 @@ func (a *answer) add(key, value string) error {
 	if a.header[key] == nil {
 		keys++
 	}
-	if err := checkBounds(keys, headerSize(a.header)+size); err != nil {
+	before, _ := headerSize(a.header)
+	if err := checkBounds(keys, before+size); err != nil {
 		return err
 	}
 	if a.header == nil {
