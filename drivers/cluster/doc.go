@@ -116,9 +116,11 @@
 // a request that waits is asked again by its process. At a socket, the hub sends
 // every decision to all clients before it answers (LimitNews), and each client
 // keeps a copy of the windows. The next hub adds the copies up, so a grant counts
-// as long as any process of that time lives; it decides nothing before all copies
-// are reported, and sends each client only what it lacks. The queue is asked for
-// anew.
+// as long as any process of that time lives. It decides about a key when all clients
+// have reported this key: it asks them for the key of a call (LimitWanted), so that
+// a decision does not wait for the other keys of a long report. List, Pause and
+// Reset wait for the whole of it. It sends each client only what it lacks. The queue
+// is asked for anew.
 //
 // # Messages
 //

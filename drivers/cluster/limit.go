@@ -62,7 +62,7 @@ func (n *Node) LimitsInUse() bool {
 }
 
 // handle handles a frame of the hub, on the reader's goroutine.
-func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
+func (x *limits) handle(s *session, t protocol.Type, d *protocol.Decoder) error {
 	switch t {
 	case protocol.LimitNews:
 		var news protocol.News
@@ -79,6 +79,10 @@ func (x *limits) handle(t protocol.Type, d *protocol.Decoder) error {
 			return err
 		}
 		_, _ = x.copied.Restore(r) // likewise
+	case protocol.LimitWanted:
+		key := d.String()
+		x.reportKey(s, key)
+		_ = s.line.Send(protocol.Begin(protocol.LimitGiven).String(key)) // the reader handles the end of the line
 	}
 	return nil
 }
@@ -101,8 +105,9 @@ func (x *limits) connected(s *session) (report func()) {
 }
 
 // report reports the copy to a new hub, in parts, while the calls of this process
-// go on. The calls about limits wait for its end: the hub decides about them with
-// all that this process knows (W1).
+// go on. The hub decides about a key with all that this process knows of it (W1):
+// the calls about one key are preceded by its records, and the others wait for the
+// end of the report.
 func (x *limits) report(s *session) {
 	for r := range x.copied.Records() {
 		f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
@@ -126,16 +131,29 @@ func (x *limits) report(s *session) {
 	}
 }
 
+// reportKey reports one key to a hub ahead of the rest of the report.
+func (x *limits) reportKey(s *session, key string) {
+	for _, r := range x.copied.RecordsOf(key) {
+		f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
+		if err != nil {
+			continue // as in report
+		}
+		_ = s.line.Queue(f, 0) // the frame after it reports the end of the line
+		f.Free()
+	}
+}
+
 // call calls the hub until ctx ends. If the hub ends before its answer, the
 // call is repeated at the next hub, which repeated reports; with once it fails,
-// because its effect must not be doubled.
-func (x *limits) call(ctx context.Context, name string, in, out any, once bool) (repeated bool, err error) {
+// because its effect must not be doubled. key is the only key that the call needs,
+// or empty.
+func (x *limits) call(ctx context.Context, name, key string, in, out any, once bool) (repeated bool, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	for ; ; repeated = true {
-		s, err := x.hub(ctx)
+		s, err := x.hub(ctx, key)
 		if err != nil {
 			return repeated, err
 		}
@@ -158,8 +176,9 @@ func (x *limits) call(ctx context.Context, name string, in, out any, once bool) 
 	}
 }
 
-// hub returns a hub that knows the grants of the earlier one.
-func (x *limits) hub(ctx context.Context) (*session, error) {
+// hub returns a hub that knows the earlier one's grants that this process knows: of
+// key, or of all keys if key is empty.
+func (x *limits) hub(ctx context.Context, key string) (*session, error) {
 	for {
 		s, err := x.node.ready(ctx)
 		switch {
@@ -170,8 +189,16 @@ func (x *limits) hub(ctx context.Context) (*session, error) {
 		case err != nil:
 			return nil, err
 		}
-		if awaitEither(ctx, s.opened, s.line.Ended()) && awaitEither(ctx, s.reported, s.line.Ended()) {
-			return s, nil
+		if awaitEither(ctx, s.opened, s.line.Ended()) {
+			switch {
+			case isClosed(s.reported):
+				return s, nil
+			case key != "":
+				x.reportKey(s, key)
+				return s, nil
+			case awaitEither(ctx, s.reported, s.line.Ended()):
+				return s, nil
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s waits for the limits of the processes: %w", s.hub, ctx.Err())
@@ -192,6 +219,15 @@ func awaitEither(ctx context.Context, done, ended <-chan struct{}) bool {
 	return false
 }
 
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // limit is the driver of one namespace.
 type limit struct {
 	of     *limits
@@ -201,11 +237,11 @@ type limit struct {
 
 var _ driver.Driver = (*limit)(nil)
 
-func (x *limit) call(ctx context.Context, name string, in, out any, once bool) error {
+func (x *limit) call(ctx context.Context, name, key string, in, out any, once bool) error {
 	if x.closed.Load() {
 		return driver.ErrClosed
 	}
-	_, err := x.of.call(ctx, name, in, out, once)
+	_, err := x.of.call(ctx, name, key, in, out, once)
 	return err
 }
 
@@ -222,7 +258,7 @@ func (x *limit) Take(ctx context.Context, r driver.Request) (a driver.Answer, er
 		return a, driver.ErrClosed
 	}
 	r.Key = x.prefix + r.Key
-	repeated, err := x.of.call(ctx, protocol.LimitTake, r, &a, false)
+	repeated, err := x.of.call(ctx, protocol.LimitTake, r.Key, r, &a, false)
 	if err == nil && repeated && r.Ticket == "" && r.Cost > 0 && !a.Granted {
 		return driver.Answer{}, fmt.Errorf("%w: take: the answer of the earlier hub was lost", driver.ErrUnavailable)
 	}
@@ -235,28 +271,28 @@ func (x *limit) Take(ctx context.Context, r driver.Request) (a driver.Answer, er
 // Withdraw implements [driver.Driver].
 func (x *limit) Withdraw(ctx context.Context, r driver.Request) error {
 	r.Key = x.prefix + r.Key
-	return x.call(ctx, protocol.LimitWithdraw, r, nil, false)
+	return x.call(ctx, protocol.LimitWithdraw, r.Key, r, nil, false)
 }
 
 // Settle implements [driver.Driver].
 func (x *limit) Settle(ctx context.Context, s driver.Settlement) error {
 	s.Key, s.At = x.prefix+s.Key, s.At.Add(-time.Duration(x.of.epoch)*time.Microsecond)
-	return x.call(ctx, protocol.LimitSettle, s, nil, true)
+	return x.call(ctx, protocol.LimitSettle, s.Key, s, nil, true)
 }
 
 // Pause implements [driver.Driver].
 func (x *limit) Pause(ctx context.Context, key string, p driver.Pause) error {
-	return x.call(ctx, protocol.LimitPause, protocol.LimitOf{Key: x.prefix + key, Pause: p}, nil, false)
+	return x.call(ctx, protocol.LimitPause, "", protocol.LimitOf{Key: x.prefix + key, Pause: p}, nil, false)
 }
 
 // Reset implements [driver.Driver].
 func (x *limit) Reset(ctx context.Context, key string) error {
-	return x.call(ctx, protocol.LimitReset, protocol.LimitOf{Key: x.prefix + key}, nil, false)
+	return x.call(ctx, protocol.LimitReset, "", protocol.LimitOf{Key: x.prefix + key}, nil, false)
 }
 
 // Inspect implements [driver.Driver].
 func (x *limit) Inspect(ctx context.Context, key string, rates []driver.Rate) (s driver.State, err error) {
-	err = x.call(ctx, protocol.LimitInspect, protocol.LimitOf{Key: x.prefix + key, Rates: rates}, &s, false)
+	err = x.call(ctx, protocol.LimitInspect, x.prefix+key, protocol.LimitOf{Key: x.prefix + key, Rates: rates}, &s, false)
 	s.Key = key
 	return s, err
 }
@@ -265,7 +301,7 @@ func (x *limit) Inspect(ctx context.Context, key string, rates []driver.Rate) (s
 func (x *limit) List(ctx context.Context, prefix string) (states []driver.State, err error) {
 	for of := (protocol.LimitOf{Key: x.prefix + prefix, Part: true}); ; of.After = states[len(states)-1].Key {
 		var part []driver.State
-		if err := x.call(ctx, protocol.LimitList, of, &part, false); err != nil {
+		if err := x.call(ctx, protocol.LimitList, "", of, &part, false); err != nil {
 			return nil, err
 		}
 		if len(part) == 0 || part[0].Key <= of.After { // a hub of an earlier build always answers with the whole list

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock"
@@ -330,8 +331,7 @@ func TestCallOfALimitEndsWithItsContextDuringTheReport(t *testing.T) {
 	cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.Limits("").Take(ctx, driver.Request{Key: "k", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1})
-		ended <- err
+		ended <- n.Limits("").Reset(ctx, "k") // it needs the whole report
 	}()
 	select {
 	case err = <-ended:
@@ -342,5 +342,60 @@ func TestCallOfALimitEndsWithItsContextDuringTheReport(t *testing.T) {
 	}
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ends with %v", err)
+	}
+}
+
+// A new hub decides about a key while the processes still report many others. Its
+// decision knows what any process has of the key (W1).
+func TestAHubDecidesAboutAKeyWithTheGrantsOfAllDuringALongReport(t *testing.T) {
+	const keys = 10_000
+	socket := socketPath(t)
+	host, a, b := meetAt(t, socket), meetAt(t, socket), meetAt(t, socket)
+	rates := []driver.Rate{{N: 3, Per: time.Hour}}
+	now := time.UnixMicro(protocol.NodeMicros())
+	learn := func(n *Node, key string) {
+		t.Helper()
+		if err := n.limits.copied.Learn(&driver.Request{Key: key, Rates: rates, Cost: 2}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range keys {
+		for _, n := range []*Node{a, b} {
+			learn(n, fmt.Sprintf("partner:%05d", i))
+		}
+	}
+	for i := range 50 { // of these one process knows nothing
+		learn(a, fmt.Sprintf("a:%d", i))
+		learn(b, fmt.Sprintf("b:%d", i))
+	}
+	if err := host.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		for _, key := range []string{fmt.Sprintf("a:%d", i), fmt.Sprintf("b:%d", i)} {
+			for _, n := range []*Node{a, b} {
+				got, err := n.Limits("").Take(t.Context(), driver.Request{Key: key, Rates: rates, Cost: 2})
+				if err != nil || got.Granted {
+					t.Fatalf("two more of three units of %s: %+v, %v", key, got, err)
+				}
+			}
+		}
+	}
+	got, err := a.Limits("").Take(t.Context(), driver.Request{Key: "partner:00007", Rates: rates, Cost: 1})
+	if err != nil || !got.Granted {
+		t.Errorf("the last unit: %+v, %v", got, err)
+	}
+	all, err := b.Limits("").List(t.Context(), "") // waits for the reports
+	if err != nil || len(all) != keys+100 {
+		t.Errorf("%d limits, %v, want %d", len(all), err, keys+100)
+	}
+	for _, s := range all {
+		want := 2
+		if s.Key == "partner:00007" {
+			want = 3
+		}
+		if s.Rates[0].Used != want {
+			t.Errorf("%s has %d used units, want %d", s.Key, s.Rates[0].Used, want)
+		}
 	}
 }

@@ -263,7 +263,7 @@ func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 	case t >= protocol.TypeBus && t < protocol.TypeLimits:
 		return n.bus.handle(s, t, d)
 	case t >= protocol.TypeLimits && t < protocol.TypeEnd:
-		return n.limits.handle(t, d)
+		return n.limits.handle(s, t, d)
 	}
 	return nil
 }

@@ -179,6 +179,8 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 		c.hub.limits.begin(c)
 	case t == protocol.LimitReported:
 		c.hub.limits.reported(c)
+	case t == protocol.LimitGiven:
+		c.hub.limits.given(c, d.String())
 	}
 	return nil
 }

@@ -31,6 +31,25 @@ type limitReport struct {
 	// same by key. Both are nil without a report.
 	known map[string]string
 	texts map[string]string
+	// wanted are the keys that calls need before the end of the reports.
+	wanted map[string]*wantedKey
+}
+
+// wantedKey is a key that the awaited clients have been asked for. It is guarded by
+// hubLimits.mu.
+type wantedKey struct {
+	from map[*limitCopy]struct{} // the copies that have not reported the key
+	over chan struct{}           // closed when all have
+}
+
+// given records that a copy has reported the key.
+func (w *wantedKey) given(copied *limitCopy) {
+	if _, awaited := w.from[copied]; !awaited {
+		return
+	}
+	if delete(w.from, copied); len(w.from) == 0 {
+		close(w.over)
+	}
 }
 
 // recordsPart is the number of bytes of records that may wait for a client: answers
@@ -92,9 +111,12 @@ func (h *hubLimits) end(copied *limitCopy) {
 	if !awaited {
 		return
 	}
+	for _, w := range h.report.wanted {
+		w.given(copied)
+	}
 	if h.report.running--; h.report.running == 0 {
 		close(h.report.over)
-		h.report.known, h.report.texts = nil, nil
+		h.report.known, h.report.texts, h.report.wanted = nil, nil, nil
 	}
 }
 
@@ -120,13 +142,64 @@ func (h *hubLimits) leasesReported(c *Client) {
 	}
 }
 
-// reports waits until all clients have reported what they know from an earlier
-// hub. A client that stops within its report delays the others by reportBound.
-func (h *hubLimits) reports(ctx context.Context) error {
+// given handles a client's answer to the question for a key.
+func (h *hubLimits) given(c *Client, key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report.moved = time.Now()
+	if w, copied := h.report.wanted[key], h.copies[c]; w != nil && copied != nil {
+		w.given(copied)
+	}
+}
+
+// keyOf returns the only key that a call needs, or an empty string.
+func keyOf(name string, body []byte) string {
+	switch name {
+	case protocol.LimitTake, protocol.LimitWithdraw, protocol.LimitSettle, protocol.LimitInspect:
+		var of struct{ Key string }
+		_ = json.Unmarshal(body, &of) // the call itself fails
+		return of.Key
+	}
+	return "" // Reset and Pause, too: a record that is on its way would undo a Reset
+}
+
+// want returns the state of a key, after asking the awaited clients for it. The
+// caller holds h.mu, and flushes b.
+func (h *hubLimits) want(b *batch, key string) *wantedKey {
+	w := h.report.wanted[key]
+	if w != nil {
+		return w
+	}
+	w = &wantedKey{from: make(map[*limitCopy]struct{}), over: make(chan struct{})}
+	for c, copied := range h.copies {
+		if copied.awaited {
+			w.from[copied] = struct{}{}
+			b.send(c, protocol.Begin(protocol.LimitWanted).String(key))
+		}
+	}
+	if h.report.wanted == nil {
+		h.report.wanted = make(map[string]*wantedKey)
+	}
+	h.report.wanted[key] = w
+	return w
+}
+
+// reports waits until all clients have reported what they know from an earlier hub:
+// of the key of the call, or of all keys if it needs more than one. A client that
+// stops within its report delays the others by reportBound.
+func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error {
 	for {
+		var b batch
 		h.mu.Lock()
 		running, over, stalls := h.report.running, h.report.over, time.Until(h.report.moved.Add(reportBound))
+		if running > 0 {
+			if key := keyOf(name, body); key != "" {
+				w := h.want(&b, key)
+				running, over = len(w.from), w.over
+			}
+		}
 		h.mu.Unlock()
+		b.flush()
 		if running == 0 || stalls <= 0 {
 			return nil
 		}

@@ -47,7 +47,7 @@ func newHubLimits(h *Hub) *hubLimits {
 // serve answers a call of c. It reports whether the call is about limits.
 func (h *hubLimits) serve(ctx context.Context, c *Client, name string, body []byte) (answer []byte, err error, ours bool) {
 	if strings.HasPrefix(name, protocol.LimitCalls) {
-		if err := h.reports(ctx); err != nil {
+		if err := h.reports(ctx, name, body); err != nil {
 			return nil, err, true
 		}
 	}
@@ -160,14 +160,26 @@ func (h *hubLimits) change(news *protocol.News) error {
 }
 
 // publish sends a decision to the copies, before the answer to the client that
-// has caused it: a grant that a client acts upon counts at the next hub (W1). The
-// caller holds h.mu.
+// has caused it: a grant that a client acts upon counts at the next hub (W1). A copy
+// that lacks earlier grants of the key gets all that the table has of it: the next
+// hub would take grants of one time in two copies for the same ones. The caller
+// holds h.mu.
 func (h *hubLimits) publish(b *batch, news *protocol.News) {
 	text, err := json.Marshal(news)
 	if err != nil {
 		return // it was decoded from JSON
 	}
-	for c := range h.copies {
+	key := news.Key()
+	for c, copied := range h.copies {
+		if _, lacks := copied.behind[key]; lacks && news.Reset == nil { // a record cannot tell of a Reset
+			delete(copied.behind, key)
+			for _, r := range h.table.RecordsOf(key) {
+				if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // as in sendPart
+					b.sendCopy(c, f)
+				}
+			}
+			continue
+		}
 		b.send(c, protocol.Begin(protocol.LimitNews).Rest(text))
 	}
 }

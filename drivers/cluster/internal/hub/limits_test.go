@@ -148,7 +148,7 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		start := time.Now()
 		waited := make(chan time.Duration, 1)
 		go func() {
-			if err := h.limits.reports(t.Context()); err != nil {
+			if err := h.limits.reports(t.Context(), protocol.LimitList, nil); err != nil {
 				t.Error(err)
 			}
 			waited <- time.Since(start)
@@ -165,7 +165,7 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		h.limits.introduce(clients[1])
 		h.limits.begin(clients[1])
 		start = time.Now()
-		if err := h.limits.reports(t.Context()); err != nil || time.Since(start) != reportBound {
+		if err := h.limits.reports(t.Context(), protocol.LimitList, nil); err != nil || time.Since(start) != reportBound {
 			t.Errorf("a stopped client delayed a call by %v, %v, want %v", time.Since(start), err, reportBound)
 		}
 		h.limits.forget(clients[1])
@@ -173,8 +173,88 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		h.limits.introduce(clients[1])
 		h.limits.begin(clients[1])
 		start = time.Now()
-		if err := h.limits.reports(t.Context()); err != nil || time.Since(start) != 0 {
+		if err := h.limits.reports(t.Context(), protocol.LimitList, nil); err != nil || time.Since(start) != 0 {
 			t.Errorf("a client that came back delayed a call by %v, %v", time.Since(start), err)
 		}
 	})
+}
+
+// A call about one key waits until every client has reported this key, and not for
+// the other keys (W1).
+func TestACallWaitsForItsKeyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, clients := limitHub(t, 3)
+		a, b, c := clients[0], clients[1], clients[2]
+		for _, c := range clients {
+			h.limits.introduce(c)
+			h.limits.begin(c)
+		}
+		body := func(key string) []byte {
+			text, err := json.Marshal(driver.Request{Key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- h.limits.reports(t.Context(), protocol.LimitTake, body("k")) }()
+		waits := func(whom string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-ended:
+				t.Fatalf("the call does not wait for %s: %v", whom, err)
+			default:
+			}
+		}
+		waits("anybody")
+		h.limits.given(a, "another key")
+		h.limits.given(a, "k")
+		h.limits.given(a, "k") // again
+		waits("two clients")
+		h.limits.forget(b)
+		waits("the last client")
+		h.limits.given(c, "k")
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the call waits for other keys")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), reportBound/4)
+		defer cancel()
+		for name, needs := range map[string][]byte{protocol.LimitTake: body("other"), protocol.LimitReset: body("k"), protocol.LimitList: body("k")} {
+			if err := h.limits.reports(ctx, name, needs); err == nil {
+				t.Errorf("%s of %s does not wait", name, needs)
+			}
+		}
+	})
+}
+
+// Grants of one time count once when copies are added up. A client that lacks earlier
+// grants of a key must not have a later one alone.
+func TestAClientThatLacksGrantsOfAKeyIsSentAllOfThem(t *testing.T) {
+	h, clients := limitHub(t, 2)
+	for _, c := range clients {
+		h.limits.introduce(c)
+		h.limits.begin(c)
+	}
+	now := protocol.NodeMicros()
+	restore(t, clients[0], record(t, "k", now-9, now-5))
+	if n := behind(clients[1]); n != 1 {
+		t.Fatalf("the client lacks %d keys, want 1", n)
+	}
+	r := driver.Request{Key: "k", Rates: []driver.Rate{{N: 9, Per: driver.MaxPer}}, Cost: 1}
+	if a, err := h.limits.take(clients[0], &r); err != nil || !a.Granted || a.Remaining != 6 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if n := behind(clients[1]); n != 0 {
+		t.Errorf("the client lacks %d keys after a decision, want 0", n)
+	}
+	if n := clients[1].copies.Load(); n == 0 {
+		t.Error("the client was sent the decision, and not the earlier grants")
+	}
 }

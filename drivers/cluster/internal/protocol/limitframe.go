@@ -33,6 +33,11 @@ const (
 	// LimitReported. A client of an earlier build sends them before LockReported.
 	LimitReporting
 	LimitReported
+
+	// A call needs one key of a report that has not ended: the client sends its
+	// records before the others. A client of an earlier build ignores the question.
+	LimitWanted // the key: the hub's question
+	LimitGiven  // the key: the client's answer, after the records
 )
 
 // LimitOf is the key that an operation is about, with its arguments.
@@ -55,6 +60,23 @@ type News struct {
 	Settle   *driver.Settlement `json:"settle,omitempty"`
 	Pause    *LimitOf           `json:"pause,omitempty"`
 	Reset    *LimitOf           `json:"reset,omitempty"`
+}
+
+// Key returns the key that the decision is about.
+func (n *News) Key() string {
+	switch {
+	case n.Take != nil:
+		return n.Take.Key
+	case n.Withdraw != nil:
+		return n.Withdraw.Key
+	case n.Settle != nil:
+		return n.Settle.Key
+	case n.Pause != nil:
+		return n.Pause.Key
+	case n.Reset != nil:
+		return n.Reset.Key
+	}
+	return ""
 }
 
 // Apply does to a table, or to a copy of it, what the hub has decided. Tables to
