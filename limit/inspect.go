@@ -8,8 +8,8 @@ import (
 )
 
 // Peek returns the state of key under m: used and remaining units and the next
-// free one for each rate of m, the waiting processes, and a pause. It consumes
-// nothing.
+// free one for each rate of m, the waiting processes, and a pause. The next free unit
+// is spaced if the last grant of the key was (Limit.Smooth). Peek consumes nothing.
 func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) {
 	c, err := newCall(key, &m, nil)
 	if err != nil {

@@ -74,8 +74,13 @@ local function grow(units, spaced)
       if not was then prune() end
       longest, was, l.seen = max(longest, life), nil, now
     end
-    if spaced or spaced == false and l.last then l.last, l.units = now, units end
-    if was ~= l.n or l.last then
+    local had = l.last
+    if spaced then
+      l.last, l.units = now, units
+    elseif spaced == false then
+      l.last = nil -- the log has it
+    end
+    if was ~= l.n or l.last or had then
       changed[#changed + 1] = l.field
       changed[#changed + 1] = described(l)
     end

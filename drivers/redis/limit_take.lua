@@ -54,21 +54,6 @@ local function ahead()
   return live, ceil(units * count / #some)
 end
 
--- spaced returns when a request may be granted, if grants are spaced by Per/N for
--- each unit.
-local function spaced(l, units)
-  local function spacing(n) return min(ceil(n * l.per / l.n), 4e15) end
-  local last, had = l.last, l.units
-  if not last then
-    last, had = now, 0
-    if l.total > l.base then
-      local _, before = entry(l, -2)
-      last, had = l.newest, l.total - (before or 0)
-    end
-  end
-  return max(last + spacing(had), now) + spacing(units)
-end
-
 local waiting, before = 0, 0
 if call('exists', Q) == 1 then
   if ticket == '' and cost > 0 then forget(ticket) end

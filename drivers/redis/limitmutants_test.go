@@ -58,6 +58,10 @@ var limitMutants = []mutant{
 		old: `if left <= paused() then return 0 end`, new: ``},
 	{name: "keeps the pause at a reset", noticed: "W13/the longest pause wins and Reset lifts it",
 		old: `if field ~= 'head' then`, new: `if field ~= 'head' and field ~= 'pause' then`},
+	{name: "does not show the spacing", noticed: "W14/the next free unit of a smooth limit is spaced",
+		old: `if l.n > 0 and l.last then free`, new: `if false then free`},
+	{name: "shows the spacing of an earlier grant", noticed: "W14/the next free unit of a smooth limit is spaced",
+		old: `l.last = nil -- the log has it`, new: ``},
 	{name: "shows no waiters", noticed: "W14/the state shows rates, waiters and pause",
 		old: `if record and tonumber(due[j] or 0) > now then`, new: `if record and tonumber(due[j] or 0) < now then`},
 }

@@ -200,7 +200,7 @@ func (e *entry) grant(r *driver.Request, now int64) {
 			l = e.begin(per, now)
 		}
 		l.add(int64(r.Cost), n, now)
-		l.n, l.last, l.granted = n, now, int64(r.Cost)
+		l.n, l.last, l.granted, l.smooth = n, now, int64(r.Cost), r.Smooth
 	}
 	if r.Ticket != "" {
 		e.leave(r.Ticket)
@@ -311,8 +311,12 @@ func (e *entry) state(rates []driver.Rate, now int64) driver.State {
 			continue
 		}
 		n := int64(rate.N)
+		free := l.earliest(1, n, now)
+		if l.smooth {
+			free = max(free, l.spaced(0, n, now))
+		}
 		s.Rates = append(s.Rates, driver.RateState{
-			Rate: rate, Used: int(l.used()), Remaining: int(max(n-l.used(), 0)), NextFree: micros(l.earliest(1, n, now) - now),
+			Rate: rate, Used: int(l.used()), Remaining: int(max(n-l.used(), 0)), NextFree: micros(free - now),
 		})
 	}
 	for i := range e.tickets {

@@ -33,6 +33,7 @@ type log struct {
 	total   int64 // sum of the last mark, or base
 	last    int64 // time of the last grant
 	granted int64 // its units
+	smooth  bool  // it was spaced, for Inspect
 	// returned are the units that marks in the window have given back, by the
 	// time of the mark, for copies of the log (record.go).
 	returned []MarkRecord

@@ -26,8 +26,9 @@ type LogRecord struct {
 	N       int64        `json:"n"`
 	Last    int64        `json:"last"`
 	Granted int64        `json:"granted"`
-	Gone    int64        `json:"gone,omitempty"` // grants until then have left the window
-	Grants  []MarkRecord `json:"grants"`         // in the order of their times
+	Smooth  bool         `json:"smooth,omitempty"` // the last grant was spaced
+	Gone    int64        `json:"gone,omitempty"`   // grants until then have left the window
+	Grants  []MarkRecord `json:"grants"`           // in the order of their times
 	// Returned are the units that grants have given back, and that Grants does
 	// not contain any more.
 	Returned []MarkRecord `json:"returned,omitempty"`
@@ -155,7 +156,7 @@ func (e *entry) records(all []Record, clock int64) []Record {
 
 func (l *log) record() LogRecord {
 	r := LogRecord{
-		Per: l.per, N: l.n, Last: l.last, Granted: l.granted, Gone: l.gone, Returned: slices.Clone(l.returned),
+		Per: l.per, N: l.n, Last: l.last, Granted: l.granted, Smooth: l.smooth, Gone: l.gone, Returned: slices.Clone(l.returned),
 		Grants: make([]MarkRecord, 0, len(l.marks)-l.first),
 	}
 	sum := l.base
@@ -212,7 +213,7 @@ func (e *entry) merge(from LogRecord) (news bool) {
 	news = raise(granted, moreGranted)
 	news = raise(returned, moreReturned) || news
 	if from.Last >= l.last {
-		l.n, l.last, l.granted = from.N, from.Last, from.Granted
+		l.n, l.last, l.granted, l.smooth = from.N, from.Last, from.Granted, from.Smooth
 	}
 	if news {
 		l.gone = min(l.gone, from.Gone)

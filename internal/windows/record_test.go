@@ -223,3 +223,16 @@ func TestRecordsOfAKeyWithManyLogsAreSmall(t *testing.T) {
 		t.Errorf("the records have %d logs, want 100", logs)
 	}
 }
+
+// The state of a smooth limit is the same at the next table.
+func TestNextTableSpacesTheNextFreeUnit(t *testing.T) {
+	c, rate := newCopies(t, 2), per(10, time.Minute)
+	r := driver.Request{Key: "k", Rates: rate, Cost: 1, Smooth: true}
+	a := c.granted(c.ask(r))
+	c.news = append(c.news, func(t *windows.Table) error { return t.Learn(&r, a.At) })
+	c.hear(0, 1)
+	if s, err := c.Inspect("k", rate); err != nil || s.Rates[0].NextFree != 6*time.Second {
+		t.Fatalf("got %+v, %v, want a unit after 6s", s, err)
+	}
+	c.want(c.successor(), rate)
+}

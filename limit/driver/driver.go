@@ -127,7 +127,8 @@ type Driver interface {
 
 	// Inspect returns the state of key. With rates, the state has these rates, in
 	// their order and with their N, used or not; without, it has each rate whose
-	// log the backend has, by Per, with the N of its last grant.
+	// log the backend has, by Per, with the N of its last grant. Whether the grants
+	// are spaced (RateState.NextFree) is known from the last one in both cases.
 	Inspect(ctx context.Context, key string, rates []Rate) (State, error)
 
 	// List returns the state of every key in use that begins with prefix, sorted
@@ -222,9 +223,11 @@ type State struct {
 // RateState is the state of one rate of a key.
 type RateState struct {
 	Rate
-	Used      int           `json:"used"`      // more than N after a debt, or when N has become smaller
-	Remaining int           `json:"remaining"` // 0 or more
-	NextFree  time.Duration `json:"next_free"` // until a unit is free; 0 if one is
+	Used      int `json:"used"`      // more than N after a debt, or when N has become smaller
+	Remaining int `json:"remaining"` // 0 or more
+	// NextFree is the time until a unit is free, 0 if one is. After a grant with
+	// Smooth it includes the spacing.
+	NextFree time.Duration `json:"next_free"`
 }
 
 // Waiter is a ticket, seen from outside.

@@ -265,6 +265,17 @@ var defects = []struct {
 			return s, err
 		}}
 	}},
+	{"W14", "does not show the spacing", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
+			s, err := d.Inspect(ctx, key, rates)
+			for i := range s.Rates {
+				if s.Rates[i].Remaining > 0 {
+					s.Rates[i].NextFree = 0
+				}
+			}
+			return s, err
+		}}
+	}},
 	{"W15", "cuts keys at a brace", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
 			r.Key, _, _ = strings.Cut(r.Key, "}")

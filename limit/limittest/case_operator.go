@@ -13,6 +13,7 @@ var operatorCases = []testCase{
 	{rule: "W13", claim: "a pause refuses every process until its end", run: pause},
 	{rule: "W13", claim: "the longest pause wins and Reset lifts it", run: longestPause},
 	{rule: "W14", claim: "the state shows rates, waiters and pause", run: state},
+	{rule: "W14", claim: "the next free unit of a smooth limit is spaced", run: spacedState},
 	{rule: "W14", claim: "looking changes nothing", run: looking},
 	{rule: "W14", claim: "List has the keys in use, by prefix", run: listed},
 	{rule: "W14", claim: "List leaves out keys of which nothing is used", run: unlisted},
@@ -66,6 +67,33 @@ func state(e *env) {
 	unused, err := p.Peek(e.Ctx, key, limitOf(e.per(9, 5)))
 	e.Must(err, "Peek")
 	e.Want(len(unused.Rates) == 1 && unused.Rates[0] == limit.RateState{Rate: e.per(9, 5), Remaining: 9}, "got %+v", unused.Rates)
+}
+
+func spacedState(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(10, 200)
+	m := limit.Limit{Rates: []limit.Rate{rate}, Smooth: true}
+	states := func() map[string]limit.RateState {
+		peek, err := p.Peek(e.Ctx, key, m)
+		e.Must(err, "Peek")
+		inspect, err := p.Inspect(e.Ctx, key)
+		e.Must(err, "Inspect")
+		list, err := p.List(e.Ctx, key)
+		e.Must(err, "List")
+		e.Want(len(peek.Rates) == 1 && len(inspect.Rates) == 1 && len(list) == 1 && len(list[0].Rates) == 1, "got %+v, %+v, %+v", peek, inspect, list)
+		return map[string]limit.RateState{"Peek": peek.Rates[0], "Inspect": inspect.Rates[0], "List": list[0].Rates[0]}
+	}
+	e.Want(p.allow(key, m).Allowed, "the first unit was refused")
+	for name, s := range states() {
+		e.Want(s.Remaining == 9 && s.NextFree > e.Units(10) && s.NextFree <= e.Units(20), "%s after a spaced grant: %+v", name, s)
+	}
+	look := p.allow(key, m, limit.Cost(0))
+	e.Want(!look.Allowed && look.RetryAfter > e.Units(5) && look.RetryAfter <= e.Units(20), "a look: %+v", look)
+	e.Want(p.allow(key, limitOf(rate)).Allowed, "a unit without spacing was refused")
+	for name, s := range states() {
+		e.Want(s.Remaining == 8 && s.NextFree == 0, "%s after a grant that is not spaced: %+v", name, s)
+	}
+	r := p.allow(key, m)
+	e.Want(!r.Allowed && r.RetryAfter > e.Units(5) && r.RetryAfter <= e.Units(20), "a spaced call after one that is not: %+v", r)
 }
 
 func looking(e *env) {
