@@ -120,7 +120,8 @@ func (h *health) failed(err error) {
 func (h *health) lost() error { return h.watch.Cause() }
 
 // Probe takes a unit of a scratch key. It writes, because a read would not
-// detect a backend that is full or read-only.
+// detect a backend that is full or read-only. On a Redis Cluster it asks one master,
+// which decides for the keys of all.
 func (h *health) Probe(ctx context.Context) error {
 	l := h.limiter
 	_, err := l.take(ctx, driver.Request{Key: "mega.probe:" + l.ticket, Rates: []Rate{{N: 1, Per: MinPer}}, Cost: 1})
