@@ -36,6 +36,7 @@ type Client struct {
 	copies   atomic.Int64
 	lasts    atomic.Uint64 // the number of TypeLast from the client: no event follows
 	reported atomic.Bool   // the client has reported its subscriptions and its leases
+	handled  atomic.Bool   // the connection has ended, and all its frames are handled
 	// knowsRecords reports that the client has been welcomed, and receives the
 	// records of runs and limits.
 	knowsRecords atomic.Bool
@@ -113,6 +114,7 @@ func (c *Client) serve() {
 	c.err = err
 	c.mu.Unlock()
 	c.hub.bus.leave(c)
+	c.handled.Store(true)
 	c.hub.limits.leave(c)
 	c.hub.locks.leave(c, protocol.HasEnded(err) && !c.bye)
 	c.batch.flush()

@@ -5,7 +5,10 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -26,6 +29,12 @@ type handClient struct {
 func joinHand(t *testing.T, h *Hub, reported bool, handle func(c *handClient, typ protocol.Type, body []byte)) *handClient {
 	t.Helper()
 	here, there := net.Pipe()
+	return joinHandAt(t, h, here, there, reported, handle)
+}
+
+// joinHandAt is joinHand with both ends of a connection.
+func joinHandAt(t *testing.T, h *Hub, here, there net.Conn, reported bool, handle func(c *handClient, typ protocol.Type, body []byte)) *handClient {
+	t.Helper()
 	client := h.Join(here, "hand")
 	c := &handClient{line: protocol.NewLine(there), read: make(chan struct{})}
 	welcome := make(chan struct{}, 1)
@@ -172,5 +181,121 @@ func TestHubThatOpensTellsThoseThatItDoesNotKnow(t *testing.T) {
 	}
 	if got, want := unknown.heard(), []protocol.Type{protocol.TypeAbsent, protocol.TypeOpen}; !slices.Equal(got, want) {
 		t.Errorf("a client that has not reported hears %v, want %v", got, want)
+	}
+}
+
+// deafConn is the hub's end of a connection whose other end reads no more: writes
+// fail from then on, and what was sent before can still be read.
+type deafConn struct {
+	net.Conn
+	deaf atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if c.deaf.Load() {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(b)
+}
+
+// returnFrame gives the event back that a client was sent for its group.
+func returnFrame(delivered []byte) *protocol.Frame {
+	d := protocol.NewDecoder(delivered)
+	d.Bool()
+	for range d.Count() {
+		d.Uint()
+	}
+	f := protocol.Begin(protocol.TypeReturn).Uint(0).Uint(0).Bool(true).Byte(byte(driver.Event)).String("x").String("g")
+	return f.Rest(d.Rest())
+}
+
+// A client that ends during the leave may have given an event back just before: the
+// hub reads that first, although it can no longer write to the client.
+func TestHubThatLeavesHandlesTheLastFramesOfAClientThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		given := make(chan *protocol.Frame, 1)
+		here, there := net.Pipe()
+		conn := &deafConn{Conn: here}
+		quits := joinHandAt(t, h, conn, there, true, func(_ *handClient, typ protocol.Type, body []byte) {
+			if typ == protocol.TypeDeliver {
+				given <- returnFrame(body)
+			}
+		})
+		quits.say(protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: "x"}))
+		back := <-given
+		stays := joinHand(t, h, true, func(c *handClient, typ protocol.Type, _ []byte) {
+			if typ == protocol.TypeLeaving {
+				c.say(protocol.Begin(protocol.TypeLast))
+			}
+		})
+		conn.deaf.Store(true)
+		left := make(chan struct{})
+		go func() { h.drain(context.Background()); close(left) }()
+		time.Sleep(stallBound / 2)
+		quits.say(back)
+		_ = quits.line.Room(t.Context(), 1) // it is written
+		quits.line.Close()
+		<-left
+		got := slices.DeleteFunc(stays.heard(), func(typ protocol.Type) bool { return typ == protocol.TypeLeaving })
+		if want := []protocol.Type{protocol.TypeDeliver, protocol.TypeWhole}; !slices.Equal(got, want) {
+			t.Errorf("the client of the same group gets %v, want %v", got, want)
+		}
+	})
+}
+
+// A client can be asked again while the hub gives an event to it that another one has
+// given back. Its answer then does not mean that it keeps this event.
+func TestHubThatLeavesAsksAgainAfterAnEventThatItHasJustGivenOn(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	var back, kept atomic.Pointer[protocol.Frame] // what the two clients give back
+	var early atomic.Bool                         // the second one was told that it has everything before
+	delivered, asked := make(chan struct{}), make(chan struct{})
+	var rounds atomic.Int64
+	gives := joinHand(t, h, true, func(c *handClient, typ protocol.Type, body []byte) {
+		switch typ {
+		case protocol.TypeDeliver:
+			if back.CompareAndSwap(nil, returnFrame(body)) {
+				close(delivered)
+			}
+		case protocol.TypeLeaving:
+			c.say(protocol.Begin(protocol.TypeLast))
+		}
+	})
+	gives.say(protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: "x"}))
+	<-delivered
+	takes := joinHand(t, h, true, func(c *handClient, typ protocol.Type, body []byte) {
+		if f := kept.Swap(nil); f != nil {
+			early.Store(typ == protocol.TypeWhole)
+			c.say(f)
+		}
+		switch typ {
+		case protocol.TypeDeliver:
+			kept.Store(returnFrame(body))
+		case protocol.TypeLeaving:
+			if rounds.Add(1) == 2 {
+				close(asked)
+			}
+			c.say(protocol.Begin(protocol.TypeLast))
+		}
+	})
+	all := h.list()
+	from, to := all[0], all[1]
+	to.bus.mu.Lock() // the hub cannot give the event to it
+	seen := from.frames.Load()
+	gives.say(back.Load())
+	for from.frames.Load() == seen {
+		time.Sleep(time.Millisecond)
+	}
+	from.lasts.Add(1) // it has answered the first question before it got the event
+	left := make(chan struct{})
+	go func() { h.drain(context.Background()); close(left) }()
+	<-asked
+	to.bus.mu.Unlock()
+	<-left
+	if early.Load() {
+		t.Errorf("the hub says %v to a client that gives the event back", takes.heard())
 	}
 }

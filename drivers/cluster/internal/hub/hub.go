@@ -304,9 +304,12 @@ func settled(ctx context.Context, peers []*Client, round uint64) bool {
 // pendingWork returns the work that is left for c before the hub may end, or 0:
 // the bytes to deliver, plus one for each other reason.
 func (c *Client) pendingWork(round uint64) (n int) {
+	if c.handled.Load() {
+		return 0
+	}
 	select {
 	case <-c.line.Ended():
-		return 0
+		return 1 // its last frames are not handled yet
 	default:
 	}
 	if c.lasts.Load() < round {
