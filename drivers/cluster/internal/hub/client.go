@@ -231,7 +231,7 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 func (c *Client) send(f *protocol.Frame) { c.batch.send(c, f) }
 
 // maxAnswers is the number of unread bytes of answers at which the hub
-// disconnects a client.
+// disconnects a client. Messages and copies that wait for it do not count.
 const maxAnswers = 64 << 20
 
 var errUnread = errors.New("the client does not read its answers")
@@ -253,7 +253,7 @@ type batch struct {
 // send queues f and frees it, regardless of the bytes that wait for the client
 // already.
 func (b *batch) send(to *Client, f *protocol.Frame) {
-	err := b.queue(to, f, maxAnswers+int(to.copies.Load()))
+	err := b.queue(to, f, maxAnswers+to.hub.config.Backlog+int(to.copies.Load()))
 	if errors.Is(err, protocol.ErrFull) {
 		to.line.End(errUnread)
 	}
