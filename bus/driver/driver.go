@@ -57,8 +57,9 @@
 // passed, and with Disconnected: by then the front has ended the call (S12).
 //
 // An outage is reported in this order (S10, S23): Disconnected to the Front;
-// Gap(-1) once to each Sink, before the first message that arrives again; and
-// Connected, once every subscription is active. The front calls OnGap only
+// Gap(-1) once to each Sink, before the first message that arrives again, unless
+// the driver knows that the Sink has missed nothing; and Connected, once every
+// subscription is active. The front calls OnGap only
 // after Connected. A registration that ends earlier returns an error instead of the
 // Gap.
 package driver
@@ -186,8 +187,9 @@ type Sink interface {
 	// Gap reports that messages were lost between the last one that was
 	// delivered and the next one: how many, or -1 if that is not known. The
 	// front records the place of the gap. After an outage Gap(-1) is called
-	// once for every subscription, before the first message that arrives again
-	// and before Connected; each member of a group gets it (S11).
+	// once for every subscription that may have missed messages, before the first
+	// message that arrives again and before Connected; each member of a group gets
+	// it (S11).
 	Gap(lost int)
 
 	// Load returns the number of messages that wait or are being handled, for a
