@@ -17,6 +17,7 @@ type line struct {
 	calls     list.List // of *waiting
 	notBefore instant   // when the first call may be granted, as the backend estimates
 	fault     error     // of the last request of the line, if the backend has not answered it
+	since     instant   // while there is a fault: from when on the backend has not answered
 }
 
 // waiting is a place in a line.
@@ -25,7 +26,7 @@ type waiting struct {
 	line   *line
 	place  *list.Element
 	turn   chan struct{} // closed when the call is the first of the line
-	failed chan struct{} // has an element when the fault of the line was set
+	failed chan struct{} // has an element when the line has got a fault
 	poked  chan struct{} // has an element when it should ask again now
 }
 
@@ -71,15 +72,19 @@ func (ls *lines) leave(w *waiting) (last bool) {
 	return false
 }
 
-// fail records that the backend has not answered w, and reports that to the calls
-// behind w (W11). It does nothing if w has left its line.
-func (ls *lines) fail(w *waiting, err error) {
+// fail records that the backend has not answered w from since on. It reports the
+// first fault to the calls behind w (W11), and does nothing if w has left its line.
+func (ls *lines) fail(w *waiting, err error, since instant) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.place == nil {
 		return
 	}
-	w.line.fault = err
+	known := w.line.fault != nil
+	if w.line.fault = err; known {
+		return
+	}
+	w.line.since = since
 	for e := w.place.Next(); e != nil; e = e.Next() {
 		select {
 		case e.Value.(*waiting).failed <- struct{}{}:
@@ -95,12 +100,12 @@ func (ls *lines) answered(w *waiting) {
 	w.line.fault = nil
 }
 
-// fault returns why the backend has not answered the last request of the line of w,
-// or nil.
-func (ls *lines) fault(w *waiting) error {
+// fault returns from when on, and why, the backend has not answered the line of w;
+// the error is nil if it has.
+func (ls *lines) fault(w *waiting) (since instant, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.line.fault
+	return w.line.since, w.line.fault
 }
 
 // alone reports whether no other call is in the line of w.

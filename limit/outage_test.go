@@ -642,3 +642,77 @@ func TestAnErrorOfTheLockerIsAnErrorOfTheLimit(t *testing.T) {
 		})
 	}
 }
+
+// W11: a call that has waited long for its turn fails after a second without an
+// answer, and not because of one request.
+func TestACallThatHasWaitedLongOutlivesAMoment(t *testing.T) {
+	once := func(r *remote) func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+		return func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+			r.set(nil)
+			return driver.Answer{}, errBroken
+		}
+	}
+	for name, policy := range map[string]limit.Outage{"open": limit.Open, "share": limit.Share(0.5)} {
+		t.Run("behind "+name, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+				m := rates(limit.Rate{N: 2, Per: 10 * time.Second})
+				other := limit.Limit{Rates: m.Rates, Outage: policy}
+				wait(t, l, m)
+				wait(t, l, m)
+				var calls sync.WaitGroup
+				calls.Go(func() {
+					if _, err := l.Wait(t.Context(), "k", other); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				calls.Go(func() {
+					if _, err := l.Wait(t.Context(), "k", m); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(5 * time.Second)
+				r.set(once(r))
+				calls.Wait()
+			})
+		})
+	}
+}
+
+// The same behind a call that is cancelled, and whose withdrawal fails.
+func TestACallThatHasWaitedLongOutlivesAFailedWithdrawal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deaf{newRemote()}
+		l := open(t, d, limit.Config{})
+		m := rates(limit.Rate{N: 1, Per: 10 * time.Second})
+		wait(t, l, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		calls.Go(func() {
+			if _, err := l.Wait(t.Context(), "k", m); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(5 * time.Second)
+		asks := make(chan struct{})
+		d.set(func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			d.set(nil)
+			close(asks)
+			return hang(ctx, take)
+		})
+		<-asks
+		cancel()
+		calls.Wait()
+	})
+}
+
+// deaf is a remote driver whose withdrawals fail.
+type deaf struct{ *remote }
+
+func (deaf) Withdraw(context.Context, driver.Request) error { return errBroken }

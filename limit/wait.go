@@ -111,8 +111,9 @@ type turn struct {
 
 	local  bool // refused by what the process remembered
 	place  *waiting
-	joined time.Time     // when the call joined its line
+	joined instant       // when the call joined its line
 	fault  error         // why the backend has not answered the calls ahead; cleared by ask
+	until  instant       // with a fault: the end of the second in which the backend may still answer
 	asked  bool          // the backend, or the share of this process, may have a ticket
 	sent   bool          // the backend may have it
 	lost   bool          // a request had no answer: a copy of it may still arrive
@@ -239,7 +240,7 @@ func (s slot) release() error {
 // wait waits for the turn of the call in this process, and then for its ticket.
 func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
-	t.place, t.joined = l.lines.join(t.call.key), time.Now()
+	t.place, t.joined = l.lines.join(t.call.key), l.now()
 	decided := false // by the backend, which has no ticket then
 	defer func() {
 		if decided {
@@ -253,11 +254,12 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	}
 	t.request.Seq = l.seq.Add(1)
 	for {
+		asked := l.now()
 		a, degraded, err := t.ask(ctx)
 		switch {
 		case err != nil:
 			if errors.Is(err, ErrUnavailable) {
-				l.lines.fail(t.place, err)
+				l.lines.fail(t.place, err, asked)
 			}
 			return a, false, err
 		case a.Granted:
@@ -281,7 +283,7 @@ func (t *turn) first(ctx context.Context) error {
 		return nil
 	default:
 	}
-	if t.deadline != 0 && t.ahead() == nil && l.lines.notBefore(t.place) > t.deadline { // W6
+	if _, fault := t.ahead(); t.deadline != 0 && fault == nil && l.lines.notBefore(t.place) > t.deadline { // W6
 		return t.limited(nil)
 	}
 	overdue := time.NewTimer(driver.CallTimeout)
@@ -295,12 +297,13 @@ func (t *turn) first(ctx context.Context) error {
 	for {
 		select {
 		case <-t.place.turn:
-			t.fault = t.ahead()
+			t.until, t.fault = t.ahead()
 			return nil
 		case <-t.place.failed:
 		case <-overdue.C:
 		case <-late:
-			if err := cmp.Or(t.ahead(), l.health.lost()); err != nil && t.call.limit.Outage == Closed {
+			_, fault := t.ahead()
+			if err := cmp.Or(fault, l.health.lost()); err != nil && t.call.limit.Outage == Closed {
 				return err // whether the limit is used up is not known
 			}
 			return t.ended(ctx)
@@ -309,19 +312,25 @@ func (t *turn) first(ctx context.Context) error {
 		case <-l.group.Context().Done():
 			return t.ended(ctx)
 		}
-		if err := t.ahead(); err != nil && time.Since(t.joined) >= driver.CallTimeout {
-			return err
+		if until, fault := t.ahead(); fault != nil {
+			left := until.sub(l.now())
+			if left <= 0 {
+				return fault
+			}
+			overdue.Reset(left)
 		}
 	}
 }
 
-// ahead returns why the backend has not answered the calls ahead, or nil; for a call
-// that an outage does not end, nil.
-func (t *turn) ahead() error {
+// ahead returns why the backend has not answered the calls ahead, and until when the
+// call waits for an answer. The error is nil if the backend has answered, and for a
+// call that an outage does not end.
+func (t *turn) ahead() (until instant, fault error) {
 	if t.call.limit.Outage != Closed {
-		return nil
+		return 0, nil
 	}
-	return t.limiter.lines.fault(t.place)
+	since, fault := t.limiter.lines.fault(t.place)
+	return max(since, t.joined).add(driver.CallTimeout), fault
 }
 
 // askPause is the pause between requests that got no answer.
@@ -331,17 +340,16 @@ const askPause = 50 * time.Millisecond
 // answer: a request with the same Ticket and Seq is the same request (W9).
 func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
-	start, err := time.Now(), t.fault
-	if t.fault = nil; err != nil {
-		start = t.joined // it has waited for the calls ahead since then
-	} else {
+	until, err := t.until, t.fault
+	if t.fault = nil; err == nil {
+		until = l.now().add(driver.CallTimeout)
 		a, degraded, first := t.askOnce(ctx)
 		if !errors.Is(first, ErrUnavailable) {
 			return a, degraded, first
 		}
 		err = first
 	}
-	bounded, cancel := context.WithDeadline(ctx, start.Add(driver.CallTimeout)) // W11
+	bounded, cancel := context.WithTimeout(ctx, until.sub(l.now())) // W11
 	defer cancel()
 	for group.Sleep(bounded, askPause) && l.group.Context().Err() == nil {
 		a, degraded, again := t.askOnce(bounded)
@@ -383,7 +391,7 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 	if outage == nil {
 		l.lines.answered(t.place)
 	} else {
-		l.lines.fail(t.place, outage)
+		l.lines.fail(t.place, outage, sent)
 	}
 	return a, outage != nil, nil
 }
@@ -425,13 +433,14 @@ func (t *turn) giveUp() {
 		return
 	}
 	end := func(context.Context) {
+		sent := l.now()
 		ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 		defer cancel()
 		l.shares.withdraw(&t.request)
 		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
 			if err = l.classify(context.Background(), err); errors.Is(err, ErrUnavailable) {
 				l.health.failed(err)
-				l.lines.fail(t.place, err)
+				l.lines.fail(t.place, err, sent)
 			}
 		}
 		l.lines.leave(t.place)
