@@ -147,6 +147,10 @@ func TestFailoverAwayFromAFrozenMasterIsNoticedOnACluster(t *testing.T) {
 				}
 				return err == nil
 			})
+			eventually(t, "the operator to find the new master", func() bool {
+				_, err := operator.Inspect(t.Context(), keys[0])
+				return err == nil
+			})
 			lease = take(t, l, keys[0], lock.TTL(30*time.Second))
 			lease.Context()
 			start = time.Now()

@@ -150,8 +150,11 @@ func TestEachTokenIsForgottenAfterAMinute(t *testing.T) {
 					time.Sleep(remembered / 2)
 				}
 				for n := 2; n > 0; n-- {
-					if len(s.gone.order) != n || len(s.gone.why) != n {
-						t.Errorf("%d tokens are kept for %d, want %d", len(s.gone.why), len(s.gone.order), n)
+					s.mu.Lock()
+					order, why := len(s.gone.order), len(s.gone.why)
+					s.mu.Unlock()
+					if order != n || why != n {
+						t.Errorf("%d tokens are kept for %d, want %d", why, order, n)
 					}
 					time.Sleep(slack)
 					if n == 2 {
