@@ -190,25 +190,29 @@ func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 	if err != nil {
 		return interval()
 	}
-	next, at := interval(), 0
+	next, at, missed := interval(), 0, false
 	for i := range p.locks {
 		next = min(next, soon(time.Duration(a.num(at))*time.Millisecond))
 		at++
 		for _, c := range p.tickets[i] {
-			q.answered(ctx, c, a, at, o.sent)
+			missed = q.answered(ctx, c, a, at, o.sent) || missed
 			at += 5
 		}
+	}
+	if missed { // after the loop, because no grant waits for the check
+		q.listen(ctx)
 	}
 	return next
 }
 
-// answered handles the result of a heartbeat for one ticket.
-func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent time.Time) {
+// answered handles the result of a heartbeat for one ticket. It reports whether the
+// push of a grant did not arrive.
+func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent time.Time) (missed bool) {
 	switch token := c.r.Token; a.num(at) {
 	case statusQueued:
 		q.claims.stillQueued(token, sent)
 	case statusGranted:
-		_, news := q.claims.give(token, award{
+		_, missed = q.claims.give(token, award{
 			fence: uint64(a.num(at + 1)), //nolint:gosec // below 2^53
 			slot:  int(a.num(at + 2)),
 			sent:  sent,
@@ -216,14 +220,12 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 
 			record: a.text(at + 4),
 		})
-		if news {
-			q.listen(ctx)
-		}
 	case statusWithdrawn:
 		q.claims.give(token, award{refusal: &tried{status: statusWithdrawn}})
 	default:
 		q.requeue(ctx, token)
 	}
+	return missed
 }
 
 // listen checks the subscription of this process after a heartbeat has found a

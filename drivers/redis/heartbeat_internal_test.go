@@ -3,11 +3,13 @@ package redis
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // beats runs a heartbeater on fake time while fn schedules heartbeats, and returns
@@ -87,6 +89,70 @@ func TestACheckOfTheSubscriptionWithoutAnAnswerIsRepeated(t *testing.T) {
 	for end := time.Now().Add(time.Minute); q.sendAll(t.Context()) != 0; {
 		if time.Now().After(end) {
 			t.Fatal("the check never succeeds")
+		}
+	}
+}
+
+// L9: a heartbeat that finds grants whose pushes were lost delivers all of them before
+// it checks the subscription, because that takes a while if it is half open.
+func TestGrantsDoNotWaitForTheCheckOfTheSubscription(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	opened := func() *queue {
+		d, err := OpenLock(t.Context(), Config{URL: s.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close(context.Background()) })
+		return d.(*queue)
+	}
+	holder, waiter := opened(), opened()
+	waiter.cancel() // the test sends the heartbeats
+	waiter.heartbeater.wait()
+	var held []driver.Grant
+	for _, key := range []string{"a", "b"} {
+		r := driver.Request{Key: key, Token: newID(), TTL: time.Minute, Slots: 1, Fences: 1}
+		g, err := holder.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, g)
+		r.Token, r.Wait = key, -1
+		_, wait, err := waiter.Ask(t.Context(), r)
+		if err != nil || wait == nil {
+			t.Fatalf("%q is not queued: %v", key, err)
+		}
+		t.Cleanup(func() {
+			ended, end := context.WithCancel(context.Background())
+			end()
+			_, _ = wait(ended)
+		})
+	}
+	// As at a server that still counts a subscription that is half open.
+	other := waiter.inbox.client.Subscribe(t.Context(), waiter.inbox.name)
+	defer func() { _ = other.Close() }()
+	if _, err := other.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waiter.inbox.drain()
+	for _, g := range held {
+		if err := holder.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiter.inbox.mu.Lock() // the subscription is not replaced
+	var beat sync.WaitGroup
+	defer beat.Wait()
+	defer waiter.inbox.mu.Unlock()
+	beat.Go(func() { waiter.sendAll(context.Background()) })
+	granted := func(key string) bool {
+		waiter.claims.mu.Lock()
+		defer waiter.claims.mu.Unlock()
+		return waiter.claims.byToken[key].award != nil
+	}
+	for end := time.Now().Add(30 * time.Second); !granted("a") || !granted("b"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a grant waits for the subscription")
 		}
 	}
 }
