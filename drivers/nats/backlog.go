@@ -36,7 +36,8 @@ func (t *topic) newBacklog() *backlog {
 
 // sheds reports whether m is lost because too many messages wait behind it. Once
 // it has begun, shedding goes on until half of the bound is free, so that gaps are
-// few. A message that is shed has others behind it, so the gap is reported.
+// few. A message that is shed has others behind it, so the gap is reported: the
+// client counts m itself until its callback returns.
 func (b *backlog) sheds(m *nats.Msg) bool {
 	const looks = 64 // messages from one look to the next
 	most := b.most
@@ -46,7 +47,7 @@ func (b *backlog) sheds(m *nats.Msg) bool {
 		return false
 	}
 	messages, bytes, err := m.Sub.Pending()
-	if err != nil || bytes+messages*messageMemory <= most {
+	if err != nil || messages < 2 || bytes+messages*messageMemory <= most {
 		return false
 	}
 	b.lost++

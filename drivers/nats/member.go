@@ -182,11 +182,11 @@ func (m *member) remove() {
 }
 
 // deliverRest waits until the messages that have arrived for the topic were
-// handed over.
+// handed over, or reported as lost.
 func (t *topic) deliverRest(ctx context.Context, l *link, sub *nats.Subscription) error {
 	pending, _, err := sub.Pending()
 	target := t.taken.Load() + uint64(max(pending, 0))
-	for pause := 20 * time.Microsecond; err == nil && pending > 0 && t.taken.Load() < target; pause = min(2*pause, 5*time.Millisecond) {
+	for pause := 20 * time.Microsecond; err == nil && pending > 0 && t.settled.Load() < target; pause = min(2*pause, 5*time.Millisecond) {
 		select {
 		case <-time.After(pause):
 		case <-l.over:

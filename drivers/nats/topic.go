@@ -24,7 +24,8 @@ type topic struct {
 	take    func(m *nats.Msg) // runs on one goroutine at a time
 	members atomic.Pointer[[]*member]
 	turn    atomic.Uint32 // of the members of a group
-	taken   atomic.Uint64 // messages that were handed to the members
+	taken   atomic.Uint64 // messages that were handed to the members, or are lost
+	settled atomic.Uint64 // those up to the last one that was handed over: no gap is unreported
 	refused atomic.Bool   // err is set
 
 	// Guarded by the mutex of the Bus:
@@ -208,7 +209,9 @@ func (t *topic) handler(l *link, void *bool) nats.MsgHandler {
 			t.takeOrShed(m, waiting)
 		}
 		l.gate.RUnlock()
-		t.taken.Add(1)
+		if n := t.taken.Add(1); waiting.lost == 0 {
+			t.settled.Store(n)
+		}
 	}
 }
 
