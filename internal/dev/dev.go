@@ -115,6 +115,7 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 	for {
 		began := time.Now()
 		now := scan(d.root)
+		took := time.Since(began) // without the wait for further changes
 		if len(seen.changed(now)) > 0 {
 			now = d.settled(ctx, now)
 			// An editor may have made a file and removed it again.
@@ -123,7 +124,7 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 			}
 		}
 		// A large tree is compared less often, so that it costs a tenth of a core.
-		if !group.Sleep(ctx, max(interval, 9*time.Since(began))) {
+		if !group.Sleep(ctx, max(interval, 9*took)) {
 			return seen, nil
 		}
 	}
