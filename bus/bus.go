@@ -56,6 +56,8 @@ type Bus struct {
 	shutOne  sync.Once
 	shutErr  error // result of the first Close
 
+	waits sync.Mutex // guards waitsFor of all subscriptions
+
 	mu   sync.Mutex // guards the fields below
 	subs map[*Sub]struct{}
 	gone SubStats // of the subscriptions that have ended

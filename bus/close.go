@@ -87,13 +87,16 @@ func (s *Sub) isWithin(ctx context.Context) bool {
 	return slices.ContainsFunc(s.runners, func(r *runner) bool { return r.self.Load() == self })
 }
 
+// within returns the subscriptions in whose handlers the caller is.
+func (b *Bus) within(ctx context.Context) []*Sub {
+	return slices.DeleteFunc(b.list(), func(s *Sub) bool { return !s.isWithin(ctx) })
+}
+
 // excuse makes every Drain and Close leave out the subscription in whose handler
 // the caller is: its handler cannot return before they do (S26).
 func (b *Bus) excuse(ctx context.Context) {
-	for _, s := range b.list() {
-		if s.isWithin(ctx) {
-			s.excuseOne.Do(func() { close(s.excused) })
-		}
+	for _, s := range b.within(ctx) {
+		s.excuseOne.Do(func() { close(s.excused) })
 	}
 }
 

@@ -427,30 +427,6 @@ func TestHandlersMayDrainSubscriptionsInACircle(t *testing.T) {
 	}
 }
 
-func TestHandlersOfTwoBusesMayDrainEachOthersSubscriptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		buses := []*bus.Bus{newBus(t, bus.Config{}), newBus(t, bus.Config{})}
-		subs := make([]*bus.Sub, len(buses))
-		for i, b := range buses {
-			subs[i] = subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
-				time.Sleep(time.Second)
-				return subs[1-i].Drain(ctx)
-			})
-		}
-		for _, b := range buses {
-			publish(t, b, "a", "")
-		}
-		time.Sleep(time.Hour)
-		for _, s := range subs {
-			select {
-			case <-s.Done():
-			default:
-				t.Fatalf("a handler does not return: %+v", s.Stats())
-			}
-		}
-	})
-}
-
 // The handler that closes a circle is the only one that does not wait, and a Drain that
 // has given up is in no circle.
 func TestSubDrainInAHandlerWaitsUnlessItClosesACircle(t *testing.T) {

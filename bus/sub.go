@@ -28,7 +28,7 @@ type Sub struct {
 	excuseOne sync.Once
 	excused   chan struct{} // closed when one of its handlers drains or closes the Bus
 
-	waitsFor []*Sub // those that its handlers drain now; guarded by waits
+	waitsFor []*Sub // those that its handlers drain now; guarded by the bus's mutex waits
 
 	stopped atomic.Bool // no handler starts any more; read before each
 
@@ -323,7 +323,7 @@ func (s *Sub) Drain(ctx context.Context) error {
 	if err := s.leave(ctx); err != nil {
 		return s.cutOff(ctx)
 	}
-	callers := s.callers(ctx)
+	callers := s.bus.within(ctx)
 	if !s.beginWait(callers) {
 		return nil
 	}
@@ -338,25 +338,12 @@ func (s *Sub) Drain(ctx context.Context) error {
 	return s.cutOff(ctx)
 }
 
-// callers returns the subscriptions in whose handlers the caller is.
-func (s *Sub) callers(ctx context.Context) []*Sub {
-	all := slices.DeleteFunc(s.bus.list(), func(other *Sub) bool { return !other.isWithin(ctx) })
-	if d := deliveryFrom(ctx); d != nil && d.sub.bus != s.bus {
-		all = append(all, d.sub)
-	}
-	return all
-}
-
-// waits guards waitsFor of all subscriptions: a circle of waits may lead through
-// several buses.
-var waits sync.Mutex
-
 // beginWait records that handlers of the callers wait for the end of s. It returns
 // false, and records nothing, if s in turn waits for one of them: none of the
 // handlers of such a circle could return (S26).
 func (s *Sub) beginWait(callers []*Sub) bool {
-	waits.Lock()
-	defer waits.Unlock()
+	s.bus.waits.Lock()
+	defer s.bus.waits.Unlock()
 	if s.leadsTo(callers, map[*Sub]bool{}) {
 		return false
 	}
@@ -367,7 +354,7 @@ func (s *Sub) beginWait(callers []*Sub) bool {
 }
 
 // leadsTo reports whether s is one of the subscriptions, or waits for one of them. The
-// caller holds waits.
+// caller holds the mutex waits.
 func (s *Sub) leadsTo(subs []*Sub, seen map[*Sub]bool) bool {
 	if seen[s] {
 		return false
@@ -377,8 +364,8 @@ func (s *Sub) leadsTo(subs []*Sub, seen map[*Sub]bool) bool {
 }
 
 func (s *Sub) endWait(callers []*Sub) {
-	waits.Lock()
-	defer waits.Unlock()
+	s.bus.waits.Lock()
+	defer s.bus.waits.Unlock()
 	for _, c := range callers {
 		i := slices.Index(c.waitsFor, s)
 		c.waitsFor = slices.Delete(c.waitsFor, i, i+1)
