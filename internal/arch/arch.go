@@ -106,7 +106,7 @@ func layers() map[string][]string {
 		"internal/listen":   {"internal/settings", "config", "internal/failure", "internal/request", "internal/router"},
 		"internal/logging":  {"internal/settings", "bus", "config", "limit", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
-		"internal/secrets":  {"internal/settings", "config", "internal/mask"},
+		"internal/secrets":  {"internal/settings", "config", "internal/mask", "internal/plain"},
 		"internal/settings": {"config", "internal/mask", "internal/notation", "internal/spelling"},
 		"internal/spelling": {},
 		"internal/mask":     {},

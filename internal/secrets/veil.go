@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -70,25 +71,40 @@ func (v *Veil) conceal(texts []string) {
 }
 
 // JSONAttr masks an attribute of a record for the options of a slog.JSONHandler.
-func (v *Veil) JSONAttr(_ []string, a slog.Attr) slog.Attr { return v.attr(a, encoded) }
+func (v *Veil) JSONAttr(_ []string, a slog.Attr) slog.Attr { return attr(a, encoded, v.Text) }
 
-// TextAttr masks an attribute of a record for the options of a handler that
-// writes text.
-func (v *Veil) TextAttr(_ []string, a slog.Attr) slog.Attr { return v.attr(a, printed) }
+// tinted escapes text that prints, but not by tint: in a quoted value on a
+// terminal it writes `\x1b` as the escape character, and elsewhere it drops the
+// rest of a value after U+FFFD.
+var tinted = strings.NewReplacer(`\x1b`, `\u001b`, "\ufffd", `\ufffd`)
 
-// attr masks an attribute. written returns a value as the handler writes it, which
-// may contain more than the value's own text.
-func (v *Veil) attr(a slog.Attr, written func(any) string) slog.Attr {
+// TextAttr masks an attribute of a record for the options of a tint handler, and
+// escapes what does not print: tint writes messages unchanged, and on a terminal
+// the escape characters of values, too.
+func (v *Veil) TextAttr(groups []string, a slog.Attr) slog.Attr {
+	escape := plain.Text
+	if len(groups) == 0 && a.Key == slog.MessageKey {
+		escape = plain.Line
+	}
+	clean := func(s string) string { return tinted.Replace(escape(v.Text(s))) }
+	a = attr(a, printed, clean)
+	a.Key = clean(a.Key)
+	return a
+}
+
+// attr makes an attribute clean. written returns a value as the handler writes it,
+// which may contain more than the value's own text.
+func attr(a slog.Attr, written func(any) string, clean func(string) string) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
 		if s := a.Value.String(); s != "" {
-			a.Value = slog.StringValue(v.Text(s))
+			a.Value = slog.StringValue(clean(s))
 		}
 	case slog.KindAny:
 		for _, form := range []func(any) string{ownText, written} {
 			text := attempt(form, a.Value.Any())
-			if masked := v.Text(text); masked != text {
-				a.Value = slog.StringValue(masked)
+			if cleaned := clean(text); cleaned != text {
+				a.Value = slog.StringValue(cleaned)
 				break
 			}
 		}
