@@ -38,7 +38,7 @@ type Attr struct {
 const (
 	recentLost   = 50
 	recentErrors = 100
-	recentValue  = 2 << 10 // bytes of a value; a stack is longer
+	recentValue  = 2 << 10 // bytes of a message or a value; a stack is longer
 )
 
 // lostLease is the message of the record of a lost lease.
@@ -84,7 +84,7 @@ type remembering struct {
 // Handle keeps a record and passes it on.
 func (h remembering) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
-		kept := Record{Time: r.Time, Level: r.Level.String(), Message: h.veil.Text(r.Message), Attrs: slices.Clone(h.attrs)}
+		kept := Record{Time: r.Time, Level: r.Level.String(), Message: h.text(r.Message), Attrs: slices.Clone(h.attrs)}
 		r.Attrs(func(a slog.Attr) bool {
 			kept.Attrs = h.flat(kept.Attrs, h.prefix, a)
 			return true
@@ -113,11 +113,16 @@ func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
 	if a.Key == keyStack { // whole, it would be cut before the frames of the program
 		text = cmp.Or(stack.Text(stack.Parse([]byte(text))), text)
 	}
-	text = h.veil.Text(text) // before it is cut: a part of a secret is not masked
-	if len(text) > recentValue {
-		text = text[:recentValue] + "…"
+	return append(all, Attr{prefix + a.Key, h.text(text)})
+}
+
+// text returns a text to keep.
+func (h remembering) text(s string) string {
+	s = h.veil.Text(s) // before it is cut: a part of a secret is not masked
+	if len(s) > recentValue {
+		s = s[:recentValue] + "…"
 	}
-	return append(all, Attr{prefix + a.Key, text})
+	return s
 }
 
 // WithAttrs implements [slog.Handler].

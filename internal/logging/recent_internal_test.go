@@ -50,6 +50,14 @@ func TestFloodOfErrorsDisplacesNoLostLease(t *testing.T) {
 	}
 }
 
+func TestRememberedMessageIsCut(t *testing.T) {
+	log, m, _ := newRemembering()
+	log.Error(strings.Repeat("x", 2*recentValue))
+	if got := len(m.recent().Errors[0].Message); got != recentValue+len("…") {
+		t.Errorf("a message of %d bytes is kept", got)
+	}
+}
+
 func TestRememberedStackHasTheFramesOfTheProgram(t *testing.T) {
 	log, m, _ := newRemembering()
 	text := "goroutine 7 [running]:\nruntime/debug.Stack()\n\t/usr/local/go/src/runtime/debug/stack.go:26 +0x5e\npanic({0x1, 0x2})\n\t/usr/local/go/src/runtime/panic.go:860 +0x13a\n" +
