@@ -2,6 +2,7 @@ package boot
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -67,7 +68,7 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 	if err != nil {
 		return nil, err
 	}
-	renew()
+	replaced := renew()
 	b.veil.Add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
 	b.logs.Apply(next)
 	for _, h := range b.hosts {
@@ -78,15 +79,16 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 		}
 	}
 	b.inForce.Store(next)
-	b.logChanges(changes)
+	b.logChanges(changes, replaced)
 	return changes, nil
 }
 
 // readCertificates reads the files of all certificates again, since a file
 // changes without its key: from the copy of a supervisor, or from the disk if
-// files is nil. The returned function puts them into use.
-func (b *booting) readCertificates(files *settings.Files) (apply func(), err error) {
-	var all []func()
+// files is nil. The returned function puts them into use, and returns the files of
+// those that have changed.
+func (b *booting) readCertificates(files *settings.Files) (apply func() (replaced []string), err error) {
+	var all []func() []string
 	for _, c := range b.certificates {
 		renew, err := c.Read(files)
 		if err != nil {
@@ -94,16 +96,21 @@ func (b *booting) readCertificates(files *settings.Files) (apply func(), err err
 		}
 		all = append(all, renew)
 	}
-	return func() {
+	return func() (replaced []string) {
 		for _, renew := range all {
-			renew()
+			replaced = append(replaced, renew()...)
 		}
+		slices.Sort(replaced)
+		return slices.Compact(replaced) // apps may share a certificate
 	}, nil
 }
 
-func (b *booting) logChanges(changes []config.Change) {
-	if len(changes) == 0 {
+func (b *booting) logChanges(changes []config.Change, replaced []string) {
+	if len(changes)+len(replaced) == 0 {
 		b.log.Info("configuration reloaded without changes")
+	}
+	for _, file := range replaced {
+		b.log.Info("certificate replaced", slog.String("file", file))
 	}
 	for _, c := range changes {
 		text := "configuration changed"

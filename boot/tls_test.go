@@ -82,7 +82,7 @@ func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	certify(t, cert, key, 1, time.Now().Add(time.Hour))
-	p, _ := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
+	p, out := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
 	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
 	r := start(t, p, app)
 	url := r.Report().Apps[0].URL
@@ -93,9 +93,18 @@ func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 		t.Errorf("the certificate is number %s", got)
 	}
 
+	if _, err := r.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Contains(text, "certificate replaced") || strings.Count(text, "reloaded without changes") != 1 {
+		t.Errorf("a reload without changes is logged as\n%s", text)
+	}
 	certify(t, cert, key, 2, time.Now().Add(time.Hour))
 	if _, err := r.Reload(); err != nil {
 		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, "reloaded without changes") != 1 || strings.Count(text, "certificate replaced") != 1 || !strings.Contains(text, cert) {
+		t.Errorf("a renewed certificate is logged as\n%s", text)
 	}
 	if got := serial(t, url); got != "2" {
 		t.Errorf("after a reload, the certificate is number %s", got)

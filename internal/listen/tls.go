@@ -1,11 +1,13 @@
 package listen
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,12 +55,12 @@ func LoadCertificates(c *settings.Config, kept *settings.Files, apps ...string) 
 }
 
 // Read reads the files, and returns a function that makes the listener use
-// them for new connections. After an error the certificates are unchanged. Files
-// that kept contains come from there; Read adds all others to kept, which may be
-// nil.
-func (s *Certificates) Read(kept *settings.Files) (apply func(), err error) {
+// them for new connections, and returns the files of the certificates that it
+// replaced by others. After an error the certificates are unchanged. Files that
+// kept contains come from there; Read adds all others to kept, which may be nil.
+func (s *Certificates) Read(kept *settings.Files) (apply func() (replaced []string), err error) {
 	if s == nil {
-		return func() {}, nil
+		return func() []string { return nil }, nil
 	}
 	var all []tls.Certificate
 	for _, f := range s.files {
@@ -68,7 +70,15 @@ func (s *Certificates) Read(kept *settings.Files) (apply func(), err error) {
 		}
 		all = append(all, pair)
 	}
-	return func() { s.current.Store(&all) }, nil
+	return func() (replaced []string) {
+		before := s.current.Swap(&all)
+		for i, f := range s.files {
+			if before != nil && !slices.EqualFunc((*before)[i].Certificate, all[i].Certificate, bytes.Equal) {
+				replaced = append(replaced, f.cert)
+			}
+		}
+		return replaced
+	}, nil
 }
 
 func (f files) read(kept *settings.Files) (tls.Certificate, error) {

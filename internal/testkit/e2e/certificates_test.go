@@ -84,7 +84,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	c.await(t, "configuration reload refused", 1)
 	certify(t, cert, key, 2)
 	c.signal(t, syscall.SIGHUP)
-	c.await(t, "configuration reloaded without changes", 2)
+	c.await(t, "certificate replaced", 2)
 	inForce("after SIGHUP", 2)
 	spoil()
 	replace()
