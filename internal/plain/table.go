@@ -25,7 +25,12 @@ func (t *Table) Add(cells ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
-// Print writes the rows, without spaces at the end of a line.
+// widest is the width of a cell up to which its column is padded.
+const widest = 100
+
+// Print writes the rows, without spaces at the end of a line. A cell that is wider
+// than 100 columns pushes the rest of its row to the right, and no other row: the
+// key of a foreign program may have kilobytes.
 func (t *Table) Print(w io.Writer) {
 	var widths []int
 	for _, row := range t.Rows {
@@ -33,14 +38,16 @@ func (t *Table) Print(w io.Writer) {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], columns(cell))
+			if n := columns(cell); n <= widest {
+				widths[i] = max(widths[i], n)
+			}
 		}
 	}
 	for _, row := range t.Rows {
 		var line strings.Builder
 		line.WriteString(t.Indent)
 		for i, cell := range row {
-			line.WriteString(cell + strings.Repeat(" ", widths[i]-columns(cell)+2))
+			line.WriteString(cell + strings.Repeat(" ", max(0, widths[i]-columns(cell))+2))
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}

@@ -24,6 +24,20 @@ func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
 	}
 }
 
+func TestWideCellDoesNotWidenOtherRows(t *testing.T) {
+	var table plain.Table
+	long := strings.Repeat("k", 4096)
+	table.Add("KEY", "HELD", "LABEL")
+	table.Add(long, "1s", "a")
+	table.Add("product:1", "2s", "b")
+	var b strings.Builder
+	table.Print(&b)
+	want := "KEY        HELD  LABEL\n" + long + "  1s    a\n" + "product:1  2s    b\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", &b, want)
+	}
+}
+
 func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	var table plain.Table
 	table.Add("KEY", "LABEL")
