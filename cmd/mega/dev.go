@@ -24,22 +24,25 @@ func devVerb(environ []string, stdout io.Writer) func(*cli.Shell) *cobra.Command
 			Long: "It builds the program in DIR (default: this folder), runs it with the arguments ARG in env dev, and builds\n" +
 				"and starts it again when a source or its configuration changes. The program reads its views, texts and public\n" +
 				"files from disk: a change of them needs neither. If a build fails, its errors are shown and the running\n" +
-				"program keeps serving. SIGINT ends the program and mega.",
+				"program keeps serving. SIGINT ends the program and mega; a second one kills the program.",
 			Example: "  cd shop && mega dev\n  mega dev ./cmd/shop -- --workers 2",
 			Args: func(c *cobra.Command, args []string) error {
 				own, _ := split(c, args)
 				return cli.Arguments(c, own, 0, "a folder")
 			},
 			RunE: func(c *cobra.Command, args []string) error {
-				ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+				signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+				ctx, stop := signal.NotifyContext(c.Context(), signals...)
 				defer stop()
-				context.AfterFunc(ctx, stop) // a second signal ends mega at once
+				again := make(chan os.Signal, 1)
+				defer signal.Stop(again)
+				defer context.AfterFunc(ctx, func() { signal.Notify(again, signals...) })()
 				own, rest := split(c, args)
 				dir := "."
 				if len(own) > 0 {
 					dir = own[0]
 				}
-				err := dev.Run(ctx, dev.Config{Dir: dir, Args: rest, Environ: environ, Stdout: stdout, Stderr: s.Stderr})
+				err := dev.Run(ctx, dev.Config{Dir: dir, Args: rest, Environ: environ, Stdout: stdout, Stderr: s.Stderr, Again: again})
 				if err != nil {
 					if path, err := filepath.Abs(dir); err == nil {
 						dir = path

@@ -30,6 +30,7 @@ type Config struct {
 	Environ []string // of the go command and the program
 	Stdout  io.Writer
 	Stderr  io.Writer
+	Again   <-chan os.Signal // kills a program that has not ended yet; may be nil
 }
 
 // Intervals between comparisons of the sources, and the limit of a series of
@@ -206,7 +207,7 @@ func (d *developing) stop() {
 	if d.program == nil {
 		return
 	}
-	d.program.stop(d.say)
+	d.program.stop(d.Again, d.say)
 	_ = os.RemoveAll(filepath.Dir(d.program.path)) // the rest goes with the folder of the run
 	d.program = nil
 }

@@ -216,6 +216,38 @@ func atoi(t *testing.T, s string) int {
 	return n
 }
 
+func TestSecondSignalKillsAProgramThatDoesNotEnd(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	s := &site{t: t, dir: t.TempDir(), addr: filepath.Join(t.TempDir(), "addr")}
+	s.write("go.mod", "module shop\n\ngo 1.26.0\n")
+	s.write("main.go", strings.ReplaceAll(strings.Replace(source("one"), "main() {", "main() {\n\tsignal.Ignore(syscall.SIGTERM)", 1), `"os/exec"`, "\"os/exec\"\n\t\"os/signal\"\n\t\"syscall\""))
+	ctx, end := context.WithCancel(t.Context())
+	again, ended := make(chan os.Signal), make(chan error, 1)
+	go func() {
+		ended <- dev.Run(ctx, dev.Config{
+			Dir: s.dir, Stdout: &s.out, Stderr: &s.out, Again: again,
+			Environ: append(os.Environ(), "ADDR="+s.addr, "GOWORK=off", "GOFLAGS=", "MEGA_ENV="),
+		})
+	}()
+	pid := s.serves("one")[1]
+	end()
+	select {
+	case again <- syscall.SIGINT: // stop waits for it
+	case err := <-ended:
+		t.Fatalf("it ended without a second signal: %v\n%s", err, s.out.String())
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if alive(t, pid) || !strings.Contains(s.out.String(), "killed at the second signal") {
+		t.Errorf("the program outlives the second signal:\n%s", s.out.String())
+	}
+	if left, err := filepath.Glob(filepath.Join(temp, "mega-dev-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestFolderWithoutAModuleIsRefused(t *testing.T) {
 	if err := dev.Run(t.Context(), dev.Config{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "is in no module") {
 		t.Errorf("got %v", err)

@@ -114,8 +114,8 @@ func (p *program) isRunning() bool {
 	}
 }
 
-// stop ends the process and waits for its end.
-func (p *program) stop(say func(string, ...any)) {
+// stop ends the process and waits for its end. A signal of again kills it.
+func (p *program) stop(again <-chan os.Signal, say func(string, ...any)) {
 	p.stopping.Store(true)
 	if !p.isRunning() {
 		return
@@ -126,6 +126,8 @@ func (p *program) stop(say func(string, ...any)) {
 	select {
 	case <-p.done:
 		return
+	case <-again:
+		say("the program is killed at the second signal")
 	case <-late.C:
 		say("the program has not ended within %v of the request; killed", grace)
 	}
