@@ -46,7 +46,9 @@
 //	limiter.go     Allow, Pause and Reset
 //	inspect.go     Peek, Inspect and List
 //	refusals.go    what the backend has refused is refused here for a while (W12)
-//	wait.go        Wait and With: one turn
+//	wait.go        Wait and With
+//	turn.go        one call of Wait: its slot, its line and its requests
+//	slot.go        the slot of Concurrent
 //	line.go        the waiting calls of this process, in their order
 //	permit.go      what a Wait has, and its settlement
 //	outage.go      the policies while the backend does not answer (W11)

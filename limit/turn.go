@@ -1,0 +1,338 @@
+package limit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/internal/group"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// turn is one call of Wait.
+type turn struct {
+	limiter  *Limiter
+	call     *call
+	request  driver.Request
+	began    instant
+	deadline instant // 0 for none
+
+	local  bool // refused by what the process remembered
+	place  *waiting
+	joined instant       // when the call joined its line
+	fault  error         // why the backend has not answered the calls ahead; cleared by ask
+	until  instant       // with a fault: the end of the second in which the backend may still answer
+	asked  bool          // the backend, or the share of this process, may have a ticket
+	sent   bool          // the backend may have it
+	lost   bool          // a request had no answer: a copy of it may still arrive
+	unsure bool          // the outcome of the last request is not known, or a copy has to be barred
+	last   driver.Answer // the last one
+	at     instant       // before last was asked for
+}
+
+func (l *Limiter) newTurn(ctx context.Context, c *call) *turn {
+	t := &turn{limiter: l, call: c, request: c.request(), began: l.now()}
+	if c.maxWait != forever {
+		t.deadline = t.began.add(c.maxWait)
+	}
+	if at, ok := ctx.Deadline(); ok {
+		if end := t.began.add(time.Until(at)); t.deadline == 0 || end < t.deadline {
+			t.deadline = end
+		}
+	}
+	t.request.Ticket = l.ticket
+	return t
+}
+
+// permit takes a slot, waits for the rates, and gives the slot back if they
+// refuse (W16).
+func (t *turn) permit(ctx context.Context) (*Permit, error) {
+	if err := t.known(); err != nil {
+		return nil, err
+	}
+	s, err := t.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept := false
+	defer func() {
+		if !kept { // also where Identify or the context panics
+			_ = s.release()
+		}
+	}()
+	a, degraded, err := t.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept = true
+	c := t.call
+	return &Permit{limiter: t.limiter, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
+}
+
+// known refuses a call of which the process knows that it is too late (W12).
+func (t *turn) known() error {
+	r, known := t.limiter.refusals.find(t.call, t.began)
+	if !known || t.deadline == 0 || t.began.add(r.RetryAfter) <= t.deadline {
+		return nil
+	}
+	t.limiter.counters.local.Add(1)
+	t.local = true
+	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By}
+}
+
+// wait waits for the turn of the call in this process, and then for its ticket.
+func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	t.place, t.joined = l.lines.join(t.call.key), l.now()
+	decided := false // by the backend, which has no ticket then
+	defer func() {
+		if decided {
+			l.lines.leave(t.place)
+			return
+		}
+		t.giveUp() // also where Identify or the context panics
+	}()
+	if err := t.first(ctx); err != nil {
+		return driver.Answer{}, false, err
+	}
+	t.request.Seq = l.seq.Add(1)
+	for {
+		asked := l.now()
+		a, degraded, err := t.ask(ctx)
+		switch {
+		case err != nil:
+			if errors.Is(err, ErrUnavailable) {
+				l.lines.fail(t.place, err, asked)
+			}
+			return a, false, err
+		case a.Granted:
+			decided = true
+			return a, degraded, nil
+		case a.Again == 0: // W6
+			decided = degraded || !t.unsure
+			return a, false, t.limited(nil)
+		case t.request.MaxWait == 0 || !t.sleep(ctx, a.Again):
+			return a, false, t.ended(ctx)
+		}
+	}
+}
+
+// first waits until the call is the first of its line. Under Closed it waits for at
+// most a second while the backend does not answer the calls ahead (W11).
+func (t *turn) first(ctx context.Context) error {
+	l := t.limiter
+	select {
+	case <-t.place.turn:
+		return nil
+	default:
+	}
+	if _, fault := t.ahead(); t.deadline != 0 && fault == nil && l.lines.notBefore(t.place) > t.deadline { // W6
+		return t.limited(nil)
+	}
+	overdue := time.NewTimer(driver.CallTimeout)
+	defer overdue.Stop()
+	var late <-chan time.Time
+	if t.deadline != 0 {
+		timer := time.NewTimer(t.deadline.sub(l.now()))
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		select {
+		case <-t.place.turn:
+			t.until, t.fault = t.ahead()
+			return nil
+		case <-t.place.failed:
+		case <-overdue.C:
+		case <-late:
+			_, fault := t.ahead()
+			if err := cmp.Or(fault, l.health.lost()); err != nil && t.call.limit.Outage == Closed {
+				return err // whether the limit is used up is not known
+			}
+			return t.ended(ctx)
+		case <-ctx.Done():
+			return t.ended(ctx)
+		case <-l.group.Context().Done():
+			return t.ended(ctx)
+		}
+		if until, fault := t.ahead(); fault != nil {
+			left := until.sub(l.now())
+			if left <= 0 {
+				return fault
+			}
+			overdue.Reset(left)
+		}
+	}
+}
+
+// ahead returns why the backend has not answered the calls ahead, and until when the
+// call waits for an answer. The error is nil if the backend has answered, and for a
+// call that an outage does not end.
+func (t *turn) ahead() (until instant, fault error) {
+	if t.call.limit.Outage != Closed {
+		return 0, nil
+	}
+	since, fault := t.limiter.lines.fault(t.place)
+	return max(since, t.joined).add(driver.CallTimeout), fault
+}
+
+// askPause is the pause between requests that got no answer.
+const askPause = 50 * time.Millisecond
+
+// ask makes the request, and repeats it for at most a second while it gets no
+// answer: a request with the same Ticket and Seq is the same request (W9).
+func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	until, err := t.until, t.fault
+	if t.fault = nil; err == nil {
+		until = l.now().add(driver.CallTimeout)
+		a, degraded, first := t.askOnce(ctx)
+		if !errors.Is(first, ErrUnavailable) {
+			return a, degraded, first
+		}
+		err = first
+	}
+	bounded, cancel := context.WithTimeout(ctx, until.sub(l.now())) // W11
+	defer cancel()
+	for group.Sleep(bounded, askPause) && l.group.Context().Err() == nil {
+		a, degraded, again := t.askOnce(bounded)
+		if !errors.Is(again, ErrUnavailable) && (bounded.Err() == nil || again == nil) {
+			return a, degraded, again
+		}
+	}
+	if ctx.Err() != nil || l.group.Context().Err() != nil {
+		return driver.Answer{}, false, t.ended(ctx)
+	}
+	return driver.Answer{}, false, err
+}
+
+func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	sent := l.now()
+	t.request.MaxWait = forever
+	if t.deadline != 0 {
+		t.request.MaxWait = max(t.deadline.sub(sent), 0)
+	}
+	if t.request.Waiter.PID == 0 {
+		t.request.Waiter = l.holder(ctx)
+	}
+	t.asked, t.unsure = true, true
+	lost := l.lost(t.call)
+	t.sent = t.sent || lost == nil
+	a, outage, err := l.decide(ctx, t.call, t.request, lost)
+	if err != nil {
+		if !errors.Is(err, ErrUnavailable) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+			err = t.ended(ctx) // else it is the timeout of a connection
+		}
+		t.lost = true
+		return a, false, err
+	}
+	t.lost = t.lost || outage != nil
+	t.unsure = outage != nil || t.lost && a.Again == 0
+	t.last, t.at = a, sent
+	l.lines.estimate(t.place, sent.add(a.Wait))
+	if outage == nil {
+		l.lines.answered(t.place)
+	} else {
+		l.lines.fail(t.place, outage, sent)
+	}
+	return a, outage != nil, nil
+}
+
+// sleep waits until the request is to be repeated. It returns false when ctx or
+// the Limiter has ended.
+func (t *turn) sleep(ctx context.Context, d time.Duration) bool {
+	if t.deadline != 0 { // one last request at the deadline
+		d = min(d, max(t.deadline.sub(t.limiter.now()), 0))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.place.poked:
+	case <-ctx.Done():
+	case <-t.limiter.group.Context().Done():
+	}
+	return ctx.Err() == nil && t.limiter.group.Context().Err() == nil
+}
+
+// giveUp ends the place of a call that was not decided. The next call inherits the
+// ticket; without a next one, or if the request may have been granted unseen,
+// it is withdrawn (W7). The line waits for that, and the caller does not, except
+// when the Limiter closes.
+func (t *turn) giveUp() {
+	l := t.limiter
+	if t.asked {
+		l.refusals.clear(t.call.key) // of calls behind this ticket
+	} else {
+		t.request.Seq = l.seq.Add(1) // the call before may just have left it a ticket
+	}
+	if !t.unsure && !l.lines.alone(t.place) && !l.lines.leave(t.place) {
+		return
+	}
+	if t.asked && !t.sent { // the next call waits for no backend that is lost (W11)
+		l.shares.withdraw(&t.request)
+		l.lines.leave(t.place)
+		return
+	}
+	end := func(context.Context) {
+		sent := l.now()
+		ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+		defer cancel()
+		l.shares.withdraw(&t.request)
+		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
+			if err = l.classify(context.Background(), err); errors.Is(err, ErrUnavailable) {
+				l.health.failed(err)
+				l.lines.fail(t.place, err, sent)
+			}
+		}
+		l.lines.leave(t.place)
+	}
+	if l.info.Scope == driver.Process || !l.group.Go(end) {
+		end(nil)
+	}
+}
+
+// ended returns the error of a call whose time, context or Limiter has ended.
+func (t *turn) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return t.endedBy(contextError(ctx))
+	}
+	return t.endedBy(nil)
+}
+
+func (t *turn) endedBy(cause error) error {
+	if t.limiter.group.Context().Err() != nil {
+		return ErrClosed
+	}
+	return t.limited(cause)
+}
+
+// limited returns the error of a call that is not allowed in time.
+func (t *turn) limited(cause error) error {
+	l := t.limiter
+	now := l.now()
+	e := &LimitedError{Key: t.call.key, Waited: now.sub(t.began), Err: cause}
+	switch {
+	case t.asked:
+		e.RetryAfter = max(t.at.add(t.last.Wait).sub(now), 0)
+		e.Full, e.Paused = t.last.Full, t.last.Paused
+		if e.RetryAfter > 0 {
+			e.Rate = t.call.by(t.last.By)
+		}
+	case t.place != nil:
+		e.RetryAfter = max(l.lines.notBefore(t.place).sub(now), 0)
+	}
+	return e
+}
+
+// failed counts and reports a call that was not allowed.
+func (t *turn) failed(err error) {
+	var limited *LimitedError
+	if !errors.As(err, &limited) {
+		return
+	}
+	t.limiter.counters.refused.Add(1)
+	t.limiter.observe(Refused{Key: t.call.key, Cost: t.call.cost, By: limited.Rate, RetryAfter: limited.RetryAfter, Local: t.local, Err: err})
+}
