@@ -67,8 +67,14 @@ func (e *ending) wait(ctx context.Context, l *link) error {
 	if !e.lost.Load() {
 		return nil
 	}
+	return l.awaitEnd(ctx)
+}
+
+// awaitEnd waits until the end of the link is recorded: from then on its losses are
+// known.
+func (l *link) awaitEnd(ctx context.Context) error {
 	select {
-	case <-l.ctx.Done(): // from then on the loss is known
+	case <-l.ctx.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -182,19 +188,22 @@ func (m *member) remove() {
 }
 
 // deliverRest waits until the messages that have arrived for the topic were
-// handed over, or reported as lost.
+// handed over, or reported as lost, or until the end of the link is recorded.
 func (t *topic) deliverRest(ctx context.Context, l *link, sub *nats.Subscription) error {
 	pending, _, err := sub.Pending()
 	target := t.taken.Load() + uint64(max(pending, 0))
 	for pause := 20 * time.Microsecond; err == nil && pending > 0 && t.settled.Load() < target; pause = min(2*pause, 5*time.Millisecond) {
 		select {
 		case <-time.After(pause):
-		case <-l.over:
+		case <-l.ctx.Done():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		pending, _, err = sub.Pending()
+	}
+	if err != nil && l.conn.IsClosed() { // the client has discarded what waited (S4)
+		return l.awaitEnd(ctx)
 	}
 	return nil // an error means that the subscription has ended
 }
