@@ -97,9 +97,9 @@ func isFinal(err error) bool {
 // called: a tick that nobody has used yet is used then. The ticks are the
 // backend's; the clock of the process does not matter.
 //
-// Under [AtLeastOnce], Every waits while another process runs fn, whatever Wait
-// is: if that process crashes, this one runs fn in the same tick. A tick in which
-// a longer run ends is then used at that time.
+// Under [AtLeastOnce], Every waits while another process runs fn, for any Wait: if
+// that process crashes, this one runs fn in the same tick. A run that lasts longer
+// than a tick is followed by the next one at once.
 //
 // An error of fn is reported as Ran and does not end Every. When the backend
 // does not answer, Every reports Retrying and asks again after 1 s to 1 min.

@@ -77,10 +77,10 @@ func (r *refusals) of(subjects ...string) []string {
 	return slices.DeleteFunc(slices.Clone(r.tried), func(s string) bool { return !slices.Contains(subjects, s) })
 }
 
-func (r *refusals) latest() (news <-chan struct{}, heard error, marks int) {
+func (r *refusals) latest() (news <-chan struct{}, marks int, heard error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.news, r.heard, r.marks
+	return r.news, r.marks, r.heard
 }
 
 // newMark returns the number of a refusal that the caller provokes. The server
@@ -107,7 +107,7 @@ func (r *refusals) addMark() {
 func (l *link) settle() {
 	mark := 0 // number of the provoked refusal
 	for {
-		news, heard, marks := l.refusals.latest()
+		news, marks, heard := l.refusals.latest()
 		last := l.conn.LastError()
 		switch {
 		case last == nil, mark > 0 && marks >= mark:

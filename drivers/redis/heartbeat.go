@@ -260,7 +260,7 @@ func (q *queue) checkSubscription(ctx context.Context) {
 	}
 }
 
-// hears reports whether the push of a check arrives.
+// hears waits for the push of a check, and reports whether it has arrived.
 func (q *queue) hears(ctx context.Context) bool {
 	t := time.NewTimer(attemptTimeout)
 	defer t.Stop()

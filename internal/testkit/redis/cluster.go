@@ -156,8 +156,8 @@ func (c *Cluster) AddReplica(master *Server) (*Server, error) {
 	return replica, until(ctx, "wait for the replica", func() error { return errors.Join(replica.follows(0), c.known(replica, "slave")) })
 }
 
-// Sever stops the replication from a master to its replicas. What the master
-// acknowledges from now on is lost with it.
+// Sever stops the replication from a master to its replicas: writes that the master
+// acknowledges from now on are lost with it.
 func (c *Cluster) Sever(master *Server) error {
 	if err := master.do("ACL", "SETUSER", replicaUser, "off"); err != nil {
 		return err
@@ -166,8 +166,8 @@ func (c *Cluster) Sever(master *Server) error {
 	return err
 }
 
-// TakeOver makes a replica the master of its slots, whatever the others say, and
-// returns when the other masters know.
+// TakeOver makes a replica the master of its slots, without the votes of
+// the others, and returns when the other masters know.
 func (c *Cluster) TakeOver(replica *Server) error {
 	if err := replica.do("CLUSTER", "FAILOVER", "TAKEOVER"); err != nil {
 		return err

@@ -48,9 +48,8 @@ type Hub struct {
 	// name has this nonce.
 	confirm func(name string, nonce uint64) error
 	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs
-	// number is the number of this hub, and follows that of the hub before it; 0 if
-	// there is none.
-	number, follows uint64
+	number  uint64       // of this hub; 0 without a socket
+	follows uint64       // the number of the hub before it; 0 if there was none
 
 	mu       sync.Mutex
 	clients  map[*Client]struct{}

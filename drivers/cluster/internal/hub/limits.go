@@ -171,7 +171,7 @@ func (h *hubLimits) publish(b *batch, news *protocol.News) {
 	}
 	key := news.Key()
 	for c, copied := range h.copies {
-		if _, lacks := copied.behind[key]; lacks && news.Reset == nil { // a record cannot tell of a Reset
+		if _, lacks := copied.behind[key]; lacks && news.Reset == nil { // records do not contain a Reset
 			delete(copied.behind, key)
 			for _, r := range h.table.RecordsOf(key) {
 				if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // as in sendPart

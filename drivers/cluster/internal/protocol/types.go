@@ -35,7 +35,7 @@ const (
 	TypeOpen    Type = 0x07 // the hub knows all clients of an earlier hub
 	TypeLeaving Type = 0x08 // the hub shuts down in order: events wait for the next hub
 	TypeLast    Type = 0x09 // the client's answer to each TypeLeaving: no event follows
-	TypeWhole   Type = 0x0a // the hub has sent all events that it has: the client has missed none, except for gaps that it was told of
+	TypeWhole   Type = 0x0a // the hub has sent all its events: the client has missed none, except for the gaps that were reported to it
 	TypeAbsent  Type = 0x0b // the hub opens before the client has reported its subscriptions
 
 	TypeLocks  Type = 0x20 // lock frames, up to 0x3f
