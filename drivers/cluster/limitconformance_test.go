@@ -371,6 +371,11 @@ func TestAHubDecidesAboutAKeyWithTheGrantsOfAllDuringALongReport(t *testing.T) {
 	if err := host.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	for _, n := range []*Node{a, b} { // a Take whose answer the old hub did not send would be unknown
+		if _, err := n.Limits("").Inspect(t.Context(), "other", rates); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 50 {
 		for _, key := range []string{fmt.Sprintf("a:%d", i), fmt.Sprintf("b:%d", i)} {
 			for _, n := range []*Node{a, b} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -15,16 +14,12 @@ import (
 const slots = 16384
 
 // Cluster is a Redis Cluster of masters that share the slots evenly.
-type Cluster struct {
-	servers  []*Server
-	busPorts []int
-	replicas map[*Server]*Server // and their masters
-}
+type Cluster struct{ servers []*Server }
 
 // NewCluster starts a Cluster with a number of masters, at least three, and returns
 // when it serves every slot. The caller closes it.
 func NewCluster(masters int, o Options) (*Cluster, error) {
-	c := &Cluster{replicas: map[*Server]*Server{}}
+	c := &Cluster{}
 	if err := c.start(masters, o); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -43,14 +38,23 @@ func StartCluster(tb testing.TB, masters int, o Options) *Cluster {
 }
 
 func (c *Cluster) start(masters int, o Options) error {
+	var busPorts []int
 	for range masters {
-		server, bus, err := newNode(o)
+		bus, err := freePort()
 		if err != nil {
 			return err
 		}
-		c.servers, c.busPorts = append(c.servers, server), append(c.busPorts, bus)
+		each := o
+		each.Config = append(slices.Clone(o.Config), "cluster-enabled yes", "cluster-node-timeout 2000",
+			fmt.Sprintf("cluster-port %d", bus))
+		server, err := New(each)
+		if err != nil {
+			return err
+		}
+		c.servers = append(c.servers, server)
+		busPorts = append(busPorts, bus)
 	}
-	if err := c.join(); err != nil {
+	if err := c.join(busPorts); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -58,20 +62,8 @@ func (c *Cluster) start(masters int, o Options) error {
 	return until(ctx, "wait for the cluster", c.complete)
 }
 
-// newNode starts a server that is in no Cluster yet. It returns also its port for
-// other nodes.
-func newNode(o Options) (*Server, int, error) {
-	bus, err := freePort()
-	if err != nil {
-		return nil, 0, err
-	}
-	o.Config = append(slices.Clone(o.Config), "cluster-enabled yes", "cluster-node-timeout 2000", fmt.Sprintf("cluster-port %d", bus))
-	server, err := New(o)
-	return server, bus, err
-}
-
 // join assigns each master its slots and connects it with the first master.
-func (c *Cluster) join() error {
+func (c *Cluster) join(busPorts []int) error {
 	share := slots/len(c.servers) + 1
 	host, port, _ := net.SplitHostPort(c.servers[0].Addr())
 	for i, s := range c.servers {
@@ -81,7 +73,7 @@ func (c *Cluster) join() error {
 			s.do("CLUSTER", "ADDSLOTSRANGE", first, last),
 		}
 		if i > 0 {
-			errs = append(errs, s.do("CLUSTER", "MEET", host, port, c.busPorts[0]))
+			errs = append(errs, s.do("CLUSTER", "MEET", host, port, busPorts[0]))
 		}
 		if err := errors.Join(errs...); err != nil {
 			return err
@@ -124,80 +116,7 @@ func (c *Cluster) Addrs() []string { return addrs(c.servers) }
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
 // Close kills all servers and removes their folders.
-func (c *Cluster) Close() error {
-	return closeAll(append(slices.Collect(maps.Keys(c.replicas)), c.servers...))
-}
-
-// AddReplica starts a replica of a master, which never takes its place by itself. It
-// returns when the replica has the data of the master.
-func (c *Cluster) AddReplica(master *Server) (*Server, error) {
-	o := master.options
-	o.Config = []string{"cluster-replica-no-failover yes", "masteruser " + replicaUser, "masterauth any"}
-	replica, _, err := newNode(o)
-	if err != nil {
-		return nil, err
-	}
-	c.replicas[replica] = master
-	id, err := master.text("CLUSTER", "MYID")
-	errs := []error{err, master.do("ACL", "SETUSER", replicaUser, "on", "nopass", "+psync", "+replconf", "+ping")}
-	for i, s := range c.servers {
-		host, port, _ := net.SplitHostPort(s.Addr())
-		errs = append(errs, replica.do("CLUSTER", "MEET", host, port, c.busPorts[i]))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	err = until(ctx, "wait for the replica to know its master", func() error { return replica.do("CLUSTER", "REPLICATE", id) })
-	if err != nil {
-		return nil, err
-	}
-	return replica, until(ctx, "wait for the replica", func() error { return errors.Join(replica.follows(0), c.known(replica, "slave")) })
-}
-
-// Sever stops the replication from a master to its replicas: writes that the master
-// acknowledges from now on are lost with it.
-func (c *Cluster) Sever(master *Server) error {
-	if err := master.do("ACL", "SETUSER", replicaUser, "off"); err != nil {
-		return err
-	}
-	_, err := master.kill("replica")
-	return err
-}
-
-// TakeOver makes a replica the master of its slots, without the votes of
-// the others, and returns when the other masters know.
-func (c *Cluster) TakeOver(replica *Server) error {
-	if err := replica.do("CLUSTER", "FAILOVER", "TAKEOVER"); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	return until(ctx, "wait for the new master", func() error { return c.known(replica, "master") })
-}
-
-// known returns nil when the masters know the role of a replica. Its own master may
-// have ended.
-func (c *Cluster) known(replica *Server, role string) error {
-	id, err := replica.text("CLUSTER", "MYID")
-	if err != nil {
-		return err
-	}
-	for _, s := range c.servers {
-		if s == c.replicas[replica] {
-			continue
-		}
-		nodes, err := s.text("CLUSTER", "NODES")
-		if err != nil {
-			return err
-		}
-		if _, after, _ := strings.Cut(nodes, id+" "); !strings.HasPrefix(after, replica.Addr()+"@") || !strings.Contains(strings.Fields(after)[1], role) {
-			return fmt.Errorf("%s does not know %s as %s", s.Addr(), replica.Addr(), role)
-		}
-	}
-	return nil
-}
+func (c *Cluster) Close() error { return closeAll(c.servers) }
 
 // Move is the move of a hash slot from one master to another.
 type Move struct {
