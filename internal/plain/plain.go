@@ -32,10 +32,11 @@ func Text(s string) string {
 	return b.String()
 }
 
+// spaces is made once, because it has kilobytes, and a log escapes each message.
+var spaces = strings.NewReplacer("\n", `\n`, "\t", `\t`)
+
 // Line returns Text(s) on one line, with line feeds and tabs escaped.
-func Line(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Text(s))
-}
+func Line(s string) string { return spaces.Replace(Text(s)) }
 
 // JSON returns a JSON document with every character escaped that does not print.
 // Its value stays the same: outside strings, JSON has none.

@@ -73,10 +73,12 @@ func (v *Veil) conceal(texts []string) {
 // JSONAttr masks an attribute of a record for the options of a slog.JSONHandler.
 func (v *Veil) JSONAttr(_ []string, a slog.Attr) slog.Attr { return attr(a, encoded, v.Text) }
 
-// tinted escapes text that prints, but not by tint: in a quoted value on a
-// terminal it writes `\x1b` as the escape character, and elsewhere it drops the
-// rest of a value after U+FFFD.
-var tinted = strings.NewReplacer(`\x1b`, `\u001b`, "\ufffd", `\ufffd`)
+// tinted returns s with the text escaped that prints, but not by tint: in a quoted
+// value on a terminal it writes `\x1b` as the escape character, and elsewhere it
+// drops the rest of a value after U+FFFD. A strings.Replacer would copy each s.
+func tinted(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, `\x1b`, `\u001b`), "\ufffd", `\ufffd`)
+}
 
 // TextAttr masks an attribute of a record for the options of a tint handler, and
 // escapes what does not print: tint writes messages unchanged, and on a terminal
@@ -86,7 +88,7 @@ func (v *Veil) TextAttr(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.MessageKey {
 		escape = plain.Line
 	}
-	clean := func(s string) string { return tinted.Replace(escape(v.Text(s))) }
+	clean := func(s string) string { return tinted(escape(v.Text(s))) }
 	a = attr(a, printed, clean)
 	a.Key = clean(a.Key)
 	return a

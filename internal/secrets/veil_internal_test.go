@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -71,5 +72,14 @@ func TestSecretsOfAValueThatRefersToItselfAreFound(t *testing.T) {
 	f.collect(reflect.ValueOf(n))
 	if len(f.texts) != 1 || f.texts[0] != "tokentext" {
 		t.Errorf("found %q", f.texts)
+	}
+}
+
+func TestAttributesThatPrintAreNotCopied(t *testing.T) {
+	var v Veil
+	for _, a := range []slog.Attr{slog.String(slog.MessageKey, "request served"), slog.String("route", "/products/{id}"), slog.Int("status", 200)} {
+		if n := testing.AllocsPerRun(100, func() { v.TextAttr(nil, a) }); n != 0 {
+			t.Errorf("%s: %v allocations", a, n)
+		}
 	}
 }
