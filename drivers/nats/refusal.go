@@ -148,7 +148,7 @@ func (l *link) failed(err error) {
 	}
 	defer l.refusals.note(err)
 	text := err.Error()
-	switch {
+	switch reply := quotedAfter(text, withReply); {
 	case l.bus.isTryout(err):
 		l.refusals.addTried(refusedSubject(err))
 	case errors.Is(err, nats.ErrMaxSubscriptionsExceeded):
@@ -156,9 +156,9 @@ func (l *link) failed(err error) {
 	case isLogin(err):
 		l.refusals.setLogin(err)
 	case !errors.Is(err, nats.ErrPermissionViolation):
-	case strings.Contains(text, markReply) || l.bus.isMark(text):
+	case reply == markReply || l.bus.isMark(text):
 		l.refusals.addMark()
-	case strings.Contains(text, reservedReply):
+	case reply == reservedReply:
 	case strings.HasSuffix(text, tooManyTokens):
 		l.bus.refuseSubject(quotedAfter(text, toSubscription), err)
 	case strings.Contains(text, toSubscription):
@@ -182,6 +182,7 @@ const (
 	toSubscription = "Subscription to "
 	usingQueue     = "using queue "
 	toPublish      = "Publish to "
+	withReply      = "Publish with Reply of "
 )
 
 // tooManyTokens ends the server's error for a pattern with more tokens than the

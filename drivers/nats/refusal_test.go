@@ -199,6 +199,23 @@ func TestDeniedPublishIsReported(t *testing.T) {
 	}
 }
 
+// A subject may look like the reserved reply subjects that the driver provokes refusals
+// with.
+func TestRefusedSubjectLikeAReservedOneIsReported(t *testing.T) {
+	secret := []string{"ev.secret.>"}
+	server := natstest.Start(t, natstest.Options{Deny: secret, DenyPublish: secret})
+	b := open(t, nats.Config{URL: server.URL()})
+	for _, subject := range []string{"secret._R_.mega", "secret._R_.mark"} {
+		publish(t, b, subject, "1")
+		if err := b.Flush(t.Context()); !errors.Is(err, bus.ErrRefused) {
+			t.Errorf("publish to %s: %v", subject, err)
+		}
+		if _, err := b.Subscribe(t.Context(), subject, ignore); !errors.Is(err, bus.ErrRefused) {
+			t.Errorf("subscribe to %s: %v", subject, err)
+		}
+	}
+}
+
 // A request that is denied fails at once, and so does one whose answer is.
 func TestDeniedRequestFailsAtOnce(t *testing.T) {
 	for name, o := range map[string]natstest.Options{
