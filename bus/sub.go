@@ -316,9 +316,10 @@ func (s *Sub) release() {
 // unhandled messages and running handlers.
 //
 // Called from within a handler of the subscription, it does not wait for the
-// handlers. Called from within another handler, it does not wait for a handler that
-// waits, by a Drain of its own, for the caller's handler, or that drains or closes the
-// Bus.
+// handlers. Called from within another handler of the Bus, it does not wait for a
+// handler that waits, by a Drain of its own, for the caller's handler, or that drains
+// or closes the Bus. Handlers of different Buses that drain each other's subscriptions
+// wait until a ctx ends.
 func (s *Sub) Drain(ctx context.Context) error {
 	if err := s.leave(ctx); err != nil {
 		return s.cutOff(ctx)
