@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
 func (h remembering) text(s string) string {
 	s = h.veil.Text(s) // before it is cut: a part of a secret is not masked
 	if len(s) > recentValue {
-		s = s[:recentValue] + "…"
+		s = strings.ToValidUTF8(s[:recentValue], "") + "…" // the cut may be inside a character
 	}
 	return s
 }

@@ -56,6 +56,10 @@ func TestRememberedMessageIsCut(t *testing.T) {
 	if got := len(m.recent().Errors[0].Message); got != recentValue+len("…") {
 		t.Errorf("a message of %d bytes is kept", got)
 	}
+	log.Error(strings.Repeat("한", recentValue))
+	if got := m.recent().Errors[0].Message; strings.Trim(got, "한") != "…" {
+		t.Errorf("a letter is cut: %q", got[len(got)-10:])
+	}
 }
 
 func TestRememberedStackHasTheFramesOfTheProgram(t *testing.T) {
