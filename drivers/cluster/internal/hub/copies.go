@@ -18,6 +18,27 @@ type limitCopy struct {
 	awaited   bool                // calls wait for its end
 	whole     bool                // the report has ended: the client is sent what it lacks
 	sending   bool                // a goroutine sends it
+	// reset are the keys that were reset before the end of the report, which may
+	// still have what the client knew before.
+	reset map[string]struct{}
+}
+
+// outdated reports whether a record of the key may be from before a Reset. What a
+// client has after the end of its report comes from this hub.
+func (c *limitCopy) outdated(key string) bool {
+	_, reset := c.reset[key]
+	return reset || c.whole
+}
+
+// forgotten records that the key was reset.
+func (c *limitCopy) forgotten(key string) {
+	if c.whole {
+		return
+	}
+	if c.reset == nil {
+		c.reset = make(map[string]struct{})
+	}
+	c.reset[key] = struct{}{}
 }
 
 // limitReport is the state of the reports of all clients to a new hub. It is
@@ -126,7 +147,7 @@ func (h *hubLimits) reported(c *Client) {
 	defer h.mu.Unlock()
 	if copied := h.copies[c]; copied != nil {
 		h.end(copied)
-		copied.whole = true
+		copied.whole, copied.reset = true, nil
 		h.complete(c, copied)
 	}
 }
@@ -137,7 +158,7 @@ func (h *hubLimits) leasesReported(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if copied := h.copies[c]; copied != nil && !copied.reporting {
-		copied.whole = true
+		copied.whole, copied.reset = true, nil
 		h.complete(c, copied)
 	}
 }
@@ -192,7 +213,7 @@ func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error
 		var b batch
 		h.mu.Lock()
 		running, over, stalls := h.report.running, h.report.over, time.Until(h.report.moved.Add(reportBound))
-		if running > 0 {
+		if running > 0 && stalls > 0 {
 			if key := keyOf(name, body); key != "" {
 				w := h.want(&b, key)
 				running, over = len(w.from), w.over
@@ -229,6 +250,9 @@ func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if copied := h.copies[c]; copied != nil && copied.outdated(r.Key) {
+		return nil
+	}
 	news, err := h.table.Restore(r)
 	if err != nil || !h.copied {
 		return err
@@ -255,7 +279,7 @@ func (h *hubLimits) knows(c *Client, text []byte) bool {
 	defer h.mu.Unlock()
 	h.report.moved = time.Now()
 	key, known := h.report.known[string(text)]
-	if copied := h.copies[c]; known && copied != nil {
+	if copied := h.copies[c]; known && copied != nil && !copied.outdated(key) {
 		delete(copied.behind, key)
 	}
 	return known
@@ -275,13 +299,19 @@ func (h *hubLimits) note(key string, text []byte) (whole bool) {
 	if h.report.known == nil {
 		h.report.known, h.report.texts = make(map[string]string), make(map[string]string)
 	}
-	delete(h.report.known, h.report.texts[key]) // another client had less
-	delete(h.report.texts, key)
+	h.forgetText(key) // another client had less
 	if whole {
 		same := string(text)
 		h.report.known[same], h.report.texts[key] = key, same
 	}
 	return whole
+}
+
+// forgetText records that the table may have more of a key than clients have
+// reported. The caller holds h.mu.
+func (h *hubLimits) forgetText(key string) {
+	delete(h.report.known, h.report.texts[key])
+	delete(h.report.texts, key)
 }
 
 // complete sends c the records that it lacks, unless its own report follows. The

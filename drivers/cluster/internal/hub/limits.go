@@ -170,7 +170,11 @@ func (h *hubLimits) publish(b *batch, news *protocol.News) {
 		return // it was decoded from JSON
 	}
 	key := news.Key()
+	h.forgetText(key)
 	for c, copied := range h.copies {
+		if news.Reset != nil {
+			copied.forgotten(key)
+		}
 		if _, lacks := copied.behind[key]; lacks && news.Reset == nil { // records do not contain a Reset
 			delete(copied.behind, key)
 			for _, r := range h.table.RecordsOf(key) {

@@ -258,3 +258,84 @@ func TestAClientThatLacksGrantsOfAKeyIsSentAllOfThem(t *testing.T) {
 		t.Error("the client was sent the decision, and not the earlier grants")
 	}
 }
+
+// A client that comes late reports the copy that the others have reported, too: a
+// decision was made since then, and it is sent that.
+func TestAClientThatReportsWhatAllHadBeforeADecisionIsSentTheDecision(t *testing.T) {
+	h, clients := limitHub(t, 2)
+	early, late := clients[0], clients[1]
+	h.limits.introduce(early)
+	h.limits.begin(early)
+	text := record(t, "k", protocol.NodeMicros()-9)
+	restore(t, early, text)
+	r := driver.Request{Key: "k", Rates: []driver.Rate{{N: 9, Per: driver.MaxPer}}, Cost: 1}
+	if a, err := h.limits.take(early, &r); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	h.limits.introduce(late)
+	h.limits.begin(late)
+	restore(t, late, text)
+	if n := behind(late); n != 1 {
+		t.Errorf("the client lacks %d keys, want 1", n)
+	}
+}
+
+// A client that stops within its report is not asked for keys: nobody waits for the
+// answer, and the questions would pile up.
+func TestAClientThatStopsWithinItsReportIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, clients := limitHub(t, 1)
+		h.limits.introduce(clients[0])
+		h.limits.begin(clients[0])
+		time.Sleep(reportBound)
+		const keys = 1000
+		for i := range keys {
+			if err := h.limits.reports(t.Context(), protocol.LimitInspect, fmt.Appendf(nil, `{"key":"%d"}`, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, b := len(h.limits.report.wanted), clients[0].line.Backlog(); n+b > 0 {
+			t.Errorf("%d keys are remembered, and %d bytes wait for the client", n, b)
+		}
+	})
+}
+
+// A client that comes late may have a record on its way when somebody resets its key:
+// the record does not bring the grants back.
+func TestARecordOnItsWayDoesNotUndoAReset(t *testing.T) {
+	h, clients := limitHub(t, 2)
+	here, late := clients[0], clients[1]
+	h.limits.introduce(here)
+	h.limits.reported(here)
+	h.open()
+	h.limits.introduce(late)
+	h.limits.begin(late)
+	used := func() int {
+		t.Helper()
+		s, err := h.limits.table.Inspect("k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Rates) == 0 {
+			return 0
+		}
+		return s.Rates[0].Used
+	}
+	text := record(t, "k", protocol.NodeMicros()-9)
+	restore(t, late, text)
+	if n := used(); n != 1 {
+		t.Fatalf("%d units are used, want 1", n)
+	}
+	if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
+		t.Fatal(err)
+	}
+	restore(t, late, text) // the rest of its report
+	if n := used(); n != 0 {
+		t.Errorf("%d units are used after the reset, want none", n)
+	}
+	h.limits.reported(late)
+	restore(t, late, text) // beside the end of its report, for a call
+	if n := used(); n != 0 {
+		t.Errorf("%d units are used after the report, want none", n)
+	}
+}
