@@ -127,12 +127,25 @@ func (x *limits) report(s *session) {
 		}
 	}
 	if s.line.Send(protocol.Begin(protocol.LimitReported)) == nil {
+		s.ahead.Lock()
+		defer s.ahead.Unlock()
 		close(s.reported)
+		s.ahead.keys = nil
 	}
 }
 
-// reportKey reports one key to a hub ahead of the rest of the report.
+// reportKey reports one key to a hub ahead of the rest of the report, unless that was
+// done: what this process learns of the key later comes from this hub.
 func (x *limits) reportKey(s *session, key string) {
+	s.ahead.Lock() // until the records are queued: the calls of others follow them, too
+	defer s.ahead.Unlock()
+	if _, done := s.ahead.keys[key]; done || isClosed(s.reported) {
+		return
+	}
+	if s.ahead.keys == nil {
+		s.ahead.keys = make(map[string]struct{})
+	}
+	s.ahead.keys[key] = struct{}{}
 	for _, r := range x.copied.RecordsOf(key) {
 		f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r)
 		if err != nil {

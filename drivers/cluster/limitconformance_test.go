@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -406,5 +407,32 @@ func TestAHubDecidesAboutAKeyWithTheGrantsOfAllDuringALongReport(t *testing.T) {
 		if s.Rates[0].Used != want {
 			t.Errorf("%s has %d used units, want %d", s.Key, s.Rates[0].Used, want)
 		}
+	}
+}
+
+// The records of a key precede the first call about it during a report. They are not
+// repeated before each other call: renewals of leases would wait behind them.
+func TestTheRecordsOfAKeyPrecedeItsFirstCallAlone(t *testing.T) {
+	here, there := net.Pipe() // which nobody reads
+	s := &session{line: protocol.NewLine(here), reported: make(chan struct{})}
+	defer func() { s.line.Close(); _ = there.Close() }()
+	x := newLimits(nil)
+	defer x.copied.Close()
+	for range 100 {
+		if _, err := x.copied.Take(&driver.Request{Key: "k", Rates: []driver.Rate{{N: 100, Per: time.Hour}}, Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.reportKey(s, "another key")
+	x.reportKey(s, "k")
+	size := s.line.Backlog()
+	if size == 0 {
+		t.Fatal("the first call has no records")
+	}
+	for range 1000 {
+		x.reportKey(s, "k")
+	}
+	if more := s.line.Backlog() - size; more > 0 {
+		t.Errorf("%d bytes of records, after the first %d, wait before the calls", more, size)
 	}
 }

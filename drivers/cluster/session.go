@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,11 @@ type session struct {
 	opened  chan struct{} // closed when the hub knows all clients
 	// reported is closed when the hub was sent all limits that this process knows.
 	reported chan struct{}
+	// ahead are the keys of limits that the hub was sent before that.
+	ahead struct {
+		sync.Mutex
+		keys map[string]struct{}
+	}
 }
 
 // bye announces that this process closes its line but lives on. The
