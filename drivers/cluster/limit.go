@@ -135,7 +135,7 @@ func (x *limits) report(s *session) {
 }
 
 // reportKey reports one key to a hub ahead of the rest of the report, unless that was
-// done: what this process learns of the key later comes from this hub.
+// done: later grants of the key come from this hub.
 func (x *limits) reportKey(s *session, key string) {
 	s.ahead.Lock() // until the records are queued: the calls of others follow them, too
 	defer s.ahead.Unlock()

@@ -31,31 +31,39 @@ func (p *proc) counted(n int) (got, disorder, gaps int) {
 	return got, disorder, gaps
 }
 
+// floodAcrossLeave lets the hub leave in order while a process publishes n messages to
+// another one. It returns what came.
+func floodAcrossLeave(t *testing.T, n int) (got, disorder, gaps int) {
+	t.Helper()
+	c := newCourt(t, 10*time.Second)
+	all := []*proc{c.come(false), c.come(false), c.come(false)} // the first one is the hub
+	from, to := all[1], all[2]
+	to.tell("count a")
+	to.says("counts a <nil>")
+	from.tell(fmt.Sprint("flood a ", n))
+	for got := 0; got == 0; {
+		got, _, _ = to.counted(1)
+	}
+	all[0].leave()
+	from.says(fmt.Sprint("flooded ", n, " <nil>"))
+	from.tell("flush")
+	if line := from.says("flushed"); line != "flushed 0 <nil>" {
+		t.Errorf("the publisher says %q", line)
+	}
+	got, disorder, gaps = to.counted(n)
+	from.leave()
+	to.leave()
+	return got, disorder, gaps
+}
+
 // A hub leaves in order while a process publishes to another one: nothing is
 // lost, and nothing comes twice or out of order (S21).
 func TestAHubThatLeavesInOrderLosesNoMessage(t *testing.T) {
 	const n = 50_001
 	for range suite.Scaled(3) {
-		c := newCourt(t, 10*time.Second)
-		all := []*proc{c.come(false), c.come(false), c.come(false)} // the first one is the hub
-		from, to := all[1], all[2]
-		to.tell("count a")
-		to.says("counts a <nil>")
-		from.tell(fmt.Sprint("flood a ", n))
-		for got := 0; got == 0; {
-			got, _, _ = to.counted(1)
-		}
-		all[0].leave()
-		from.says(fmt.Sprint("flooded ", n, " <nil>"))
-		from.tell("flush")
-		if line := from.says("flushed"); line != "flushed 0 <nil>" {
-			t.Errorf("the publisher says %q", line)
-		}
-		if got, disorder, _ := to.counted(n); got != n || disorder != 0 {
+		if got, disorder, _ := floodAcrossLeave(t, n); got != n || disorder != 0 {
 			t.Errorf("%d of %d messages came, %d out of order", got, n, disorder)
 		}
-		from.leave()
-		to.leave()
 	}
 }
 

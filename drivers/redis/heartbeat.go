@@ -260,7 +260,7 @@ func (q *queue) checkSubscription(ctx context.Context) {
 	}
 }
 
-// hears waits for the push of a check, and reports whether it has arrived.
+// hears reports whether the push of a check arrives within attemptTimeout.
 func (q *queue) hears(ctx context.Context) bool {
 	t := time.NewTimer(attemptTimeout)
 	defer t.Stop()

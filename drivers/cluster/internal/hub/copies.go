@@ -23,8 +23,8 @@ type limitCopy struct {
 	reset map[string]struct{}
 }
 
-// outdated reports whether a record of the key may be from before a Reset. What a
-// client has after the end of its report comes from this hub.
+// outdated reports whether a record of the key may be older than a Reset, or than
+// the end of the client's report: later ones come from this hub.
 func (c *limitCopy) outdated(key string) bool {
 	_, reset := c.reset[key]
 	return reset || c.whole
