@@ -72,7 +72,9 @@ func lateRest(e *env) {
 	_ = e.grant(d, r)
 	took := time.Since(begun)
 	e.Want(took >= g.Rest-e.Units(0.1), "after a cooldown of %v the key was granted %v after the call", g.Rest, took)
-	e.Want(took < g.Rest+e.Units(0.1)+e.slack(), "after a cooldown of %v the key was granted %v after the call", g.Rest, took)
+	// A cooldown that begins again ends three quarters of it later. A driver that polls
+	// may be a quarter of a second late.
+	e.Want(took < g.Rest*5/4+e.slack(), "after a cooldown of %v the key was granted %v after the call", g.Rest, took)
 }
 
 // extendedDuringRelease has the backend answer an Extend after the release of
