@@ -160,15 +160,7 @@ func (b *Sandboxes) kill(ctx *mega.Ctx, s *lock.Slot) error {
 		}
 	}
 	b.journal.Write(ctx, s.Number(), "kills")
-	process, err := os.FindProcess(os.Getpid())
-	if err != nil {
-		return err
-	}
-	if err := process.Kill(); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return context.Cause(ctx)
+	return killSelf()
 }
 
 // State returns the state of the pool.
