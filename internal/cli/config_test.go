@@ -135,6 +135,7 @@ selected for the lock: memory (neither a cache nor a cluster is configured)
 		"config explain lock.cache":         "value  not set",
 		"config explain apps.web.log_level": "inherits  log.level",
 		"config explain bus.driver":         "selected for the bus: memory",
+		"config explain limit.driver":       "selected for the limit: memory (the locks use it)",
 	} {
 		if _, stdout, stderr := b.run(line); !strings.Contains(squeezed(stdout), says) {
 			t.Errorf("%s does not say %q:\n%s%s", line, says, stdout, stderr)

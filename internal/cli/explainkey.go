@@ -88,6 +88,9 @@ func choiceOf(c *settings.Config, key string) *choice {
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "lock", "cache", "cluster":
 		d, err = selection.Lock(c, selection.Surroundings{})
+	case "limit":
+		locks, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
+		d, err = selection.Limit(c, selection.Surroundings{}, locks)
 	case "bus", "nats":
 		d, err = selection.Bus(c, selection.Surroundings{})
 	default:
