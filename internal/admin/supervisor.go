@@ -139,13 +139,15 @@ func (c commanding) ids() map[int]struct{} {
 	return all
 }
 
+// reload continues if the client disconnects, because half a reload would leave
+// workers with two configurations.
 func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has(workerQuery) {
 		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("all workers have one configuration: omit the worker number"))
 		return
 	}
 	unbounded(w)
-	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r)
+	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r.WithContext(context.WithoutCancel(r.Context())))
 }
 
 // levelTime is the timeout for the workers to set a level.

@@ -37,6 +37,7 @@ type workerSet struct {
 	mu       sync.Mutex // guards the fields below
 	restarts []int
 	levels   []string
+	ends     bool // a change ends with its client
 }
 
 func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
@@ -46,16 +47,20 @@ func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info:    func() admin.Info { return admin.Info{Name: "shop", PID: 4000, Driver: "cluster", Scope: "node"} },
 		Workers: func() []admin.Worker { return *c.workers.Load() },
-		Restart: func(_ context.Context, id int) error {
+		Restart: func(ctx context.Context, id int) error {
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			c.ends = c.ends || ctx.Done() != nil
 			c.restarts = append(c.restarts, id)
 			if id == 2 {
 				return errors.New("worker 2 does not start: the old process continues to serve")
 			}
 			return nil
 		},
-		Reload: func(context.Context) ([]config.Change, error) {
+		Reload: func(ctx context.Context) ([]config.Change, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ends = c.ends || ctx.Done() != nil
 			return []config.Change{{Key: "of the supervisor"}}, nil
 		},
 		SetLevel: func(_, level string) error {
@@ -542,5 +547,18 @@ func TestInfoOfASupervisorIsADocument(t *testing.T) {
 	text, err = json.Marshal(admin.Info{})
 	if err != nil || strings.Contains(string(text), "worker") {
 		t.Errorf("got %s, %v", text, err)
+	}
+}
+
+// Half a restart would leave two generations of workers, and half a reload two
+// configurations.
+func TestRestartAndReloadDoNotEndWithTheirClient(t *testing.T) {
+	c := newWorkers(t, admin.Worker{ID: 1, PID: 4001, State: "ready"})
+	client := admin.Dial(c.path)
+	if _, err := client.Restart(t.Context(), 1); err != nil || c.ends {
+		t.Errorf("restart: %v; it ends with its client: %v", err, c.ends)
+	}
+	if _, err := client.Reload(t.Context()); err != nil || c.ends {
+		t.Errorf("reload: %v; it ends with its client: %v", err, c.ends)
 	}
 }
