@@ -15,6 +15,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -114,15 +115,15 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		return redistest.Start(t, redistest.Options{Config: []string{`rename-command ` + command + ` ""`}}).URL()
 	}
 	sentinels := redistest.StartSentinels(t, 0, redistest.Options{})
-	_, encrypted, _ := redistest.StartTLS(t, redistest.Certificate{})
+	_, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
 	open, token := natstest.Start(t, natstest.Options{}), natstest.Start(t, natstest.Options{Token: "swordfish"})
-	cert, key := redistest.Certificate{}.Write(t)
+	cert, key := certificate.Certificate{}.Write(t)
 	secure := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
-	foreign, key := redistest.Certificate{Host: "nats.example"}.Write(t)
+	foreign, key := certificate.Certificate{Host: "nats.example"}.Write(t)
 	named := natstest.Start(t, natstest.Options{Cert: foreign, Key: key})
-	old, key := redistest.Certificate{Expired: true}.Write(t)
+	old, key := certificate.Certificate{Expired: true}.Write(t)
 	expired := natstest.Start(t, natstest.Options{Cert: old, Key: key})
-	cert2, key := redistest.Certificate{}.Write(t)
+	cert2, key := certificate.Certificate{}.Write(t)
 	mutual := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", cert2, key, cert2)})
 	barred := natstest.Start(t, natstest.Options{Config: `authorization: {users: [{user: u, password: p, permissions: {publish: "$SYS.>", subscribe: "_INBOX.>"}}]}`})
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -190,7 +191,7 @@ func TestCacheWithTheWrongSchemeForTLSEndsTheBootAtOnce(t *testing.T) {
 	t.Parallel()
 	plain := redistest.Start(t, redistest.Options{}).Addr()
 	sentinels := strings.Join(redistest.StartSentinels(t, 0, redistest.Options{}).Addrs(), ",") + "/mega"
-	_, encrypted, _ := redistest.StartTLS(t, redistest.Certificate{})
+	_, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
 	for url, say := range map[string]string{
 		"redis://" + encrypted:                    "use the scheme rediss://",
 		"rediss://" + plain:                       "use the scheme redis://",

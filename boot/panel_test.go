@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -220,7 +221,7 @@ func memberOfCluster(t *testing.T) string {
 
 func secureRedis(t *testing.T) string {
 	t.Helper()
-	_, addr, _ := redistest.StartTLS(t, redistest.Certificate{})
+	_, addr, _ := redistest.StartTLS(t, certificate.Certificate{})
 	return addr
 }
 
@@ -234,7 +235,7 @@ func webServer(t *testing.T) string {
 // secureNATS is a server of messages with a certificate that nobody knows.
 func secureNATS(t *testing.T) []string {
 	t.Helper()
-	cert, key := redistest.Certificate{}.Write(t)
+	cert, key := certificate.Certificate{}.Write(t)
 	server := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
 	return []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=1h"}
 }

@@ -2,16 +2,9 @@ package boot_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -19,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
@@ -28,33 +20,8 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/settings"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 )
-
-// certify writes a new certificate for 127.0.0.1 to the two files.
-func certify(t *testing.T, cert, key string, serial int64, until time.Time) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "shop"}, DNSNames: []string{"shop.example.org"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // serial asks a server over a new connection, and returns the number of its
 // certificate.
@@ -81,7 +48,7 @@ func serial(t *testing.T, url string) string {
 func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certify(t, cert, key, 1, time.Now().Add(time.Hour))
+	certificate.Certificate{Number: 1}.WriteTo(t, cert, key)
 	p, out := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
 	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
 	r := start(t, p, app)
@@ -99,7 +66,7 @@ func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 	if text := out.String(); strings.Contains(text, "certificate replaced") || strings.Count(text, "reloaded without changes") != 1 {
 		t.Errorf("a reload without changes is logged as\n%s", text)
 	}
-	certify(t, cert, key, 2, time.Now().Add(time.Hour))
+	certificate.Certificate{Number: 2}.WriteTo(t, cert, key)
 	if _, err := r.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +93,9 @@ func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 func TestBadCertificateStopsTheBoot(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	certify(t, file("cert"), file("key"), 1, time.Now().Add(time.Hour))
-	certify(t, file("other"), file("other.key"), 2, time.Now().Add(time.Hour))
-	certify(t, file("old"), file("old.key"), 3, time.Now().Add(-24*time.Hour))
+	certificate.Certificate{Number: 1}.WriteTo(t, file("cert"), file("key"))
+	certificate.Certificate{Number: 2}.WriteTo(t, file("other"), file("other.key"))
+	certificate.Certificate{Number: 3, Expired: true}.WriteTo(t, file("old"), file("old.key"))
 	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
 	for name, x := range map[string]struct{ cert, key, code string }{
 		"no file":         {file("nowhere"), file("key"), "app.bad_certificate"},
@@ -169,7 +136,7 @@ func textOf(findings []doctor.Finding) string {
 func TestKeptCertificateStaysInUse(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certify(t, cert, key, 1, time.Now().Add(-time.Hour))
+	certificate.Certificate{Number: 1, Expired: true}.WriteTo(t, cert, key)
 	p, _ := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
 	made, err := boot.Plan(p, mega.App("main"))
 	if err != nil {
@@ -205,7 +172,7 @@ func TestKeptCertificateStaysInUse(t *testing.T) {
 func TestFailedHandshakeIsNoWarning(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certify(t, cert, key, 1, time.Now().Add(time.Hour))
+	certificate.Certificate{Number: 1}.WriteTo(t, cert, key)
 	p, out := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
 	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.Report().Apps[0].URL, "https://"))

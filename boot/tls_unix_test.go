@@ -8,19 +8,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 )
 
 // TestAPipeInPlaceOfAKeyStopsTheBoot: to open it would block until somebody writes.
 func TestAPipeInPlaceOfAKeyStopsTheBoot(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, pipe := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "pipe")
-	certify(t, cert, key, 1, time.Now().Add(time.Hour))
+	certificate.Certificate{Number: 1}.WriteTo(t, cert, key)
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}

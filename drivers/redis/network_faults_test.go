@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -166,19 +167,19 @@ func TestErrorOfASilentServerNamesItsAddress(t *testing.T) {
 // The boot error of a server with TLS names the cause.
 func TestTLSErrorsNameTheirCause(t *testing.T) {
 	t.Parallel()
-	at := func(c redistest.Certificate) string {
+	at := func(c certificate.Certificate) string {
 		_, addr, _ := redistest.StartTLS(t, c)
 		return addr
 	}
-	good := at(redistest.Certificate{})
+	good := at(certificate.Certificate{})
 	plain := redistest.Start(t, redistest.Options{})
 	tests := []struct {
 		name, url string
 		says      []string
 	}{
 		{"unknown authority", "rediss://" + good, []string{"unknown authority", "certificate"}},
-		{"expired", "rediss://" + at(redistest.Certificate{Expired: true}), []string{"expired"}},
-		{"another name", "rediss://" + at(redistest.Certificate{Host: "elsewhere.example"}), []string{"127.0.0.1"}},
+		{"expired", "rediss://" + at(certificate.Certificate{Expired: true}), []string{"expired"}},
+		{"another name", "rediss://" + at(certificate.Certificate{Host: "elsewhere.example"}), []string{"127.0.0.1"}},
 		{"no TLS at the server", "rediss://" + plain.Addr(), []string{"use the scheme redis://"}},
 		{"no TLS at the client", "redis://" + good, []string{"use the scheme rediss://"}},
 		{"no TLS at the servers", "rediss-cluster://" + plain.Addr(), []string{"use the scheme redis-cluster://"}},

@@ -13,13 +13,14 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // secured returns a wire whose stream is connected by TLS, through a pipe.
 func secured(t *testing.T, attempt time.Duration) (*Wire, *redistest.Pipe) {
 	t.Helper()
-	_, addr, roots := redistest.StartTLS(t, redistest.Certificate{})
+	_, addr, roots := redistest.StartTLS(t, certificate.Certificate{})
 	pipe := redistest.StartPipe(t, addr)
 	o := goredis.Options{
 		Addr: pipe.Addr(), TLSConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12},
@@ -81,7 +82,7 @@ func TestEndOfATLSConnectionThatIsBlockedIsQuick(t *testing.T) {
 
 func TestErrorOfAConnectionNamesTheServerAndTheCause(t *testing.T) {
 	t.Parallel()
-	_, addr, _ := redistest.StartTLS(t, redistest.Certificate{})
+	_, addr, _ := redistest.StartTLS(t, certificate.Certificate{})
 	w := wireOf(t, NewStream(goredis.Options{Addr: addr, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}, MaxRetries: -1, DialerRetries: 1}))
 	_, err := echo(t.Context(), w, "x")
 	if err == nil || !strings.Contains(err.Error(), "connect to "+addr) || !strings.Contains(err.Error(), "unknown authority") {
