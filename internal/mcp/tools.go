@@ -107,9 +107,9 @@ type listArgs struct {
 	Prefix string `json:"prefix,omitempty" jsonschema:"list only keys that begin with this text"`
 }
 
-func (s *server) list(_ context.Context, in listArgs) (any, error) {
+func (s *server) list(ctx context.Context, in listArgs) (any, error) {
 	b := s.config.Backend
-	return shell.List(s.config.Process, &b, in.Prefix)
+	return shell.List(ctx, s.config.Process, &b, in.Prefix)
 }
 
 // limitArgs are the arguments that name units of a limit.

@@ -78,7 +78,7 @@ func (o *PermitOrder) list(p Process, prefix string) (LimitListing, error) {
 	return all, nil
 }
 
-// listTime bounds a list of limits.
+// listTime bounds a list: a hub that is stopped answers nothing.
 const listTime = 10 * limitdriver.CallTimeout
 
 func printLimits(p Process, all LimitListing) error {
@@ -177,7 +177,7 @@ func lsVerb() Verb {
 			if len(args) > 1 {
 				return usage("cli.extra_argument", fmt.Sprintf("ls does not take %q.", args[1]))
 			}
-			all, err := List(p, &b, strings.Join(args, ""))
+			all, err := List(context.Background(), p, &b, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -187,10 +187,12 @@ func lsVerb() Verb {
 }
 
 // List returns the locks in use whose keys begin with prefix.
-func List(p Process, b *Backend, prefix string) (Listing, error) {
+func List(ctx context.Context, p Process, b *Backend, prefix string) (Listing, error) {
 	all := Listing{Locks: []lock.State{}}
-	err := b.Look(context.Background(), p, func(l *lock.Locker) error {
-		states, err := l.List(context.Background(), prefix)
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	err := b.Look(ctx, p, func(l *lock.Locker) error {
+		states, err := l.List(ctx, prefix)
 		all.Driver, all.Scope, all.Total = l.Info().Name, l.Info().Scope.String(), len(states)
 		for _, s := range states {
 			s.Holders, s.Waiters = append([]lock.Holding{}, s.Holders...), append([]lock.Holder{}, s.Waiters...)
