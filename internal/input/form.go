@@ -40,9 +40,7 @@ func readForm(r *http.Request, mediaType string, v any) error {
 func parse(r *http.Request, mediaType string) error {
 	switch {
 	case mediaType == "multipart/form-data":
-		if err := r.ParseForm(); err != nil {
-			return err
-		}
+		_ = r.ParseForm() // of this type it reads the query alone, which may be malformed
 		return r.ParseMultipartForm(formMemory)
 	case r.PostForm != nil:
 		return nil // the handler has parsed it
