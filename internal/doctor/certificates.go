@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"maps"
 	"slices"
 	"strings"
@@ -51,10 +53,19 @@ func certified(c *settings.Config, app string) func(context.Context) Finding {
 			return refusal("", failure.Of(err))
 		}
 		leaf := s.Leaves()[0]
-		f := fine("for %s, until %s", strings.Join(leaf.DNSNames, ", "), leaf.NotAfter.Format(time.DateOnly))
+		f := fine("for %s, until %s", hostsOf(leaf), leaf.NotAfter.Format(time.DateOnly))
 		if time.Until(leaf.NotAfter) < soon {
 			f.Verdict, f.Action = Warn, "renew it, and send SIGHUP: mega reads the files again"
 		}
 		return f
 	}
+}
+
+// hostsOf returns the names and addresses that a certificate is valid for.
+func hostsOf(c *x509.Certificate) string {
+	hosts := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return cmp.Or(strings.Join(hosts, ", "), "no host")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
@@ -209,6 +210,16 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 	} {
 		if f := found(t, all, x.name); f.Verdict != x.verdict || !strings.Contains(f.Text, x.says) || !strings.Contains(f.Action, x.action) {
 			t.Errorf("got %+v, want it to %s with %q", f, x.verdict, x.says)
+		}
+	}
+}
+
+func TestExaminationNamesWhatACertificateIsFor(t *testing.T) {
+	for host, c := range map[string]certificate.Certificate{"127.0.0.1": {}, "shop.example": {Host: "shop.example"}} {
+		cert, key := c.Write(t)
+		all := examined(t, process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key), mega.App("main", mega.Routes(hello)))
+		if f := found(t, all, "certificate of main"); !strings.HasPrefix(f.Text, "for "+host+", until ") {
+			t.Errorf("%s: %q", host, f.Text)
 		}
 	}
 }
