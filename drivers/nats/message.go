@@ -211,8 +211,8 @@ const (
 	keyServiceErrorCode = "Nats-Service-Error-Code"
 )
 
-// serviceError adds an error to the header of an answer, so that foreign
-// clients understand it. It returns a copy of the header.
+// serviceError adds an error to h, the header of an answer that no one else has,
+// so that foreign clients understand it. It returns h.
 func serviceError(h nats.Header, err *driver.RemoteError) nats.Header {
 	h[keyServiceErrorCode] = []string{err.Reason}
 	h[keyServiceError] = []string{oneLine(err.Message)}
