@@ -49,8 +49,9 @@ func (l *line) limitProcesses(ctx context.Context) ([]source, error) {
 	}
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	if err == nil && len(sources) == 0 {
-		d, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
-		err = l.nobody(c.Name, d)
+		locks, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
+		limits, _ := selection.Limit(c, selection.Surroundings{}, locks)
+		err = l.nobody(c.Name, limits)
 	}
 	return counters(sources), err
 }

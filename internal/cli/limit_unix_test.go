@@ -47,6 +47,10 @@ func TestLimitsOfARunningProcessAreListedPausedAndReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.end(t)
+	status, _, stderr = verb(t, "caller", environ, "limit", "ls")
+	if status != failure.ExitUnavailable || !strings.Contains(stderr, "cli.no_process") || !strings.Contains(stderr, "limits") || strings.Contains(stderr, "no lock") {
+		t.Errorf("without a process: exit status %d: %s", status, stderr)
+	}
 }
 
 func TestVerbsOfLimitsRefuseWhatTheyCannotDo(t *testing.T) {

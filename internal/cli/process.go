@@ -82,19 +82,21 @@ func (l *line) strictly(ctx context.Context) ([]source, error) {
 }
 
 // nobody returns the failure for a program without a running process, with the
-// consequence for its locks.
+// consequence for its locks or limits, which d is about.
 func (l *line) nobody(name string, d plan.Decision) error {
 	f := &failure.Failure{
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
-		Facts:   []failure.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+		Facts:   []failure.Fact{{Name: d.Subject(), Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 		Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
 	}
 	left := leftOut(l.process.Environ)
 	f.Facts = append(f.Facts, left...)
 	switch {
 	case d.Chosen == "redis":
-		f.Actions = append(f.Actions, "show the locks of the Redis: mega lock ls --url "+cmp.Or(d.Server, "redis://HOST:6379/0"))
+		f.Actions = append(f.Actions, fmt.Sprintf("show the %s of the Redis: mega %s ls --url %s", d.Subject(), d.Component, cmp.Or(d.Server, "redis://HOST:6379/0")))
+	case d.Scope == "process" && d.Component == "limit" && len(left) == 0:
+		f.Actions = append(f.Actions, "limits in the memory of a process end with it: while no process runs, no unit is in use")
 	case d.Scope == "process" && len(left) == 0:
 		f.Actions = append(f.Actions, noProcessNoLock)
 	}
