@@ -32,13 +32,17 @@ if old then
     string.match(rest, '^(%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 end
 
+-- A run of a shorter interval does not shorten the life of the record: the longer
+-- tick is still spent. O1
+local function lifeof(life) return math.max(tonumber(life), call('pttl', KEYS[2])) end
+
 local function write(spent, tick, every, start, over, outcome, by, life)
   call('set', KEYS[2], format('3 %.0f %.0f %.0f %.0f %.0f %.0f %s %s',
     spent, tick, every, fence, start, over, outcome, by), 'px', life)
 end
 
 if op == 'end' then
-  local tick, every, outcome, life = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+  local tick, every, outcome, life = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], lifeof(ARGV[7])
   if tonumber(r.fence or 0) ~= fence or r.outcome ~= '-' then return {0} end
   call('pexpire', KEYS[2], life) -- a full server records what is over, in the place of what it has; L21
   local spent = math.max(tonumber(r.spent), tick * every)
@@ -46,7 +50,7 @@ if op == 'end' then
   return {1, tick, 0, tonumber(r.start)}
 end
 
-local every, spend, life, by = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
+local every, spend, life, by = tonumber(ARGV[4]), ARGV[5], lifeof(ARGV[6]), ARGV[7]
 local tick, start = tickof(every)
 local left = start + every - us
 if r.fence then

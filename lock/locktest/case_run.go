@@ -18,6 +18,7 @@ var runCases = []testCase{
 	{rule: "O1", claim: "the driver counts ticks from 1970 on the backend's clock", run: backendTicks},
 	{rule: "O1", claim: "the driver starts a run again for a repeated request", run: repeatedBegin},
 	{rule: "O1", claim: "a stored tick that is two ahead is replaced", run: tickAhead},
+	{rule: "O1", claim: "a run of a shorter interval leaves a longer tick spent", run: shorterInterval},
 	{rule: "O2", claim: "a run that is longer than a tick skips ticks", also: []string{"O1"}, run: longRun},
 	{rule: "O2", claim: "a call behind a run waits for at most the interval and at most its Wait", also: []string{"O1"}, run: boundedSkip},
 	{rule: "O3", claim: "a crash spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: crashSpends},
@@ -137,6 +138,22 @@ func tickAhead(e *env) {
 		p.runs(due, key)
 		p.runs(false, key)
 	}
+}
+
+// shorterInterval has two versions of a program, with different intervals of one
+// key.
+func shorterInterval(e *env) {
+	a, b := e.process(), e.process()
+	short := e.Units(1)
+	a.runs(true, e.key("k"))
+	e.Soon("a tick of the shorter interval is run", func() bool {
+		ran, err := b.Once(e.Ctx, e.key("k"), short, succeed, e.ttl(100))
+		e.Must(err, "once with the shorter interval")
+		return ran
+	})
+	e.Sleep(3 * short) // the shorter interval needs no record any more
+	b.runs(false, e.key("k"))
+	a.runs(false, e.key("k"))
 }
 
 func longRun(e *env) {

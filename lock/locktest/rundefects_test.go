@@ -41,6 +41,21 @@ var runDefects = []defect{
 			return r, err
 		}}
 	}},
+	{"O1", "forgets a run after two of its own intervals", false, func() broken {
+		var last sync.Map // of each key
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+			r, err := d.BeginRun(ctx, g, every, spend)
+			known, ok := last.Load(g.Key)
+			if ok && time.Since(known.(driver.Run).Start) > 2*known.(driver.Run).Every {
+				r.Due = err == nil
+			}
+			if r.Due {
+				r.Start = time.Now()
+				last.Store(g.Key, r)
+			}
+			return r, err
+		}}
+	}},
 	{"O3", "does not spend the tick of a crash", false, func() broken {
 		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, _ bool) (driver.Run, error) {
 			return d.BeginRun(ctx, g, every, false)

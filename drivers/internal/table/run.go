@@ -12,6 +12,7 @@ type Record struct {
 	Key   string
 	Run   driver.Run
 	Spent time.Time
+	Life  time.Duration // how long another table has to keep it at least
 }
 
 // newerThan reports whether r is from a later run than o, or from a later state
@@ -24,11 +25,19 @@ func (r *Record) newerThan(o *Record) bool {
 }
 
 // recorded is a Record with its end, on the table's clock. Two intervals are
-// enough: no clock that steps back by less than one makes its tick due again
-// (O1). A run in progress is kept for as long as its grant is live.
+// enough: no clock that steps back by less than one makes its tick due again (O1).
+// A run of a shorter interval does not shorten the life, because the longer tick is
+// still spent. A run in progress is kept for as long as its grant is live.
 type recorded struct {
 	Record
 	expires instant
+}
+
+// at returns the Record for another table.
+func (r *recorded) at(now instant) *Record {
+	known := r.Record
+	known.Life = max(r.expires.sub(now), 0)
+	return &known
 }
 
 // Begin implements BeginRun of [driver.Runner]. The record is nil unless it has
@@ -50,8 +59,9 @@ func (t *Table) RestoreRun(r *Record) { t.shard(r.Key).restoreRun(r, t.clock.now
 // Runs returns the records of all keys.
 func (t *Table) Runs() []Record {
 	var all []Record
+	now := t.clock.now()
 	for i := range t.shards {
-		all = t.shards[i].appendRuns(all)
+		all = t.shards[i].appendRuns(all, now)
 	}
 	return all
 }
@@ -66,8 +76,7 @@ func (t *Table) Run(key string) *Record {
 	if r == nil {
 		return nil
 	}
-	known := r.Record
-	return &known
+	return r.at(now)
 }
 
 // wall returns the time of day in whole microseconds.
@@ -104,10 +113,10 @@ func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now inst
 	case spent.After(start): // more than one tick ahead
 		spent = time.Time{}
 	}
-	written := Record{Key: g.Key, Run: run, Spent: spent}
-	s.keepRun(&recorded{Record: written}, now)
+	written := &recorded{Record: Record{Key: g.Key, Run: run, Spent: spent}}
+	s.keepRun(written, now)
 	run.Due = true
-	return run, &written, nil
+	return run, written.at(now), nil
 }
 
 func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, error) {
@@ -130,8 +139,7 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, err
 		r.Spent = start
 	}
 	s.keepRun(r, now)
-	written := r.Record
-	return &written, nil
+	return r.at(now), nil
 }
 
 func (s *shard) restoreRun(r *Record, now instant) {
@@ -142,11 +150,11 @@ func (s *shard) restoreRun(r *Record, now instant) {
 	}
 }
 
-func (s *shard) appendRuns(all []Record) []Record {
+func (s *shard) appendRuns(all []Record, now instant) []Record {
 	s.mu.Lock()
 	defer s.unlock()
 	for _, r := range s.runs {
-		all = append(all, r.Record)
+		all = append(all, *r.at(now))
 	}
 	return all
 }
@@ -199,7 +207,11 @@ func (s *shard) keepRun(r *recorded, now instant) {
 	if s.runs == nil {
 		s.runs = make(map[string]*recorded)
 	}
-	r.expires = now.add(2 * r.Run.Every)
+	expires := now.add(max(2*r.Run.Every, r.Life))
+	if known := s.runs[r.Key]; known != nil {
+		expires = max(expires, known.expires)
+	}
+	r.expires = expires
 	s.runs[r.Key] = r
 	s.sweepBy(r.expires)
 }

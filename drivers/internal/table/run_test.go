@@ -126,3 +126,47 @@ func TestTheEndOfAForgottenRunIsRecorded(t *testing.T) {
 		}
 	})
 }
+
+// A table that takes over keeps a record for as long as the earlier one would have
+// kept it, also if the last run had a shorter interval (O1).
+func TestARestoredRecordKeepsItsLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		earlier, later := table.New(table.Config{}), table.New(table.Config{})
+		defer earlier.Close()
+		defer later.Close()
+		once := func(c *table.Table, token string, every time.Duration) bool {
+			t.Helper()
+			g, _, err := c.Request(&driver.Request{Key: "k", Token: token, TTL: time.Minute, Slots: 1, Fences: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, _, err := c.Begin(&g, every, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Release(&g); err != nil {
+				t.Fatal(err)
+			}
+			return run.Due
+		}
+		if !once(earlier, "a", 24*time.Hour) {
+			t.Fatal("the first run is due")
+		}
+		time.Sleep(time.Hour)
+		if !once(earlier, "b", time.Minute) {
+			t.Fatal("the shorter interval has a new tick")
+		}
+		time.Sleep(time.Second)
+		for _, r := range earlier.Runs() {
+			later.RestoreRun(&r)
+		}
+		time.Sleep(time.Hour)
+		if once(later, "c", 24*time.Hour) {
+			t.Error("ran twice in a tick of a day")
+		}
+		time.Sleep(46 * time.Hour)
+		if r := later.Run("k"); r != nil {
+			t.Errorf("the record has outlived two of the longer intervals: %+v", r)
+		}
+	})
+}

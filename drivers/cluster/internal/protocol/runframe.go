@@ -65,14 +65,23 @@ func CheckEvery(every time.Duration) error {
 	return nil
 }
 
+// maxLife bounds the life of a record.
+const maxLife = 2 * maxEvery
+
 // AddRecord adds a record of a run.
 func AddRecord(f *Frame, r *table.Record) *Frame {
-	return AddRun(f.String(r.Key).Int(micros(r.Spent)), &r.Run)
+	return AddRun(f.String(r.Key).Int(micros(r.Spent)), &r.Run).Int(int64(r.Life))
 }
 
 // ReadRecord reads a value that AddRecord has written.
 func ReadRecord(d *Decoder) (r table.Record, err error) {
 	r.Key, r.Spent = d.String(), fromMicros(d.Int())
 	r.Run, err = ReadRun(d)
-	return r, errors.Join(err, checkName(r.Key, "-"))
+	if d.Left() > 0 { // not from an earlier build
+		r.Life = time.Duration(d.Int())
+	}
+	if r.Life < 0 || r.Life > maxLife {
+		err = errors.Join(err, fmt.Errorf("a record that lives for %v", r.Life))
+	}
+	return r, errors.Join(err, d.Err(), checkName(r.Key, "-"))
 }
