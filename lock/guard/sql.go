@@ -122,12 +122,21 @@ func lacksTable(err error) bool {
 // fn returns an error or panics. An error of the commit itself may leave the
 // outcome unknown, as with any transaction; it is never lock.ErrLost.
 //
+// fn reads what its writes depend on. The commit of an earlier holder may still be
+// under way when the lock is granted: the check waits for it, so a read in fn sees
+// it, and a read before Tx may not.
+//
 // fn returns the first error of a statement: after some errors, such as a
 // deadlock on MySQL, the database has rolled back, and later statements would
-// run outside the transaction. On MySQL the check of a new key may end with a
-// deadlock (error 1213) where transactions of the key overlap; call Tx again
-// then. fn does not call Tx for the same key: the inner transaction would wait
-// for the outer one until ctx ends.
+// run outside the transaction. fn does not end the transaction, by COMMIT or by a
+// statement that commits by itself, such as CREATE TABLE on MySQL: the writes
+// before it would stay, whatever Tx returns. fn does not call Tx for the same key:
+// the inner transaction would wait for the outer one until ctx ends.
+//
+// Where transactions of a key overlap, the check may end with an error of the
+// database after which Tx can be called again: on MySQL, for a new key, with a
+// deadlock (error 1213); on PostgreSQL, if its default_transaction_isolation is
+// above READ COMMITTED, with a serialization failure (40001).
 func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
 	all, err := claims(ctx)
 	if err != nil {
@@ -157,7 +166,8 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 }
 
 // SQL checks the fences of the leases on ctx inside tx, with one statement for
-// each lease (two on MySQL). Call it before the writes, and roll back if it
+// each lease (two on MySQL). Call it first in the transaction: a read before it
+// may miss the commit of an earlier holder, see [Tx]. Roll back if it
 // returns an error: it is lock.ErrStale for a stale fence, lock.ErrNoLease or
 // lock.ErrLost before any I/O, lock.ErrInvalid for a *sql.DB instead of a
 // transaction, or the database's error.

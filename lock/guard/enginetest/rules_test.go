@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/memory"
@@ -44,6 +45,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G1 a check needs a transaction":               needsTransaction,
 				"G1 a writer reads what the one before wrote":  serialWriters,
 				"G4 an old snapshot does not hide a fence":     oldSnapshot,
+				"G4 stricter levels lose no write":             stricterLevels,
 				"G3 no order of keys is a deadlock":            twoKeys,
 				"G5 a lease costs one statement, two on MySQL": oneStatement,
 				"G5 the table is the user's":                   noTable,
@@ -134,6 +136,52 @@ func serialWriters(t *testing.T, e engine) {
 	var n int
 	if err := db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil || n != writers*rounds {
 		t.Errorf("%d of %d increments were kept, %v", n, writers*rounds, err)
+	}
+}
+
+// stricterLevels has many writers with one fence in a PostgreSQL whose default
+// level is stricter. They call Tx again after a serialization failure.
+func stricterLevels(t *testing.T, e engine) {
+	if e.dialect != guard.Postgres {
+		return // SQLite has one level, and MySQL's check locks the row under each
+	}
+	for _, level := range []string{"repeatable%5C%20read", "serializable"} {
+		e := e
+		e.dsn += "&options=-c%20default_transaction_isolation%3D" + level
+		db := e.open(t)
+		lease := acquire(t, t.Context(), "strict")
+		var before, after int
+		if err := db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&before); err != nil {
+			t.Fatal(err)
+		}
+		const writers, rounds = 4, 5
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				for range rounds {
+					var err error
+					for again := true; again; {
+						err = guard.Tx(lease.Context(), db, e.dialect, func(tx *sql.Tx) error {
+							var n int
+							if err := tx.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil {
+								return err
+							}
+							_, err := tx.ExecContext(t.Context(), "UPDATE counter SET n = $1", n+1)
+							return err
+						})
+						failure, ok := errors.AsType[*pgconn.PgError](err)
+						again = ok && failure.Code == "40001"
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if err := db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&after); err != nil || after != before+writers*rounds {
+			t.Errorf("%s: %d of %d increments were kept, %v", level, after-before, writers*rounds, err)
+		}
 	}
 }
 
