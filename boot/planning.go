@@ -65,7 +65,7 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 // for its providers.
 func (p Process) source(program *plan.Program, done <-chan struct{}) settings.Source {
 	return settings.Source{
-		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set, Flags: p.Flags,
+		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set, Flags: p.Flags, Private: p.Offline != nil,
 		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(), Done: done,
 	}
 }

@@ -59,7 +59,7 @@ func (b *Bus) Expect(pattern string, n int) []Event {
 	for {
 		found, more := b.driver.find(pattern)
 		if len(found) > n {
-			b.t.Errorf("%d events match %s, want %d:\n%s", len(found), pattern, n, b)
+			b.t.Errorf("%d events match %s, want %d; the application published %s", len(found), pattern, n, b.published())
 		}
 		if len(found) >= n {
 			return b.events(found)
@@ -67,7 +67,7 @@ func (b *Bus) Expect(pattern string, n int) []Event {
 		select {
 		case <-more:
 		case <-late.C:
-			b.t.Fatalf("%d events match %s, want %d; published was\n%s", len(found), pattern, n, b)
+			b.t.Fatalf("%d events match %s, want %d; the application published %s", len(found), pattern, n, b.published())
 		}
 	}
 }
@@ -104,6 +104,14 @@ func (b *Bus) String() string {
 		fmt.Fprintf(&text, "%s %s\n", m.Subject, m.Data)
 	}
 	return text.String()
+}
+
+// published returns the recorded events for the text of a failure.
+func (b *Bus) published() string {
+	if all := b.String(); all != "" {
+		return "\n" + all
+	}
+	return "nothing"
 }
 
 // Publish publishes an event as another service does: the application's

@@ -141,7 +141,8 @@ func (l *Locks) await(key, what string, seen func(lock.State) bool) {
 	l.t.Helper()
 	for began := time.Now(); !seen(l.State(key)); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
-			l.t.Fatalf("%q still has not %s after %v: %+v", key, what, patience, l.State(key))
+			s := l.State(key)
+			l.t.Fatalf("lock %q: waited %v for %s; it has %d holders %v and %d waiters %v", key, patience, what, len(s.Holders), s.Holders, len(s.Waiters), s.Waiters)
 		}
 	}
 }

@@ -98,7 +98,11 @@ func (k *Kit) App(name string) Client {
 	k.t.Helper()
 	handler, ok := k.running.Handler(name)
 	if !ok {
-		k.t.Fatalf("there is no app %q", name)
+		var names []string
+		for _, a := range k.running.Report().Apps {
+			names = append(names, a.App)
+		}
+		k.t.Fatalf("the application runs no app %q, only %s", name, strings.Join(names, ", "))
 	}
 	return Client{t: k.t, handler: handler, log: k.Log}
 }

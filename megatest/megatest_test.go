@@ -166,7 +166,7 @@ func TestAppsAreAskedByName(t *testing.T) {
 	kit.App("admin").Get("/").Contains("yes?")
 }
 
-// What a test says that is not so has to fail it.
+// A wrong expectation fails its test.
 func TestExpectationsFail(t *testing.T) {
 	for name, wrong := range map[string]func(t testing.TB){
 		"status":   func(t testing.TB) { kit(t).Get("/nowhere").Status(http.StatusOK) },
@@ -202,6 +202,39 @@ func TestExpectationsFail(t *testing.T) {
 				t.Error("nothing was noticed")
 			}
 		})
+	}
+}
+
+func TestFailedExpectationReportsWhatItFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for want, wrong := range map[string]func(k *megatest.Kit){
+			`the application runs no app "adm", only main`:                     func(k *megatest.Kit) { k.App("adm") },
+			"0 events match till.*, want 1; the application published nothing": func(k *megatest.Kit) { k.Bus.Expect("till.*", 1) },
+			`lock "count": waited 5s for a holder; it has 0 holders`:           func(k *megatest.Kit) { k.Lock.AwaitHolder("count") },
+		} {
+			fake := &recorder{TB: t}
+			func() {
+				defer func() { _ = recover() }() // of Fatalf
+				wrong(kit(fake))
+			}()
+			fake.end()
+			if !strings.HasPrefix(fake.said, want) {
+				t.Errorf("got %q, want %q", fake.said, want)
+			}
+		}
+	})
+}
+
+func TestSetMayContainSecrets(t *testing.T) {
+	type account struct {
+		Password mega.Secret `key:"password"`
+		URL      mega.URL    `key:"url"`
+	}
+	var got account
+	megatest.New(t, megatest.Config{Set: []string{"account.password=hunter2", "account.url=https://u:hunter2@h/"}},
+		mega.Config[account]("account"), mega.OnStart("read", func(a account, _ *mega.Ctx) error { got = a; return nil }))
+	if got.Password.Reveal() != "hunter2" || got.URL.Reveal() != "https://u:hunter2@h/" {
+		t.Errorf("got the password %q and the URL %q", got.Password.Reveal(), got.URL.Reveal())
 	}
 }
 

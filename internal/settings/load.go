@@ -20,6 +20,7 @@ type Source struct {
 	Sections []Section
 	Layers   []Layer           // the program's own, the weakest first
 	Set      []string          // key=value, as from the command line
+	Private  bool              // Set is not from a command line, so it may contain secrets
 	Flags    map[string]string // the flags that set keys of Set in place of --set: cluster.workers by --workers
 	Files    *Files            // a copy of the files to record or to load from; nil for the disk alone
 
@@ -34,7 +35,7 @@ func Load(s Source) (*Config, error) {
 		return nil, problems // other problems may be consequences
 	}
 	vars := newEnvironment(s.Environ)
-	env, set := sc.readEnviron(vars), sc.readSet(s.Set, s.Flags)
+	env, set := sc.readEnviron(vars), sc.readSet(s)
 	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set).Text, s.Env))
 	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set).Text}
 	files.read(s.named(vars))

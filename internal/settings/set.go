@@ -16,15 +16,15 @@ var keyLetters = regexp.MustCompile(`^[A-Za-z0-9_.*-]*`)
 
 // readSet returns the layer of the command line: arguments key=value, in which
 // a later one replaces an earlier one. An empty text after the = sets the key
-// to nothing. A key in flags has that flag as its origin.
-func (sc *schema) readSet(args []string, flags map[string]string) *layer {
+// to nothing. A key in Flags has that flag as its origin.
+func (sc *schema) readSet(s Source) *layer {
 	last := map[string]int{}
-	for i, arg := range args {
+	for i, arg := range s.Set {
 		key, _, _ := strings.Cut(arg, "=")
 		last[key] = i
 	}
 	l := newLayer()
-	for i, arg := range args {
+	for i, arg := range s.Set {
 		key, text, ok := strings.Cut(arg, "=")
 		if last[key] != i {
 			continue
@@ -39,22 +39,22 @@ func (sc *schema) readSet(args []string, flags map[string]string) *layer {
 			l.problem(Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
 			continue
 		}
-		if flag, ok := flags[key]; ok {
+		if flag, ok := s.Flags[key]; ok {
 			o = Origin{Layer: LayerCommand, Name: flag}
 		}
-		sc.putArgument(l, key, text, o)
+		sc.putArgument(l, key, text, o, s.Private)
 	}
 	return l
 }
 
-func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
+func (sc *schema) putArgument(l *layer, key, text string, o Origin, private bool) {
 	f, ok := sc.find(key)
 	if !ok || strings.Contains(key, "*") {
 		l.problem(sc.unknownKey(key, o))
 		return
 	}
 	v := f.parse(text)
-	if f.secretive(v) {
+	if !private && f.secretive(v) {
 		l.problem(Problem{
 			Code: "config.secret_on_command_line", Key: key, Origin: o,
 			Text: "all users of this machine can read a secret on a command line",
