@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
@@ -129,7 +130,11 @@ func (l *BusEvents) refusal(e bus.PublishRefused) {
 
 // failed logs the error of a handler. A responder's error is also its answer.
 func (l *BusEvents) failed(e bus.HandlerFailed) {
-	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject), failed(e.Err)}
+	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject)}
+	if id := request.IDOf(e.Msg); id != "" {
+		attrs = append(attrs, slog.String("request", id))
+	}
+	attrs = append(attrs, failed(e.Err))
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}

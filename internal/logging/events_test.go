@@ -2,6 +2,7 @@ package logging_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -49,4 +50,21 @@ func TestRefusedMessagesAreOneLineASecond(t *testing.T) {
 			t.Errorf("more lines: %s", out.String())
 		}
 	})
+}
+
+func TestFailedHandlerIsLoggedWithItsRequest(t *testing.T) {
+	for id, want := range map[string]string{
+		"m46as4q3ayg465cu": "subject=a request=m46as4q3ayg465cu error=broken",
+		"":                 "subject=a error=broken",
+		"forged id":        "subject=a error=broken",
+	} {
+		var out bytes.Buffer
+		m := &bus.Msg{Subject: "a", Header: bus.Headers{}}
+		m.Header.Set("X-Request-Id", id)
+		events := logging.BusEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+		events.Observe(bus.HandlerFailed{Msg: m, Err: errors.New("broken")})
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
 }

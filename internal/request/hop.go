@@ -16,6 +16,14 @@ import (
 // the request leads to.
 const IDHeader = "X-Request-Id"
 
+// IDOf returns the id of the request that led to m, or "" without a valid one.
+func IDOf(m *bus.Msg) string {
+	if id := m.Header.Get(IDHeader); idRule.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
 // Handle returns a subscription handler of the app that calls fn. The context of fn
 // has the work on the message, which continues the request that the message comes
 // from, in its log and its trace.
@@ -50,7 +58,7 @@ func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
 	hop := h.beginHop(std, receiving, m.Subject)
 	std = hop.On(std)
 	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
-	if id := m.Header.Get(IDHeader); idRule.MatchString(id) {
+	if id := IDOf(m); id != "" {
 		work.ID = id
 		work.attrs = append(work.attrs, slog.String("request", id))
 	}
