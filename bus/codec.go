@@ -43,5 +43,5 @@ func (cs codecs) find(contentType string) (Codec, error) {
 	if name == jsonType {
 		return jsonCodec{}, nil
 	}
-	return nil, fmt.Errorf("there is no codec for %q: add one to Config.Codecs", contentType)
+	return nil, fmt.Errorf("there is no codec for the Content-Type %q in bus.Config.Codecs", contentType)
 }

@@ -102,6 +102,9 @@ func (v *Views) Check(name string) error {
 	if v.has(name) {
 		return nil
 	}
+	if v == nil || len(v.pages) == 0 {
+		return fmt.Errorf("%w: the app has none; add its folder with mega.Views", errUnknownView)
+	}
 	names := slices.Sorted(maps.Keys(v.pages))
 	return fmt.Errorf("%w%s The views: %s", errUnknownView, cmp.Or(meant(name, names), "."), strings.Join(names, ", "))
 }

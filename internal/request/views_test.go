@@ -29,3 +29,12 @@ func TestPagesOfChangedFilesAreForgotten(t *testing.T) {
 		t.Errorf("%d pages are kept, want one for each locale", n)
 	}
 }
+
+func TestUnknownViewOfAnAppWithoutViewsNamesTheOption(t *testing.T) {
+	const want = "there is no such view: the app has none; add its folder with mega.Views"
+	for _, v := range []*Views{nil, {}} {
+		if err := v.Check("home"); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
