@@ -22,7 +22,7 @@ func mcpVerb(environ []string) func(*cli.Shell) *cobra.Command {
 				"lock_exec, lock_acquire, lock_renew, lock_release, lock_ls, limit_exec and limit_permit. They do what the verbs\n" +
 				"of mega lock and mega limit do, with the same keys, errors and codes; lock_exec and limit_exec run any command\n" +
 				"with the rights of this process.\n\n" +
-				"A lock from lock_acquire is given back when the client has gone, and commands are ended then.",
+				"When the client disconnects, the locks of lock_acquire are given back, and running commands are ended.",
 			Example: "  {\"mcpServers\": {\"mega\": {\"command\": \"mega\", \"args\": [\"mcp\"]}}}",
 			Args:    func(c *cobra.Command, args []string) error { return cli.Arguments(c, args, 0) },
 			RunE: func(c *cobra.Command, _ []string) error {

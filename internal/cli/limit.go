@@ -179,14 +179,16 @@ func (l *limits) pause() *cobra.Command {
 	var length time.Duration
 	c := &cobra.Command{
 		Use: "pause KEY --for TIME --reason TEXT", Short: "refuse all calls for a limit for a time",
-		Long: "Calls that wait go on waiting until the pause ends. If the limit is paused already, the longer pause counts.\n" +
+		Long: "Waiting calls wait until the pause ends. If the limit is already paused, the longer pause counts.\n" +
 			"limit reset ends a pause.\n\n" + documentOfChange,
 		Args:              arguments(1, "the key of a limit"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case !c.Flags().Changed("for"):
+				return usage(c, "cli.missing_argument", "A pause needs a length.", "give the length: --for 30s")
 			case length <= 0 || length > limit.MaxPause:
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--for %v is not valid; it must be more than 0s and at most %v.", length, limit.MaxPause), "give the time: --for 30s")
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--for %v is not valid; it must be more than 0s and at most %v.", length, limit.MaxPause), "give the length: --for 30s")
 			case strings.TrimSpace(reason) == "":
 				return usage(c, "cli.no_reason", "A pause needs a reason. The callers that are refused receive it.", `give the reason: --reason "TEXT"`)
 			}
@@ -203,7 +205,7 @@ func (l *limits) pause() *cobra.Command {
 func (l *limits) reset() *cobra.Command {
 	return &cobra.Command{
 		Use: "reset KEY", Short: "make all units of a limit free, and end its pause",
-		Long: "What was granted before does not count any more: until the windows have passed, more than the rates may be\n" +
+		Long: "Earlier grants no longer count: until the windows have passed, more than the rates may be\n" +
 			"used.\n\n" + documentOfChange,
 		Args:              arguments(1, "the key of a limit"),
 		ValidArgsFunction: l.completeKey,

@@ -56,7 +56,7 @@ func TestLimitsOfARunningProcessAreListedPausedAndReset(t *testing.T) {
 func TestVerbsOfLimitsRefuseWhatTheyCannotDo(t *testing.T) {
 	for line, says := range map[string]string{
 		"limit pause partner:acme --for 30s":              "cli.no_reason",
-		"limit pause partner:acme --reason x":             "cli.wrong_flag",
+		"limit pause partner:acme --reason x":             "cli.missing_argument",
 		"limit pause partner:acme --for -1s --reason x":   "cli.wrong_flag",
 		"limit pause partner:acme --for 9999h --reason x": "cli.wrong_flag",
 		"limit ls --limit 0":                              "cli.wrong_flag",

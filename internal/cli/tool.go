@@ -31,7 +31,7 @@ type Server struct{ URL, Engine, Key, Namespace string }
 func RunTool(p Process, t Tool) int {
 	s := newShell(p)
 	root := &cobra.Command{
-		Use: s.Name, Long: t.Long, Args: noVerb,
+		Use: s.Name, Long: t.Long, Args: noToolVerb,
 		RunE:        func(c *cobra.Command, _ []string) error { return c.Help() },
 		Annotations: map[string]string{statuses: toolStatuses},
 	}
@@ -44,6 +44,16 @@ func RunTool(p Process, t Tool) int {
 		root.AddCommand(verb(s))
 	}
 	return execute(s, root, p.Args)
+}
+
+// noToolVerb is noVerb for a tool. A user who asks the tool for a verb of an
+// application, such as doctor, learns where it is.
+func noToolVerb(c *cobra.Command, args []string) error {
+	err := noVerb(c, args)
+	if f, ok := errors.AsType[*failure.Failure](err); ok {
+		f.Actions = append([]string{"for a verb of an application, use its own binary: go run . help, in its folder"}, f.Actions...)
+	}
+	return err
 }
 
 const toolStatuses = `   0  done

@@ -70,7 +70,15 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 	}
 }
 
-// However wrong the command line is, --json has its say.
+func TestToolNamesThePlaceOfTheVerbsOfAnApplication(t *testing.T) {
+	var out bytes.Buffer
+	status := cli.RunTool(cli.Process{Args: []string{"mega", "doctor"}, Stdout: &out, Stderr: &out}, cli.Tool{})
+	if want := "for a verb of an application, use its own binary: go run . help"; status != failure.ExitUsage || !strings.Contains(out.String(), want) {
+		t.Errorf("exit status %d, want %q:\n%s", status, want, out.String())
+	}
+}
+
+// A wrong command line with --json is reported as JSON.
 func TestFailureIsJSONWhereThatIsAskedFor(t *testing.T) {
 	for _, line := range []string{"buy --json", "--json buy", "--josn --json", "serve --olny web --json", "explain --json lock.lots"} {
 		status, stdout, stderr := shop(t, strings.Fields(line)...)

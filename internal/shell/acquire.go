@@ -41,9 +41,9 @@ func acquireVerb() Verb {
 	return Verb{
 		Name: "acquire", Args: "KEY", Short: "take a lock for longer than one command, and print a handle",
 		Long: "It waits for the lock KEY, starts a process that keeps the lock, and prints a handle for release and renew.\n" +
-			"The lock is given back by release, when the process --for has ended, or after --max; one of the two is\n" +
-			"necessary. If the lock is lost before, nothing is ended: renew and release report it with the status 70.\n" +
-			"Where a command can be named, exec is safer.\n\n" +
+			"Three things give the lock back: release, the end of the process --for, and the end of --max. One of these two\n" +
+			"flags is required. If the lock is lost earlier, no process is ended: renew and release report the loss with the\n" +
+			"status 70. For a single command, exec is safer.\n\n" +
 			"With --json: {\"handle\", \"key\", \"fence\", \"slot\", \"token\", \"pid\"}.",
 		Statuses: leaseStatuses,
 		Flags: func(f *pflag.FlagSet) {

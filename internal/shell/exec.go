@@ -130,10 +130,10 @@ func execVerb() Verb {
 			"environment: MEGA_RUN_KEY, MEGA_RUN_FENCE, MEGA_RUN_SLOT and MEGA_RUN_TOKEN.\n\n" +
 			"CMD runs in a process group of its own. Signals and the terminal go to this group. If the lock cannot be\n" +
 			"renewed, the group gets SIGTERM --grace before the end of the lease, and SIGKILL at its end: it is dead before\n" +
-			"another command can have the lock. If this process is killed, the group is killed, too. Processes that leave\n" +
-			"the group are not covered, and nothing is if its helper process is killed together with this one.\n\n" +
-			"With --slots N, at most N commands of KEY run at once. --init prepares the slot before CMD, and --cleanup undoes\n" +
-			"that and CMD afterwards, whatever happened. Both run in sh, with the environment of CMD and their output on\n" +
+			"another command can have the lock. If this process is killed, the group is killed, too. Two cases are not\n" +
+			"covered: processes that leave the group, and a kill of this process together with its helper process.\n\n" +
+			"With --slots N, at most N commands of KEY run at once. --init prepares the slot before CMD. --cleanup undoes\n" +
+			"--init and CMD afterwards, also if they failed. Both run in sh, with the environment of CMD and their output on\n" +
 			"standard error. The next holder of a slot whose holder has died runs --cleanup first, with the reason in\n" +
 			"MEGA_RUN_LEFT. A slot whose --cleanup fails is given to nobody until mega lock heal.\n\n" +
 			"Without --url, the lock is shared by the processes of this user on this machine. No server is needed.",

@@ -58,11 +58,12 @@ func LimitVerb(name string) Verb {
 	}
 	return Verb{
 		Name: name, Args: "KEY --rate N/TIME -- CMD [ARG...]", Short: "run a command when a limit allows it",
-		Long: "It waits until the limit KEY allows the command, and then becomes CMD. In any interval of the length TIME,\n" +
-			"wherever it begins, at most N units are granted, to all who use KEY together. With several --rate, all of them\n" +
-			"must allow it. What is refused consumes nothing. All users of KEY should give the same rates.\n\n" +
+		Long: "It waits until the limit KEY allows the command, and then runs CMD in its own place: CMD keeps its process id.\n" +
+			"In any interval of the length TIME, wherever it begins, all users of KEY together get at most N units. With\n" +
+			"several --rate, all of them must allow CMD. A refused call consumes nothing. All users of KEY should give the\n" +
+			"same rates.\n\n" +
 			list +
-			"A unit is consumed when CMD begins, whatever becomes of it. To bound how many run at once: lock exec --slots.\n\n" +
+			"A unit is consumed when CMD begins, also if CMD fails. To bound how many run at once: lock exec --slots.\n\n" +
 			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed. A small\n" +
 			"process counts, and stays as long as a unit counts: with --rate 5/24h a day after the last one. If that process\n" +
 			"is killed, or the machine restarts, all windows are empty.",
