@@ -175,7 +175,7 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 			d.say("cannot run go build: %v", err)
 		}
 		if d.program != nil && d.program.isRunning() {
-			d.say("the build failed; the program from before keeps running")
+			d.say("the build failed; the previous program keeps running")
 		} else {
 			d.say("the build failed; waiting for a change")
 		}

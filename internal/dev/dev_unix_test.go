@@ -159,7 +159,7 @@ func TestProgramIsBuiltAndStartedAgainAfterChanges(t *testing.T) {
 	}
 
 	s.write("main.go", "package main\n\nfunc main() { undefined() }\n")
-	s.says("the build failed; the program from before keeps running")
+	s.says("the build failed; the previous program keeps running")
 	if !strings.Contains(s.out.String(), "undefined: undefined") {
 		t.Errorf("the error of the build is not shown:\n%s", s.out.String())
 	}

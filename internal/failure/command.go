@@ -16,10 +16,10 @@ var goRun = regexp.MustCompile(`/go-build[^/]*/.*/exe/[^/]+$|/[0-9a-f]{2}/[0-9a-
 func GoRun(exe string) bool { return goRun.MatchString(filepath.ToSlash(exe)) }
 
 // Command returns the start of a command line that runs this program: its name,
-// or go run with its package if go run has started it.
+// or go run with its package if go run or mega dev has started it.
 func Command(program string) string {
 	exe, err := os.Executable()
-	if err != nil || !GoRun(exe) {
+	if inDev := os.Getenv("MEGA_RUN_DEV") != ""; !inDev && (err != nil || !GoRun(exe)) {
 		return program
 	}
 	info, _ := debug.ReadBuildInfo() // a nil one has no package

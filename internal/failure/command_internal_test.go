@@ -3,6 +3,7 @@ package failure
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +48,16 @@ func TestPackageIsNamedFromTheFolderOfTheUser(t *testing.T) {
 	}
 	if got := packageFrom("", "", ""); got != "." {
 		t.Errorf("of an unknown program: got %s", got)
+	}
+}
+
+// The executable of mega dev is in a temporary folder, so its name is no command.
+func TestProgramOfDevIsStartedWithGoRun(t *testing.T) {
+	if got := Command("shop"); got != "shop" {
+		t.Errorf("got %q without mega dev, want its name", got)
+	}
+	t.Setenv("MEGA_RUN_DEV", "paths")
+	if got := Command("shop"); !strings.HasPrefix(got, "go run ") {
+		t.Errorf("got %q in mega dev, want go run", got)
 	}
 }
