@@ -113,6 +113,9 @@ func TestGrantsOfTheDeadCountAtTheNextHub(t *testing.T) {
 	if age := time.Since(got.At); age < -time.Second || age > time.Minute {
 		t.Errorf("it was granted at %v, %v ago", got.At, age)
 	}
+	if got, err := b.Take(t.Context(), r); err != nil || got.Granted { // W3: at the next hub, too
+		t.Fatalf("two more units: %+v, %v", got, err)
+	}
 	if err := b.Pause(t.Context(), "slow", driver.Pause{Left: time.Hour, Reason: "they asked for it"}); err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,12 @@ func TestATicketEndsWithItsClientAlsoDuringACall(t *testing.T) {
 	if a, err := h.limits.take(c, &r); err != nil || !a.Granted {
 		t.Fatalf("the first unit: %+v, %v", a, err)
 	}
+	r.Ticket, r.Seq = "early", 1
+	if a, err := h.limits.take(c, &r); err != nil || a.Again == 0 {
+		t.Fatalf("no place in the queue: %+v, %v", a, err)
+	}
 	h.limits.leave(c)
-	r.Ticket, r.Seq = "ticket", 1
+	r.Ticket, r.Seq = "late", 1
 	_, _ = h.limits.take(c, &r)
 	s, err := h.limits.table.Inspect("k", r.Rates)
 	if err != nil || len(s.Waiters) != 0 {
@@ -154,6 +158,7 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 			waited <- time.Since(start)
 		}()
 		h.limits.reported(clients[0])
+		h.limits.forget(clients[0]) // its report counts once
 		for range 4 {
 			time.Sleep(reportBound / 2)
 			restore(t, clients[1], record(t, "k", protocol.NodeMicros()))
@@ -337,5 +342,39 @@ func TestARecordOnItsWayDoesNotUndoAReset(t *testing.T) {
 	restore(t, late, text) // beside the end of its report, for a call
 	if n := used(); n != 0 {
 		t.Errorf("%d units are used after the report, want none", n)
+	}
+}
+
+// A client that breaks the format of a call or a record gets an error, and changes
+// nothing.
+func TestUndecodableCallsAndRecordsAreRefused(t *testing.T) {
+	h, clients := limitHub(t, 1)
+	h.limits.introduce(clients[0])
+	bad := []byte(`{"key":"k","rates":1,"cost":1,"logs":1}`)
+	for _, call := range []string{protocol.LimitTake, protocol.LimitWithdraw, protocol.LimitSettle, protocol.LimitPause, protocol.LimitReset, protocol.LimitInspect, protocol.LimitList} {
+		if answer, err, ours := h.limits.serve(t.Context(), clients[0], call, bad[:len(bad)-1]); err == nil || !ours {
+			t.Errorf("%s: %s, %v", call, answer, ours)
+		}
+	}
+	d := protocol.NewDecoder(bad)
+	if err := h.limits.restore(clients[0], &d); err == nil {
+		t.Error("the record is accepted")
+	}
+	if keys := h.limits.table.Keys(); len(keys) != 0 {
+		t.Errorf("the table has %q", keys)
+	}
+}
+
+// The hub remembers resets for a report that may still bring the key. Later ones
+// would pile up.
+func TestResetsAreNotRememberedAfterTheReport(t *testing.T) {
+	h, clients := limitHub(t, 1)
+	h.limits.introduce(clients[0])
+	h.limits.reported(clients[0])
+	if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(h.limits.copies[clients[0]].reset); n != 0 {
+		t.Errorf("%d resets are remembered", n)
 	}
 }
