@@ -113,7 +113,7 @@ func (h *hubLimits) take(c *Client, r *driver.Request) (driver.Answer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock() // also after a panic, which ends this call alone
 	a, err := h.table.Take(r)
-	if err == nil && a.Granted && r.Cost > 0 {
+	if a.Granted && r.Cost > 0 {
 		h.publish(&b, &protocol.News{Take: r, At: a.At})
 	}
 	return a, err

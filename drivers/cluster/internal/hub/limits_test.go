@@ -158,12 +158,12 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 			waited <- time.Since(start)
 		}()
 		h.limits.reported(clients[0])
-		h.limits.forget(clients[0]) // its report counts once
+		h.limits.leave(clients[0]) // its report counts once
 		for range 4 {
 			time.Sleep(reportBound / 2)
 			restore(t, clients[1], record(t, "k", protocol.NodeMicros()))
 		}
-		h.limits.forget(clients[1])
+		h.limits.leave(clients[1])
 		if d := <-waited; d != 2*reportBound {
 			t.Errorf("a call waited for %v, want the %v that the report lasted", d, 2*reportBound)
 		}
@@ -173,7 +173,7 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		if err := h.limits.reports(t.Context(), protocol.LimitList, nil); err != nil || time.Since(start) != reportBound {
 			t.Errorf("a stopped client delayed a call by %v, %v, want %v", time.Since(start), err, reportBound)
 		}
-		h.limits.forget(clients[1])
+		h.limits.leave(clients[1])
 		h.open()
 		h.limits.introduce(clients[1])
 		h.limits.begin(clients[1])
@@ -217,7 +217,7 @@ func TestACallWaitsForItsKeyAlone(t *testing.T) {
 		h.limits.given(a, "k")
 		h.limits.given(a, "k") // again
 		waits("two clients")
-		h.limits.forget(b)
+		h.limits.leave(b)
 		waits("the last client")
 		h.limits.given(c, "k")
 		synctest.Wait()
@@ -259,8 +259,8 @@ func TestAClientThatLacksGrantsOfAKeyIsSentAllOfThem(t *testing.T) {
 	if n := behind(clients[1]); n != 0 {
 		t.Errorf("the client lacks %d keys after a decision, want 0", n)
 	}
-	if n := clients[1].copies.Load(); n == 0 {
-		t.Error("the client was sent the decision, and not the earlier grants")
+	if n, all := int(clients[1].copies.Load()), clients[1].line.Backlog(); n == 0 || n != all {
+		t.Errorf("the client was sent %d bytes of records in %d, want the earlier grants with the decision, and nothing else", n, all)
 	}
 }
 
@@ -376,5 +376,29 @@ func TestResetsAreNotRememberedAfterTheReport(t *testing.T) {
 	}
 	if n := len(h.limits.copies[clients[0]].reset); n != 0 {
 		t.Errorf("%d resets are remembered", n)
+	}
+}
+
+// A part of a list has as many states as fit into it, and at least one. A client of an
+// earlier build does not ask for parts, and gets the whole list.
+func TestAPartOfAListIsNeitherLongNorEmpty(t *testing.T) {
+	h, _ := limitHub(t, 0)
+	for key, waiters := range map[string]int{"a": 3000, "b": 1, "c": 1} {
+		for i := range 1 + waiters {
+			r := driver.Request{Key: key, Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1, MaxWait: -1, Ticket: fmt.Sprint(i), Seq: 1}
+			r.Waiter.Host = fmt.Sprintf("%0256d", i)
+			if _, err := h.limits.table.Take(&r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		of   protocol.LimitOf
+		want int
+	}{{protocol.LimitOf{Part: true}, 1}, {protocol.LimitOf{Part: true, After: "a"}, 2}, {protocol.LimitOf{Part: true, After: "c"}, 0}, {protocol.LimitOf{}, 3}} {
+		states, err := h.limits.list(&c.of)
+		if err != nil || len(states) != c.want {
+			t.Errorf("%+v has %d states, %v, want %d", c.of, len(states), err, c.want)
+		}
 	}
 }
