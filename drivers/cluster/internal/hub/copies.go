@@ -254,7 +254,7 @@ func (h *hubLimits) restore(c *Client, d *protocol.Decoder) error {
 		return nil
 	}
 	news, err := h.table.Restore(r)
-	if err != nil || !h.copied {
+	if err != nil {
 		return err
 	}
 	whole := h.note(r.Key, text)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,15 +106,42 @@ func TestAProcessJoinsBesideManyGrants(t *testing.T) {
 	for clients[0].line.Backlog() < recordsPart {
 		runtime.Gosched()
 	}
+	before := runtime.NumGoroutine()
+	for range 100 {
+		h.limits.leasesReported(clients[0])
+	}
+	if n := runtime.NumGoroutine() - before; n > 50 {
+		t.Errorf("%d goroutines more send the grants", n)
+	}
 	if n := clients[0].line.Backlog(); n > 2*recordsPart {
 		t.Errorf("%d bytes wait, want about %d", n, recordsPart)
 	}
 }
 
+// A client that sends nothing more has all grants all the same, also those that another
+// client reports later: it may be the next hub.
+func TestGrantsReachAClientThatIsIdle(t *testing.T) {
+	h, clients := limitHub(t, 1)
+	here, there := net.Pipe()
+	idle := newClient(h, here, "idle")
+	defer func() { idle.line.Close(); _ = there.Close(); idle.copying.Wait() }()
+	_ = there.SetReadDeadline(time.Now().Add(10 * time.Second))
+	text := make([]byte, 1<<10)
+	h.limits.introduce(clients[0])
+	h.limits.introduce(idle)
+	h.limits.leasesReported(idle)
+	for _, key := range []string{"first", "second"} {
+		restore(t, clients[0], record(t, key, protocol.NodeMicros()))
+		if n, err := there.Read(text); err != nil || !strings.Contains(string(text[:n]), key) {
+			t.Fatalf("the client was sent %q, %v, want the record of %s", text[:n], err, key)
+		}
+	}
+}
+
 // Each client is sent what the other one had more, and nothing that it has reported.
 func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
-	h, clients := limitHub(t, 2)
-	a, b := clients[0], clients[1]
+	h, clients := limitHub(t, 3)
+	a, b, c := clients[0], clients[1], clients[2]
 	now := protocol.NodeMicros()
 	for _, c := range clients {
 		h.limits.introduce(c)
@@ -124,8 +152,10 @@ func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
 	restore(t, b, record(t, "a has more", now-9))
 	restore(t, a, record(t, "b has more", now-9))
 	restore(t, b, record(t, "b has more", now-9, now-5))
-	if x, y := behind(a), behind(b); x != 1 || y != 1 {
-		t.Errorf("the clients lack %d and %d keys, want 1 each", x, y)
+	restore(t, c, record(t, "a has more", now-9, now-5))
+	restore(t, c, record(t, "b has more", now-9)) // as a, when the table has more
+	if x, y, z := behind(a), behind(b), behind(c); x != 1 || y != 1 || z != 1 {
+		t.Errorf("the clients lack %d, %d and %d keys, want 1 each", x, y, z)
 	}
 	restore(t, b, record(t, "a has more", now-9, now-5)) // as a client that heard of it meanwhile
 	if n := behind(b); n != 0 {
@@ -137,6 +167,12 @@ func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
 	}
 	if a.line.Backlog() == 0 || b.line.Backlog() != 0 {
 		t.Errorf("%d and %d bytes wait for the clients, want only what the first lacks", a.line.Backlog(), b.line.Backlog())
+	}
+	h.limits.reported(b)
+	h.limits.reported(c)
+	restore(t, b, record(t, "late", now))
+	if n := len(h.limits.report.known); n != 0 {
+		t.Errorf("%d texts are remembered after the reports", n)
 	}
 }
 
@@ -229,6 +265,16 @@ func TestACallWaitsForItsKeyAlone(t *testing.T) {
 		default:
 			t.Error("the call waits for other keys")
 		}
+		h.limits.reported(a)
+		h.limits.reported(c)
+		h.limits.introduce(b)
+		h.limits.begin(b)
+		go func() { ended <- h.limits.reports(t.Context(), protocol.LimitTake, body("k")) }()
+		waits("a client that reports after the others")
+		h.limits.given(b, "k")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), reportBound/4)
 		defer cancel()
 		for name, needs := range map[string][]byte{protocol.LimitTake: body("other"), protocol.LimitReset: body("k"), protocol.LimitList: body("k")} {
@@ -258,6 +304,9 @@ func TestAClientThatLacksGrantsOfAKeyIsSentAllOfThem(t *testing.T) {
 	}
 	if n := behind(clients[1]); n != 0 {
 		t.Errorf("the client lacks %d keys after a decision, want 0", n)
+	}
+	if n := clients[0].copies.Load(); n != 0 {
+		t.Errorf("the client that lacks nothing was sent %d bytes of records beside the decision", n)
 	}
 	if n, all := int(clients[1].copies.Load()), clients[1].line.Backlog(); n == 0 || n != all {
 		t.Errorf("the client was sent %d bytes of records in %d, want the earlier grants with the decision, and nothing else", n, all)
