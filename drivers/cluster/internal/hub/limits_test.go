@@ -113,29 +113,54 @@ func TestAProcessJoinsBesideManyGrants(t *testing.T) {
 	if n := runtime.NumGoroutine() - before; n > 50 {
 		t.Errorf("%d goroutines more send the grants", n)
 	}
-	if n := clients[0].line.Backlog(); n > 2*recordsPart {
-		t.Errorf("%d bytes wait, want about %d", n, recordsPart)
+	if n, left := clients[0].line.Backlog(), behind(clients[0]); n > 2*recordsPart || left >= keys {
+		t.Errorf("%d bytes wait, want about %d, and %d keys are left of %d", n, recordsPart, left, keys)
 	}
 }
 
-// A client that sends nothing more has all grants all the same, also those that another
-// client reports later: it may be the next hub.
+// A client that sends nothing has the grants of the others all the same, with their
+// times: it may be the next hub. It is also asked for what it knows.
 func TestGrantsReachAClientThatIsIdle(t *testing.T) {
 	h, clients := limitHub(t, 1)
+	other := clients[0]
 	here, there := net.Pipe()
 	idle := newClient(h, here, "idle")
 	defer func() { idle.line.Close(); _ = there.Close(); idle.copying.Wait() }()
 	_ = there.SetReadDeadline(time.Now().Add(10 * time.Second))
-	text := make([]byte, 1<<10)
-	h.limits.introduce(clients[0])
-	h.limits.introduce(idle)
-	h.limits.leasesReported(idle)
-	for _, key := range []string{"first", "second"} {
-		restore(t, clients[0], record(t, key, protocol.NodeMicros()))
-		if n, err := there.Read(text); err != nil || !strings.Contains(string(text[:n]), key) {
-			t.Fatalf("the client was sent %q, %v, want the record of %s", text[:n], err, key)
+	sent := func(want ...string) {
+		t.Helper()
+		text := make([]byte, 1<<10)
+		n, err := there.Read(text)
+		for _, part := range want {
+			if err != nil || !strings.Contains(string(text[:n]), part) {
+				t.Fatalf("the client was sent %q, %v, want %q", text[:n], err, part)
+			}
 		}
 	}
+	h.limits.introduce(other)
+	h.limits.introduce(idle)
+	h.limits.begin(idle)
+	asked := make(chan error, 1)
+	go func() { asked <- h.limits.reports(t.Context(), protocol.LimitTake, []byte(`{"key":"wanted"}`)) }()
+	sent("wanted")
+	h.limits.reported(idle)
+	if err := <-asked; err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"first", "second"} {
+		restore(t, other, record(t, key, protocol.NodeMicros()))
+		sent(key)
+	}
+	rates := []driver.Rate{{N: 1, Per: time.Hour}}
+	a, err := h.limits.take(other, &driver.Request{Key: "third", Rates: rates, Cost: 1})
+	if err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	sent("third", `"at":"`)
+	if err := h.limits.change(&protocol.News{Settle: &driver.Settlement{Key: "fourth", Rates: rates, At: a.At, Cost: 1, Actual: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	sent("fourth", `"at":"`) // a debt with two times would count twice
 }
 
 // Each client is sent what the other one had more, and nothing that it has reported.
@@ -153,7 +178,9 @@ func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
 	restore(t, a, record(t, "b has more", now-9))
 	restore(t, b, record(t, "b has more", now-9, now-5))
 	restore(t, c, record(t, "a has more", now-9, now-5))
-	restore(t, c, record(t, "b has more", now-9)) // as a, when the table has more
+	for range 2 {
+		restore(t, c, record(t, "b has more", now-9)) // as a, when the table has more
+	}
 	if x, y, z := behind(a), behind(b), behind(c); x != 1 || y != 1 || z != 1 {
 		t.Errorf("the clients lack %d, %d and %d keys, want 1 each", x, y, z)
 	}
@@ -170,7 +197,10 @@ func TestClientsAreSentOnlyWhatTheyLack(t *testing.T) {
 	}
 	h.limits.reported(b)
 	h.limits.reported(c)
-	restore(t, b, record(t, "late", now))
+	h.open()
+	h.limits.introduce(a)
+	h.limits.begin(a)
+	restore(t, a, record(t, "late", now))
 	if n := len(h.limits.report.known); n != 0 {
 		t.Errorf("%d texts are remembered after the reports", n)
 	}
@@ -184,6 +214,7 @@ func TestCallsWaitForTheReportsOfAll(t *testing.T) {
 		for _, c := range clients {
 			h.limits.introduce(c)
 			h.limits.begin(c)
+			h.limits.begin(c) // a report has one begin
 		}
 		start := time.Now()
 		waited := make(chan time.Duration, 1)
