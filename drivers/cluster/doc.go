@@ -119,8 +119,9 @@
 // as long as any process of that time lives. It decides about a key when all clients
 // have reported this key: it asks them for the key of a call (LimitWanted), so that
 // a decision does not wait for the other keys of a long report. List, Pause and
-// Reset wait for the whole of it. It sends each client only what it lacks. The queue
-// is asked for anew.
+// Reset wait for the whole of it. It sends each client only what it lacks. A record
+// has the time of the last Reset of its key, so that a client that was stopped
+// meanwhile does not undo the Reset. The queue is asked for anew.
 //
 // # Messages
 //

@@ -19,6 +19,10 @@ type entry struct {
 
 	pausedTo int64
 	pause    driver.Pause
+
+	// reset is the time of the last ResetAt. After resetUntil nothing from before it
+	// counts in any copy, and both are 0.
+	reset, resetUntil int64
 }
 
 // ticket is the place of a process in the queue of a key, or the memory of the
@@ -46,13 +50,16 @@ func (e *entry) settle(clock int64) (now int64) {
 		e.logs[i].trim(now)
 	}
 	e.tickets = slices.DeleteFunc(e.tickets, func(t ticket) bool { return t.until <= now }) // W7
+	if e.resetUntil <= now {
+		e.reset, e.resetUntil = 0, 0
+	}
 	return now
 }
 
 // due returns the time, on the backend's clock, at which nothing of the key is
 // left unless there is another operation.
 func (e *entry) due() int64 {
-	due := e.pausedTo
+	due := max(e.pausedTo, e.resetUntil)
 	for i := range e.logs {
 		due = max(due, e.logs[i].end(), e.logs[i].last+e.logs[i].per)
 	}

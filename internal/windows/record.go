@@ -18,6 +18,11 @@ type Record struct {
 	Tickets  []TicketRecord `json:"tickets,omitempty"`
 	PausedTo int64          `json:"paused_to,omitempty"`
 	Pause    driver.Pause   `json:"pause,omitzero"`
+
+	// Reset is the time of the last Reset: a record with an earlier one is older. Copies
+	// remember it until ResetUntil, when what was before it has left every window.
+	Reset      int64 `json:"reset,omitempty"`
+	ResetUntil int64 `json:"reset_until,omitempty"`
 }
 
 // LogRecord is the log of one Per.
@@ -79,6 +84,15 @@ func (t *Table) PauseAt(key string, p driver.Pause, at time.Time) error {
 	return t.change(key, func(e *entry, _ int64) { e.stop(p, at.UnixMicro()) })
 }
 
+// ResetAt is Reset at the time at of another table. It is remembered until nothing that
+// it has forgotten would count: a copy from before it does not undo it (W13).
+func (t *Table) ResetAt(key string, at time.Time) error {
+	return t.change(key, func(e *entry, _ int64) {
+		e.reset, e.resetUntil = at.UnixMicro(), e.due()+e.lead
+		e.logs, e.pausedTo = nil, 0
+	})
+}
+
 // Records yields the records of all keys in use, in no order: one or more of each
 // key with grants, a pause or the memory of a ticket. The records of one key belong
 // to one instant; other calls may change the next key meanwhile.
@@ -130,7 +144,7 @@ func (t *Table) Keys() (keys []string) {
 // readers would refuse the record.
 func (e *entry) records(all []Record, clock int64) []Record {
 	now := e.settle(clock)
-	r := Record{Key: e.key}
+	r := Record{Key: e.key, Reset: e.reset, ResetUntil: e.resetUntil}
 	for logs := range slices.Chunk(e.logs, driver.MaxRates) {
 		if len(r.Logs) > 0 {
 			all = append(all, r)
@@ -148,7 +162,7 @@ func (e *entry) records(all []Record, clock int64) []Record {
 			r.Tickets = append(r.Tickets, TicketRecord{t.id, t.seq, t.cost, t.at, t.until})
 		}
 	}
-	if len(r.Logs)+len(r.Tickets) > 0 || r.PausedTo != 0 {
+	if len(r.Logs)+len(r.Tickets) > 0 || r.PausedTo != 0 || r.Reset != 0 {
 		all = append(all, r)
 	}
 	return all
@@ -169,9 +183,20 @@ func (l *log) record() LogRecord {
 
 // Restore adds what r has to its key, and reports whether that was anything new.
 // Two records of one key are copies of one history, of which each may lack the
-// end: what is in one of them counts, and what is in both counts once.
+// end: what is in one of them counts, and what is in both counts once. What precedes a
+// Reset that one of them has does not count.
 func (t *Table) Restore(r Record) (news bool, err error) {
 	err = t.change(r.Key, func(e *entry, now int64) {
+		if r.ResetUntil <= now {
+			r.Reset = 0
+		}
+		switch {
+		case r.Reset > e.reset:
+			e.forgetUntil(r.Reset)
+			e.reset, e.resetUntil, news = r.Reset, r.ResetUntil, true
+		case r.Reset < e.reset: // the copy lacks the Reset, and so all that followed
+			r.Logs, r.PausedTo = nil, 0
+		}
 		for _, from := range r.Logs {
 			news = e.merge(from) || news
 		}
@@ -184,6 +209,24 @@ func (t *Table) Restore(r Record) (news bool, err error) {
 		e.settle(now - e.lead)
 	})
 	return news, err
+}
+
+// forgetUntil forgets what was granted, and the pause that was made, until at. Above
+// N = 128 the grants of the last Per/128 stay, because their times are rounded up.
+func (e *entry) forgetUntil(at int64) {
+	before := func(granted, _ int64) bool { return granted <= at }
+	for i := range e.logs {
+		l := &e.logs[i]
+		granted, returned := l.record().sums()
+		maps.DeleteFunc(granted, before)
+		maps.DeleteFunc(returned, before)
+		l.gone = max(l.gone, at)
+		l.rebuild(granted, returned)
+	}
+	e.logs = slices.DeleteFunc(e.logs, func(l log) bool { return l.last <= at && l.used() == 0 })
+	if e.pausedTo-e.pause.Left.Microseconds() <= at {
+		e.pausedTo = 0
+	}
 }
 
 // mergeTicket adds the memory of a ticket unless it or a later one is known. A

@@ -236,3 +236,86 @@ func TestNextTableSpacesTheNextFreeUnit(t *testing.T) {
 	}
 	c.want(c.successor(), rate)
 }
+
+// What precedes a Reset does not count in the next table, in whatever order the copies
+// report, and what follows it does, also where a table that missed the Reset decided it.
+func TestCopiesFromBeforeAResetDoNotUndoIt(t *testing.T) {
+	rate := per(9, time.Minute)
+	for _, freshFirst := range []bool{false, true} {
+		c := newCopies(t, 3)
+		c.take(4, rate...)
+		pause := driver.Pause{Left: time.Minute}
+		at := time.UnixMicro(c.now)
+		if err := c.PauseAt("k", pause, at); err != nil {
+			t.Fatal(err)
+		}
+		c.news = append(c.news, func(t *windows.Table) error { return t.PauseAt("k", pause, at) })
+		c.hear(0, 2)
+		c.hear(1, 2)
+		c.pass(time.Second)
+		reset := time.UnixMicro(c.now)
+		if err := c.ResetAt("k", reset); err != nil {
+			t.Fatal(err)
+		}
+		c.news = append(c.news, func(t *windows.Table) error { return t.ResetAt("k", reset) })
+		c.pass(time.Second)
+		c.granted(c.take(1, rate...))
+		c.hear(2, 4) // the two others know nothing since the pause
+		if freshFirst {
+			c.others[0], c.others[2] = c.others[2], c.others[0]
+		}
+		next := c.successor()
+		c.want(next, rate)
+		if s, err := next.Inspect("k", rate); err != nil || s.Paused != nil {
+			t.Errorf("the pause of before the reset is back: %+v, %v", s, err)
+		}
+
+		// A table that missed the Reset has decided since.
+		missed := c.others[1]
+		if err := missed.Learn(&driver.Request{Key: "k", Rates: rate, Cost: 2}, time.UnixMicro(c.now)); err != nil {
+			t.Fatal(err)
+		}
+		for r := range next.Records() {
+			if _, err := missed.Restore(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, err := missed.Inspect("k", rate); err != nil || s.Rates[0].Used != 2 || s.Paused != nil {
+			t.Errorf("%+v, %v, want the 2 units of after the reset", s, err)
+		}
+	}
+}
+
+// A Reset is forgotten with the windows of what it has forgotten.
+func TestAResetIsForgottenWithItsWindows(t *testing.T) {
+	b := newBench(t)
+	b.granted(b.take(1, per(1, time.Minute)...))
+	for range 2 { // the second one finds nothing to forget
+		if err := b.ResetAt("k", time.UnixMicro(b.now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := b.List(""); err != nil || len(all) != 0 {
+		t.Errorf("the list has %+v, %v, want nothing", all, err)
+	}
+	records := 0
+	for range b.Records() {
+		records++
+	}
+	b.pass(time.Minute)
+	for range b.Records() {
+		records += 10
+	}
+	if records != 1 {
+		t.Errorf("%d records, want one, and none after the window", records)
+	}
+	if err := b.ResetAt("unused", time.UnixMicro(b.now)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Inspect("k", nil); err != nil {
+		t.Fatal(err)
+	}
+	if keys, _, _ := b.Size(); keys != 0 {
+		t.Errorf("%d keys are kept, want none", keys)
+	}
+}

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -481,4 +482,74 @@ func TestAPartOfAListIsNeitherLongNorEmpty(t *testing.T) {
 			t.Errorf("%+v has %d states, %v, want %d", c.of, len(states), err, c.want)
 		}
 	}
+}
+
+// A client that was stopped during a change of the hub and a Reset still has the
+// grants and the pause of before when it comes back. Neither counts again, at this hub
+// or at the next one (W13).
+func TestACopyFromBeforeAResetDoesNotUndoIt(t *testing.T) {
+	h, clients := limitHub(t, 2)
+	here, late := clients[0], clients[1]
+	r := driver.Request{Key: "k", Rates: []driver.Rate{{N: 9, Per: driver.MaxPer}}, Cost: 4}
+	old := windows.New(protocol.NodeMicros) // the copy of both
+	defer old.Close()
+	if err := errors.Join(old.Learn(&r, time.UnixMicro(protocol.NodeMicros())), old.Pause("k", driver.Pause{Left: time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	report := func(h *hubLimits, c *Client, table *windows.Table) {
+		t.Helper()
+		h.introduce(c)
+		h.begin(c)
+		for r := range table.Records() {
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := protocol.NewDecoder(text)
+			if err := h.restore(c, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.reported(c)
+	}
+	want := func(where string, table *windows.Table, used int) {
+		t.Helper()
+		s, err := table.Inspect("k", r.Rates)
+		if err != nil || s.Rates[0].Used != used || s.Paused != nil {
+			t.Errorf("%s: %d units are used, paused: %v, %v; want %d units, and no pause", where, s.Rates[0].Used, s.Paused, err, used)
+		}
+	}
+	report(h.limits, here, old)
+	h.open()
+	reset := &protocol.News{Reset: &protocol.LimitOf{Key: "k"}}
+	if err := h.limits.change(reset); err != nil {
+		t.Fatal(err)
+	}
+	report(h.limits, late, old)
+	want("the hub", h.limits.table, 0)
+	r.Cost = 1
+	if a, err := h.limits.take(here, &r); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	for behind(late) > 0 {
+		runtime.Gosched()
+	}
+
+	next, clients := limitHub(t, 2)
+	copied := windows.New(protocol.NodeMicros) // of the client that was here
+	defer copied.Close()
+	for r := range h.limits.table.Records() {
+		if _, err := copied.Restore(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report(next.limits, clients[0], copied)
+	report(next.limits, clients[1], old)
+	want("the next hub", next.limits.table, 1)
+	for r := range next.limits.table.Records() { // which the late client lacks
+		if _, err := old.Restore(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("the late client", old, 1)
 }

@@ -101,8 +101,10 @@ func (n *News) Apply(t *windows.Table) error {
 		return t.SettleAt(n.Settle, at)
 	case n.Pause != nil:
 		return t.PauseAt(n.Pause.Key, n.Pause.Pause, at)
-	case n.Reset != nil:
+	case n.Reset != nil && n.At.IsZero(): // every copy would give it another time
 		return t.Reset(n.Reset.Key)
+	case n.Reset != nil:
+		return t.ResetAt(n.Reset.Key, at)
 	}
 	return nil
 }
