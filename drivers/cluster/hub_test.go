@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -111,6 +112,32 @@ func TestCallsGoBothWays(t *testing.T) {
 	}
 	if p.PID() != os.Getpid() {
 		t.Errorf("the peer's pid is %d, want %d", p.PID(), os.Getpid())
+	}
+}
+
+// A body that is longer than a frame arrives in both directions, beside other calls.
+func TestCallsHaveBodiesOfAnyLength(t *testing.T) {
+	answer := func(_ context.Context, _ *Client, _ string, body []byte) ([]byte, error) { return body, nil }
+	h := newHub(t, HubConfig{Handle: answer})
+	n, p := join(t, h, Config{Handle: answer})
+	body := make([]byte, 5<<20)
+	for i := range body {
+		body[i] = byte(i >> 8)
+	}
+	var all sync.WaitGroup
+	for side, call := range map[string]func(context.Context, string, []byte) ([]byte, error){"node": n.Call, "peer": p.Call} {
+		for _, size := range []int{0, 1, 64 << 10, 1 << 20, protocol.MaxFrame - 20, protocol.MaxFrame, protocol.MaxFrame + 1, 5 << 20} {
+			all.Go(func() {
+				if got, err := call(t.Context(), "echo", body[:size]); err != nil || !bytes.Equal(got, body[:size]) {
+					t.Errorf("%s: %d bytes of %d, %v", side, len(got), size, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	huge := make([]byte, 64<<20+1)
+	if _, err := n.Call(t.Context(), "echo", huge); err == nil || !strings.Contains(err.Error(), "at most 67108864") {
+		t.Errorf("a body of %d bytes: %v", len(huge), err)
 	}
 }
 

@@ -264,6 +264,8 @@ func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 		s.calls.Serve(d)
 	case t == protocol.TypeResult:
 		s.calls.Result(d)
+	case t == protocol.TypePart:
+		return s.calls.Part(d)
 	case t >= protocol.TypeLocks && t < protocol.TypeBus:
 		return n.lock.handle(t, d)
 	case t >= protocol.TypeBus && t < protocol.TypeLimits:

@@ -77,3 +77,31 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 		t.Errorf("refused by: %+v", refused)
 	}
 }
+
+// The certificates of many apps are longer together than a frame of the line to a
+// worker.
+func TestWorkersReceiveLongCertificates(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certify(t, cert, key, 1)
+	chain, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment := strings.Repeat("text before a certificate is ignored\n", 3<<20/37)
+	if err := os.WriteFile(cert, append([]byte(comment), chain...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startWorkers(t, "settings", "2", "MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
+	ready := c.await(t, "worker ready", 2)
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration reloaded without changes", 2)
+	kill(t, ready[0].PID)
+	c.await(t, "worker ready", 3)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 1)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}

@@ -171,6 +171,8 @@ func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 		c.calls.Serve(d)
 	case t == protocol.TypeResult:
 		c.calls.Result(d)
+	case t == protocol.TypePart:
+		return c.calls.Part(d)
 	case t >= protocol.TypeLocks && t < protocol.TypeBus:
 		return c.hub.locks.handle(c, t, d)
 	case t >= protocol.TypeBus && t < protocol.TypeLimits:

@@ -29,6 +29,14 @@ type Calls struct {
 	last  uint64
 	asked map[uint64]chan<- answer
 	err   error // why further calls fail
+
+	parts map[partOf][]byte // of bodies that have not arrived whole; belongs to the reader
+}
+
+// partOf identifies the call or the result whose body arrives in parts.
+type partOf struct {
+	number uint64
+	result bool
 }
 
 type answer struct {
@@ -52,7 +60,7 @@ func (c *Calls) Call(ctx context.Context, name string, body []byte) ([]byte, err
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
 	defer c.forget(number)
-	if err := c.line.Send(Begin(TypeCall).Uint(number).String(name).Rest(body)); err != nil {
+	if err := c.send(ctx, Begin(TypeCall).Uint(number).String(name), partOf{number: number}, body); err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
 	select {
@@ -64,6 +72,81 @@ func (c *Calls) Call(ctx context.Context, name string, body []byte) ([]byte, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("call %q: %w", name, ctx.Err())
 	}
+}
+
+const (
+	// maxBody is the maximum number of bytes of the body of a call or of a result.
+	maxBody = 64 << 20
+	// partSize is the number of bytes of a part. partsRoom is how many bytes may wait to
+	// be written before a further part: the locks and messages of the line do not wait
+	// behind a whole body.
+	partSize  = 64 << 10
+	partsRoom = 128 << 10
+)
+
+// BodyError is the error for a body of more than maxBody bytes.
+type BodyError struct{ Length int }
+
+func (e *BodyError) Error() string {
+	return fmt.Sprintf("a body of %d bytes: calls have at most %d", e.Length, maxBody)
+}
+
+// send ends f with the body and sends it. A body that is longer than a frame precedes
+// it in parts, until ctx ends.
+func (c *Calls) send(ctx context.Context, f *Frame, of partOf, body []byte) error {
+	if len(body) > maxBody {
+		f.Free()
+		return &BodyError{len(body)}
+	}
+	if f.Len()-head+len(body) <= MaxFrame {
+		return c.line.Send(f.Rest(body))
+	}
+	part := func(b []byte) error {
+		return c.line.Send(Begin(TypePart).Uint(of.number).Bool(of.result).Rest(b))
+	}
+	for ; len(body) > partSize; body = body[partSize:] {
+		if err := c.line.Room(ctx, partsRoom); err != nil {
+			f.Free()
+			_ = part(nil) // err is the reason
+			return err
+		}
+		if err := part(body[:partSize]); err != nil {
+			f.Free()
+			return err
+		}
+	}
+	return c.line.Send(f.Rest(body))
+}
+
+// Part handles a part of a body. An error ends the connection.
+func (c *Calls) Part(d *Decoder) error {
+	of := partOf{d.Uint(), d.Bool()}
+	b := d.Rest()
+	if d.Err() != nil {
+		return nil // its reader ends the line
+	}
+	if len(b) == 0 {
+		delete(c.parts, of)
+		return nil
+	}
+	if n := len(c.parts[of]) + len(b); n > maxBody {
+		return &BodyError{n}
+	}
+	if c.parts == nil {
+		c.parts = make(map[partOf][]byte)
+	}
+	c.parts[of] = append(c.parts[of], b...)
+	return nil
+}
+
+// body returns a copy of the body whose rest has arrived.
+func (c *Calls) body(of partOf, rest []byte) []byte {
+	first, parted := c.parts[of]
+	if !parted {
+		return bytes.Clone(rest)
+	}
+	delete(c.parts, of)
+	return append(first, rest...)
 }
 
 func (c *Calls) ask(answered chan<- answer) (uint64, error) {
@@ -88,7 +171,7 @@ func (c *Calls) forget(number uint64) chan<- answer {
 // Result handles the answer to a call whose caller may have given up.
 func (c *Calls) Result(d *Decoder) {
 	number, failed := d.Uint(), d.Bool()
-	body := bytes.Clone(d.Rest())
+	body := c.body(partOf{number, true}, d.Rest())
 	if d.Err() != nil {
 		return // its reader ends the line, and with it the call
 	}
@@ -111,7 +194,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 // Serve answers a call, on its own goroutine.
 func (c *Calls) Serve(d *Decoder) {
 	number, name := d.Uint(), d.String()
-	body := bytes.Clone(d.Rest())
+	body := c.body(partOf{number: number}, d.Rest())
 	if d.Err() != nil {
 		return
 	}
@@ -119,21 +202,21 @@ func (c *Calls) Serve(d *Decoder) {
 		var answer []byte
 		err := errGoexit // unless the Handler returns
 		defer func() {
-			err = c.reply(number, answer, err)
-			if _, oversized := errors.AsType[*FrameError](err); oversized {
-				_ = c.reply(number, nil, err) // a line that has ended has no caller
+			err = c.reply(ctx, number, answer, err)
+			if _, oversized := errors.AsType[*BodyError](err); oversized {
+				_ = c.reply(ctx, number, nil, err) // a line that has ended has no caller
 			}
 		}()
 		answer, err = c.answer(ctx, name, body)
 	})
 }
 
-func (c *Calls) reply(number uint64, answer []byte, err error) error {
+func (c *Calls) reply(ctx context.Context, number uint64, answer []byte, err error) error {
 	f := Begin(TypeResult).Uint(number).Bool(err != nil)
 	if err != nil {
 		answer = []byte(err.Error())
 	}
-	return c.line.Send(f.Rest(answer))
+	return c.send(ctx, f, partOf{number, true}, answer)
 }
 
 // answer calls the Handler. A panic of the Handler is an error of this call

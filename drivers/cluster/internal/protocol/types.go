@@ -37,6 +37,7 @@ const (
 	TypeLast    Type = 0x09 // the client's answer to each TypeLeaving: no event follows
 	TypeWhole   Type = 0x0a // the hub has sent all its events: the client has missed none, except for the gaps that were reported to it
 	TypeAbsent  Type = 0x0b // the hub opens before the client has reported its subscriptions
+	TypePart    Type = 0x0c // number, whether it belongs to a result, bytes: a part of a body that is longer than a frame, before the frame with the rest; without bytes the parts before it are void
 
 	TypeLocks  Type = 0x20 // lock frames, up to 0x3f
 	TypeBus    Type = 0x40 // message frames, up to 0x5f
