@@ -9,6 +9,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	limit "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -129,5 +130,40 @@ func TestForcesLeaveNothingThatGrows(t *testing.T) {
 	}
 	if n, err := s.Do("HLEN", "mega:{k}:state"); err != nil || n.(int64) > 8 {
 		t.Errorf("twenty forces in 15 minutes leave %v entries, %v", n, err)
+	}
+}
+
+// W7: a copy of a settlement that comes as late as the copy of an acquire may (L6)
+// returns nothing.
+func TestASettlementThatArrivesHalfAMinuteLaterAgainReturnsNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Clock: true})
+	p := redistest.StartProxy(t, s, (&yard{names: redis.ScriptNames(nil)}).name)
+	d := openLimit(t, redis.Config{URL: p.URL()})
+	of := []limit.Rate{{N: 10, Per: time.Hour}}
+	used := func() int {
+		t.Helper()
+		state, err := d.Inspect(t.Context(), "k", of)
+		must(t, err)
+		return state.Rates[0].Used
+	}
+	a, err := d.Take(t.Context(), limit.Request{Key: "k", Rates: of, Cost: 10})
+	must(t, err)
+	if !a.Granted {
+		t.Fatal("refused")
+	}
+	settled := p.Record(redistest.Named("settle"))
+	must(t, d.Settle(t.Context(), limit.Settlement{Key: "k", Rates: of, At: a.At, Cost: 10, Actual: 7}))
+	for _, later := range []time.Duration{12 * time.Second, 50 * time.Second} {
+		must(t, s.StepClock(later))
+		if _, err := d.Take(t.Context(), limit.Request{Key: "k", Rates: of, Cost: 10, Ticket: token(), Seq: 1}); err != nil { // what is over is forgotten
+			t.Fatal(err)
+		}
+		if _, err := settled.Redeliver(); err != nil {
+			t.Fatal(err)
+		}
+		if n := used(); n != 7 {
+			t.Errorf("%d units are used after a second copy of the settlement %v later, want 7", n, later)
+		}
 	}
 }

@@ -150,11 +150,12 @@
 // the lead as long. The times of grants, tickets and the pause stay comparable. W10
 //
 // A ticket keeps the record of its last grant for ten seconds, and a settlement its
-// id, so that a second copy has no effect. A request without a ticket has no record:
+// id for a minute, so that a second copy has no effect. A request without a ticket has no record:
 // if its answer is lost, the repetition may consume more units, and a refusal then is
 // ErrUnavailable. W9
 //
 // The keys of a log and of the state expire Per and some seconds after the last
-// grant, those of the tickets 15 seconds after their last use. A reset removes the
-// fields of the state; a log without its field counts as empty.
+// grant, those of the tickets 15 seconds after their last use and a minute after the
+// last settlement. A reset removes the fields of the state; a log without its field
+// counts as empty.
 package redis

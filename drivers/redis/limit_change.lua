@@ -135,6 +135,7 @@ end
 local function remember(name, record, due)
   call('hset', T, name, record)
   call('zadd', D, int(due), name)
-  for _, key in ipairs({T, Q, D}) do call('pexpire', key, keeping) end
+  local life = max(keeping, call('pttl', T), ceil((due - now) / 1000)) -- another record may have to stay for longer
+  for _, key in ipairs({T, Q, D}) do call('pexpire', key, int(life)) end
   save(keeping)
 end

@@ -11,5 +11,5 @@ else
   for _, l in ipairs(logs) do l.coarse = l.coarse or call('zcard', l.key) >= 2 * exact end -- debts have no limit
   grow(-units)
 end
-remember(id, 's', now + memory)
+remember(id, 's', now + barring) -- a copy may come as late as one of an acquire
 return 1

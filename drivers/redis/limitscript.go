@@ -47,9 +47,9 @@ var (
 type limitScripts struct{ take, withdraw, settle, pause, reset, inspect *script }
 
 func newLimitScripts(edit func(source string) string) *limitScripts {
-	head := fmt.Sprintf("local exact, room, refresh, keeping, grace, memory = %d, %d, %d, %d, %d, %d\n",
+	head := fmt.Sprintf("local exact, room, refresh, keeping, grace, memory, barring = %d, %d, %d, %d, %d, %d, %d\n",
 		driver.Exact, driver.MaxTickets, limitRefresh.Microseconds(), limitKeeping.Milliseconds(),
-		driver.TicketGrace.Microseconds(), driver.TicketMemory.Microseconds())
+		driver.TicketGrace.Microseconds(), driver.TicketMemory.Microseconds(), barring.Microseconds())
 	of := func(name string, parts ...string) *script {
 		source := head + strings.Join(parts, "")
 		if edit != nil {
