@@ -100,6 +100,7 @@ end
 slot = not more and vacant(prefer, avoid)
 if slot then
   local first = fence()
+  reserve(first, span)
   take(slot, token, first, ttl, span, '0', tail)
   keep()
   return {1, first, slot, before, span + 0, P and P.found(slot) or ''}

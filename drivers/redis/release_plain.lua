@@ -26,10 +26,10 @@ if not ARGV[2] then
         local last = tonumber(redis.pcall('get', M))
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
+        call('set', M, string.format('%.0f', first + span - 1)) -- before the push: a user without SET must push no grant. L6
         local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
         if not counted or heard ~= 0 then
           call('hdel', L, ticket)
-          call('set', M, string.format('%.0f', first + span - 1))
           call('set', H, ticket .. ' 3 ' .. digits .. ' ' .. span .. ' 0p' .. tail, 'px', window)
           return 1
         end

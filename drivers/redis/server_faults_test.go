@@ -486,3 +486,37 @@ func TestWrongTypeAtTheKeyIsATypedError(t *testing.T) {
 		})
 	}
 }
+
+// L6: a grant that the server could not store is not pushed. A user who has lost
+// SET alone may still publish.
+func TestUserWithoutSETPushesNoGrant(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(held *lock.Lease, other *lock.Locker) error{
+		"release": func(held *lock.Lease, _ *lock.Locker) error { return held.Release() },
+		"force": func(held *lock.Lease, other *lock.Locker) error {
+			_, err := other.ForceRelease(t.Context(), held.Key(), "test")
+			return err
+		},
+	}
+	for name, free := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{})
+			l, other := member(t, s.URL()), member(t, s.URL())
+			held := take(t, l, "k", lock.TTL(time.Minute))
+			got := wait(t, other, "k", lock.Wait(lock.Forever))
+			must(t, command("ACL", "SETUSER", "default", "-set")(s))
+			if err := free(held, other); !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want %v", err, lock.ErrUnavailable)
+			}
+			must(t, command("ACL", "SETUSER", "default", "+set")(s))
+			g := receive(t, got, 10*time.Second)
+			state, err := l.Inspect(t.Context(), "k")
+			must(t, err)
+			if len(state.Holders) != 1 || state.Holders[0].Fence != g.lease.Fence() {
+				t.Errorf("the waiter was granted fence %d, the server has %+v", g.lease.Fence(), state.Holders)
+			}
+			must(t, g.lease.Release())
+		})
+	}
+}

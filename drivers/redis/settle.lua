@@ -140,10 +140,10 @@ local function vacant(prefer, avoid)
   end
 end
 
+-- take stores a grant whose fences are reserved.
 local function take(slot, token, first, ttl, span, marks, tail)
   if P and slot == 0 then marks = marks .. 'b' end
   local v = value(token, first, span, marks, tail)
-  reserve(first, span)
   if P then P.take(slot, token, tail) end
   if slot == 0 then
     call('set', H, v, 'px', ttl)
@@ -228,16 +228,16 @@ local function offer(ticket, record, slot, alive, deaf)
     local prefer, avoid = string.match(wants, '^%d+;(-?%d+);(-?%d+)$')
     slot = vacant(tonumber(prefer), tonumber(avoid))
   end
-  local marks = '0'
-  if not alive[ticket] then
-    local to = inbox(record)
-    local heard = deaf[to] and 0 or pcall('publish', to, P
+  local to, marks = not alive[ticket] and inbox(record), '0'
+  if to and deaf[to] then return leave(ticket) end
+  reserve(first, span) -- before the push: a user without SET must push no grant. L6
+  if to then
+    local heard = pcall('publish', to, P
       and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, P.found(slot))
       or format('g2 %s %.0f %d %s', ticket, first, slot, H))
     if counted and heard == 0 then
       deaf[to] = true
-      leave(ticket)
-      return
+      return leave(ticket)
     end
     marks = '0p'
   end
