@@ -107,19 +107,20 @@ local function earliest(l, units)
   return call('zrange', l.key, int(sum), '+inf', 'byscore', 'limit', 0, 1)[1] + l.per + later
 end
 
+-- last returns the time and the units of the last grant that is known.
+local function last(l)
+  if l.last then return l.last, l.units end
+  if l.total <= l.base then return now, 0 end
+  local _, before = entry(l, -2)
+  return l.newest, l.total - (before or 0)
+end
+
 -- spaced returns when a request may be granted, if grants are spaced by Per/N for
 -- each unit.
 local function spaced(l, units)
   local function spacing(n) return min(ceil(n * l.per / l.n), 4e15) end
-  local last, had = l.last, l.units
-  if not last then
-    last, had = now, 0
-    if l.total > l.base then
-      local _, before = entry(l, -2)
-      last, had = l.newest, l.total - (before or 0)
-    end
-  end
-  return max(last + spacing(had), now) + spacing(units)
+  local at, had = last(l)
+  return max(at + spacing(had), now) + spacing(units)
 end
 
 -- paused returns how long the key is paused, in us, and the JSON that describes it.

@@ -67,6 +67,7 @@ local function grow(units, spaced)
   local changed, longest = {}, 0
   for _, l in ipairs(logs) do
     local was = l.known
+    if spaced == nil then l.last, l.units = last(l) end -- the debt hides it in the log
     add(l, units)
     if not was or now - l.seen >= refresh then
       local life = ceil((l.per + l.tick + 2 * refresh) / 1000)

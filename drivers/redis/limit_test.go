@@ -149,9 +149,7 @@ func (w *ward) compare(table *windows.Table, rates []driver.Rate, smooth bool, r
 			s := grants[i].Settlement
 			grants = slices.Delete(grants, i, i+1)
 			s.Actual = random.IntN(s.Cost + 1)
-			if !smooth { // spacing after a debt alone differs
-				s.Actual += random.IntN(3)
-			}
+			s.Actual += random.IntN(3)
 			must(w.T, errors.Join(table.Settle(&s), w.Settle(w.Context(), s)))
 		case n == 1 && r.Ticket != "":
 			must(w.T, errors.Join(table.Withdraw(&r), w.Withdraw(w.Context(), r)))
@@ -175,6 +173,22 @@ func (w *ward) compare(table *windows.Table, rates []driver.Rate, smooth bool, r
 			grants = append(grants, held{driver.Settlement{Key: w.key, Rates: rates, At: got.At, Cost: r.Cost}, r.Ticket})
 		}
 	}
+}
+
+// Grants are spaced from the last grant, also if a plain one and a debt are the last
+// entries of the log.
+func TestADebtDoesNotChangeTheSpacing(t *testing.T) {
+	t.Parallel()
+	w, all := newWard(t), rates(100, 100*time.Millisecond)
+	smooth := driver.Request{Rates: all, Cost: 1, Smooth: true}
+	a := w.granted(w.take(3, all...))
+	debt := driver.Settlement{Key: w.key, Rates: all, At: a.At, Cost: 3, Actual: 4}
+	must(t, w.Settle(t.Context(), debt))
+	w.refused(w.ask(smooth), 3*time.Millisecond)
+	w.pass(3 * time.Millisecond)
+	debt.Actual = 8
+	must(t, w.Settle(t.Context(), debt))
+	w.granted(w.ask(smooth))
 }
 
 // A log that begins anew returns nothing to a grant of the one before.
