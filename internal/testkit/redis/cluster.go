@@ -14,13 +14,17 @@ import (
 const slots = 16384
 
 // Cluster is a Redis Cluster of masters that share the slots evenly.
-type Cluster struct{ servers []*Server }
+type Cluster struct {
+	options  Options
+	servers  []*Server // the masters at the start
+	replicas []*Server
+}
 
 // NewCluster starts a Cluster with a number of masters, at least three, and returns
 // when it serves every slot. The caller closes it.
 func NewCluster(masters int, o Options) (*Cluster, error) {
-	c := &Cluster{}
-	if err := c.start(masters, o); err != nil {
+	c := &Cluster{options: o}
+	if err := c.start(masters); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -37,17 +41,10 @@ func StartCluster(tb testing.TB, masters int, o Options) *Cluster {
 	return c
 }
 
-func (c *Cluster) start(masters int, o Options) error {
+func (c *Cluster) start(masters int) error {
 	var busPorts []int
 	for range masters {
-		bus, err := freePort()
-		if err != nil {
-			return err
-		}
-		each := o
-		each.Config = append(slices.Clone(o.Config), "cluster-enabled yes", "cluster-node-timeout 2000",
-			fmt.Sprintf("cluster-port %d", bus))
-		server, err := New(each)
+		server, bus, err := c.launch()
 		if err != nil {
 			return err
 		}
@@ -60,6 +57,20 @@ func (c *Cluster) start(masters int, o Options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	return until(ctx, "wait for the cluster", c.complete)
+}
+
+// launch starts a server that may join the Cluster by its bus port.
+func (c *Cluster) launch() (s *Server, bus int, err error) {
+	if bus, err = freePort(); err != nil {
+		return nil, 0, err
+	}
+	o := c.options
+	// A replica stands for election in Promote only, and there however old its
+	// data are.
+	o.Config = append(slices.Clone(o.Config), "cluster-enabled yes", "cluster-node-timeout 2000",
+		"cluster-replica-no-failover yes", "cluster-replica-validity-factor 0", fmt.Sprintf("cluster-port %d", bus))
+	s, err = New(o)
+	return s, bus, err
 }
 
 // join assigns each master its slots and connects it with the first master.
@@ -85,16 +96,24 @@ func (c *Cluster) join(busPorts []int) error {
 // complete returns nil when every master knows all slots as served.
 func (c *Cluster) complete() error {
 	for _, s := range c.servers {
-		text, err := s.text("CLUSTER", "INFO")
-		if err != nil {
+		if err := c.knownTo(s); err != nil {
 			return err
 		}
-		for _, want := range []string{
-			"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d\r", slots), fmt.Sprintf("cluster_size:%d\r", len(c.servers)),
-		} {
-			if !strings.Contains(text, want) {
-				return fmt.Errorf("%s does not say %q", s.Addr(), want)
-			}
+	}
+	return nil
+}
+
+// knownTo returns nil when the server knows all masters, and all slots as served.
+func (c *Cluster) knownTo(s *Server) error {
+	text, err := s.text("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d\r", slots), fmt.Sprintf("cluster_size:%d\r", len(c.servers)),
+	} {
+		if !strings.Contains(text, want) {
+			return fmt.Errorf("%s does not say %q", s.Addr(), want)
 		}
 	}
 	return nil
@@ -116,7 +135,81 @@ func (c *Cluster) Addrs() []string { return addrs(c.servers) }
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
 // Close kills all servers and removes their folders.
-func (c *Cluster) Close() error { return closeAll(c.servers) }
+func (c *Cluster) Close() error { return closeAll(append(slices.Clone(c.servers), c.replicas...)) }
+
+// AddReplica adds a replica of a master, and returns when it has the present data,
+// and it and the masters know each other.
+func (c *Cluster) AddReplica(master *Server) (*Server, error) {
+	replica, bus, err := c.launch()
+	if err != nil {
+		return nil, err
+	}
+	c.replicas = append(c.replicas, replica)
+	id, err := master.text("CLUSTER", "MYID")
+	if err != nil {
+		return nil, err
+	}
+	own, err := replica.text("CLUSTER", "MYID")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	host, port, _ := net.SplitHostPort(replica.Addr())
+	if err := master.do("CLUSTER", "MEET", host, port, bus); err != nil {
+		return nil, err
+	}
+	if err := until(ctx, "wait for the replica to know its master", func() error { return replica.do("CLUSTER", "REPLICATE", id) }); err != nil {
+		return nil, err
+	}
+	return replica, until(ctx, "wait for the replica", func() error {
+		if err := errors.Join(replica.follows(0), c.knownTo(replica)); err != nil {
+			return err
+		}
+		for _, s := range c.servers {
+			nodes, err := s.text("CLUSTER", "NODES")
+			known := func(line string) bool {
+				return strings.HasPrefix(line, own) && strings.Contains(line, " "+id+" ")
+			}
+			if err != nil || !slices.ContainsFunc(strings.Split(nodes, "\n"), known) {
+				return errors.Join(err, fmt.Errorf("master %s does not know the replica", s.Addr()))
+			}
+		}
+		return nil
+	})
+}
+
+// Sever stops the replication to a replica. Its master goes on acknowledging
+// writes, and Promote loses them.
+func (c *Cluster) Sever(master, replica *Server) error {
+	for _, setting := range []string{"masteruser", "masterauth"} {
+		if err := replica.do("CONFIG", "SET", setting, "nobody"); err != nil {
+			return err
+		}
+	}
+	_, err := master.kill("replica")
+	return err
+}
+
+// Promote waits until the other masters have elected a replica of a master that is
+// stopped or dead. (CLUSTER FAILOVER TAKEOVER needs no election, but the others
+// may refuse it: its epoch can be one that they know already.)
+func (c *Cluster) Promote(ctx context.Context, replica *Server) error {
+	if err := replica.do("CONFIG", "SET", "cluster-replica-no-failover", "no"); err != nil {
+		return err
+	}
+	err := until(ctx, "wait for failover", func() error {
+		info, err := replica.Info("replication")
+		if err == nil && info["role"] != "master" {
+			err = fmt.Errorf("%s is still a %s", replica.Addr(), info["role"])
+		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, logs(append(slices.Clone(c.servers), replica)))
+	}
+	return err
+}
 
 // Move is the move of a hash slot from one master to another.
 type Move struct {

@@ -218,16 +218,16 @@ func (s *Sentinels) Failover(ctx context.Context) error {
 		return err
 	}
 	if err := until(ctx, "wait for failover", func() error { return s.movedFrom(old) }); err != nil {
-		return fmt.Errorf("%w\n%s", err, s.logs())
+		return fmt.Errorf("%w\n%s", err, logs(s.sentinels))
 	}
 	return nil
 }
 
-// logs returns the ends of the logs of the sentinels.
-func (s *Sentinels) logs() string {
+// logs returns the ends of the logs of servers.
+func logs(servers []*Server) string {
 	var b strings.Builder
-	for _, sentinel := range s.sentinels {
-		fmt.Fprintf(&b, "sentinel %s:\n%s\n", sentinel.Addr(), sentinel.LogTail())
+	for _, s := range servers {
+		fmt.Fprintf(&b, "server %s:\n%s\n", s.Addr(), s.LogTail())
 	}
 	return b.String()
 }

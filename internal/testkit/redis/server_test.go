@@ -178,6 +178,24 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 }
 
+func TestElectedReplicaLacksWhatCameAfterItWasSevered(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	master := c.Servers()[0]
+	replica, err := c.AddReplica(master)
+	must(t, err)
+	must(t, c.Sever(master, replica))
+	const key = "{06S}" // in slot 0
+	do(t, master, "SET", key, "lost")
+	must(t, master.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, c.Promote(ctx, replica))
+	waitFor(t, "the new master to serve", func() bool { _, err := replica.Do("SET", key, "v", "NX"); return err == nil })
+	if v := do(t, replica, "GET", key); v != "v" {
+		t.Errorf("the new master has %v, want v", v)
+	}
+}
+
 func TestStepClockSetsTheWallClockOfTheServer(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Clock: redistest.CanStepClock()})
 	if !redistest.CanStepClock() {
