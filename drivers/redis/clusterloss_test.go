@@ -1,6 +1,8 @@
 package redis_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -29,17 +31,19 @@ func withClusterClient(t *testing.T, c *redistest.Cluster, retries int) redis.Co
 	return redis.Config{Client: client}
 }
 
-// masterWithoutInbox returns a master that has no subscription.
-func masterWithoutInbox(t *testing.T, c *redistest.Cluster) (found *redistest.Server) {
+// inboxAt returns a master that has a subscription, and one that has none.
+func inboxAt(t *testing.T, c *redistest.Cluster) (with, without *redistest.Server) {
 	t.Helper()
 	for _, s := range c.Servers() {
 		v, err := s.Do("PUBSUB", "CHANNELS", "mega:inbox:*")
 		must(t, err)
-		if len(v.([]any)) == 0 {
-			found = s
+		if len(v.([]any)) > 0 {
+			with = s
+		} else {
+			without = s
 		}
 	}
-	return found
+	return with, without
 }
 
 // keysAt returns n keys whose locks are at a master.
@@ -61,7 +65,7 @@ func TestMasterThatReturnsWithoutDataEndsTheLeasesWithinASecond(t *testing.T) {
 			t.Parallel()
 			c := redistest.StartCluster(t, 3, redistest.Options{})
 			l := memberOf(t, way(t, c))
-			master := masterWithoutInbox(t, c)
+			_, master := inboxAt(t, c)
 			keys := keysAt(master, 2)
 			lease := take(t, l, keys[0], lock.TTL(30*time.Second))
 			lease.Context() // somebody depends on it
@@ -105,6 +109,63 @@ func TestReleaseAfterAMasterReturnsWithoutDataIsNotALoss(t *testing.T) {
 					t.Errorf("engine %s: %v", d.Info().Engine, err)
 				}
 			}
+		})
+	}
+}
+
+// rerouted bounds the time until a client uses the new master. A client of the user
+// asks any node for the present masters, and the frozen one for as long as its own
+// timeouts and retries take: about 13 s for each question.
+const rerouted = time.Minute
+
+// L4, L5, L16: connections to a master that stands still do not end, and the
+// subscription is one of them.
+func TestFailoverAwayFromAFrozenMasterIsNoticedOnACluster(t *testing.T) {
+	t.Parallel()
+	for name, way := range clusterWays {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, redistest.Options{})
+			l := memberOf(t, way(t, c))
+			master, _ := inboxAt(t, c)
+			d, operator := open(t, way(t, c)), member(t, c.URL())
+			replica, err := c.AddReplica(master)
+			must(t, err)
+			must(t, c.Sever(master, replica))
+			keys := keysAt(master, 3)
+			const ttl = 10 * time.Minute // no lease ends by time
+			lease := take(t, l, keys[0], lock.TTL(ttl))
+			lease.Context() // somebody depends on it
+			lasting := request(keys[1])
+			lasting.TTL = ttl
+			done := acquire(t, d, lasting)
+			must(t, master.Pause())
+			t.Cleanup(func() { _ = master.Continue() })
+			ctx, cancel := context.WithTimeout(t.Context(), generous(rerouted))
+			defer cancel()
+			must(t, c.Promote(ctx, replica))
+			reached := func(l *lock.Locker) func() bool {
+				return func() bool { _, err := l.Inspect(t.Context(), keys[2]); return err == nil }
+			}
+			within(t, rerouted, "the new master to serve", reached(l))
+			start := time.Now()
+			ends(t, lease, time.Second+slack)
+			t.Logf("ended after %v", time.Since(start))
+			within(t, rerouted, "the release", func() bool {
+				err := d.Release(t.Context(), done)
+				if errors.Is(err, driver.ErrLost) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			within(t, rerouted, "the operator to find the new master", reached(operator))
+			lease = take(t, l, keys[0], lock.TTL(ttl))
+			lease.Context()
+			start = time.Now()
+			_, err = operator.ForceRelease(t.Context(), keys[0], "test")
+			must(t, err)
+			ends(t, lease, time.Second+slack)
+			t.Logf("forced after %v", time.Since(start))
 		})
 	}
 }

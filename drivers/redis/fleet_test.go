@@ -186,7 +186,12 @@ func generous(bound time.Duration) time.Duration {
 // otherwise.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	bound := time.Duration(max(10, scaled(10))) * time.Second
+	within(t, time.Duration(max(10, scaled(10)))*time.Second, what, ok)
+}
+
+// within is eventually with a bound of its own.
+func within(t *testing.T, bound time.Duration, what string, ok func() bool) {
+	t.Helper()
 	for end := time.Now().Add(generous(bound)); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited %v for %s", bound, what)
