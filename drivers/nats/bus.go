@@ -36,7 +36,7 @@ type Bus struct {
 	mu     sync.Mutex // guards the fields below
 	front  driver.Front
 	topics map[topicKey]*topic
-	known  []string // servers that servers have named, the latest first
+	known  []named // that servers have named, the latest first
 
 	fresh    []*topic  // topics that are not subscribed yet
 	leaving  []*ending // subscriptions to end

@@ -2,52 +2,84 @@ package nats_test
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// clustered starts a server of a cluster whose first member accepts routes at an
-// address.
-func clustered(t *testing.T, first, listen string) *natstest.Server {
-	t.Helper()
-	return natstest.Start(t, natstest.Options{User: "u", Password: "p", Config: fmt.Sprintf(
-		`cluster: {name: c, listen: %q, pool_size: -1, routes: ["nats-route://%s"]}`, listen, first)})
+// cluster starts servers of one cluster.
+type cluster struct {
+	t       *testing.T
+	options natstest.Options
+	routes  string // the address for routes of the first server
 }
 
-// named waits until a server names others.
-func named(t *testing.T, server *natstest.Server, others ...*natstest.Server) {
+func (c *cluster) start() *natstest.Server {
+	c.t.Helper()
+	listen := "127.0.0.1:-1"
+	if c.routes == "" {
+		addr, err := redistest.FindAddr()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.routes, listen = addr, addr
+	}
+	o := c.options
+	o.Config = fmt.Sprintf(`cluster: {name: c, listen: %q, pool_size: -1, routes: ["nats-route://%s"]}`, listen, c.routes)
+	return natstest.Start(c.t, o)
+}
+
+// named waits until the server at url names these others.
+func named(t *testing.T, url string, others []*natstest.Server, o ...natsgo.Option) {
 	t.Helper()
+	var want []string
+	for _, other := range others {
+		want = append(want, host(other.URL()))
+	}
+	slices.Sort(want)
 	await(t, func() bool {
-		conn, err := natsgo.Connect(server.URL(), natsgo.UserInfo("u", "p"))
+		conn, err := natsgo.Connect(url, o...)
 		if err != nil {
 			return false
 		}
 		defer conn.Close()
-		return !slices.ContainsFunc(others, func(o *natstest.Server) bool { return !slices.Contains(conn.DiscoveredServers(), o.URL()) })
+		var got []string
+		for _, server := range conn.DiscoveredServers() {
+			if h := host(server); !strings.HasSuffix(url, h[strings.Index(h, ":"):]) { // not itself, by its address
+				got = append(got, h)
+			}
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want)
 	})
+}
+
+// host returns the address in the URL of a server.
+func host(url string) string {
+	_, addr, _ := strings.Cut(url, "://")
+	return addr[strings.Index(addr, "@")+1:]
 }
 
 // The servers that a server has named are used with the credentials in the URL, and
 // as long as the bus lives, also those that were named before the last connection.
 func TestServersThatAServerHasNamedAreUsed(t *testing.T) {
 	t.Parallel()
-	routes, err := redistest.FindAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := clustered(t, routes, routes)
-	b := clustered(t, routes, "127.0.0.1:-1")
-	named(t, a, b)
-	on := open(t, nats.Config{URL: strings.Replace(a.URL(), "://", "://u:p@", 1)})
-	c := clustered(t, routes, "127.0.0.1:-1")
-	named(t, b, c)
+	servers := &cluster{t: t, options: natstest.Options{User: "u", Password: "p"}}
+	url := func(s *natstest.Server) string { return strings.Replace(s.URL(), "://", "://u:p@", 1) }
+	a, b := servers.start(), servers.start()
+	named(t, url(a), []*natstest.Server{b})
+	on := open(t, nats.Config{URL: url(a)})
+	c := servers.start()
+	named(t, url(b), []*natstest.Server{a, c})
 	a.Stop()
 	connected(t, on, 1)
 	current, other := b, c
@@ -59,4 +91,69 @@ func TestServersThatAServerHasNamedAreUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected(t, on, 2)
+}
+
+// Servers name each other by IP addresses, which are seldom in their certificates. TLS
+// then verifies the name in the URL, as the client's own reconnect does it, also after
+// a connection to such an address.
+func TestAServerThatIsNamedByAnAddressHasTheNameInTheURL(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate.Certificate{Host: "localhost"}.Write(t)
+	servers := &cluster{t: t, options: natstest.Options{Cert: cert, Key: key}}
+	url := func(s *natstest.Server) string { return strings.Replace(s.URL(), "127.0.0.1", "localhost", 1) }
+	a, b := servers.start(), servers.start()
+	named(t, url(a), []*natstest.Server{b}, natsgo.RootCAs(cert))
+	on := open(t, nats.Config{URL: url(a), TLS: nats.TLS{CA: cert}})
+	a.Stop()
+	connected(t, on, 1)
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := servers.start()
+	named(t, url(b), []*natstest.Server{a, c}, natsgo.RootCAs(cert))
+	a.Stop()
+	b.Stop()
+	connected(t, on, 2)
+}
+
+// The addresses of servers change in some environments with each of their starts. An
+// earlier address may lead nowhere, or to a server of another cluster, and delays no
+// connection while a server of the cluster is there.
+func TestServersThatHaveLeftTheClusterAreTriedLast(t *testing.T) {
+	t.Parallel()
+	servers := &cluster{t: t}
+	a, b := servers.start(), servers.start()
+	named(t, a.URL(), []*natstest.Server{b})
+	on := open(t, nats.Config{URL: a.URL()})
+	b.Stop()
+	c := servers.start()
+	named(t, a.URL(), []*natstest.Server{c})
+	listener, err := net.Listen("tcp", host(b.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var strays atomic.Int64
+	go func() { // a server that does not answer
+		for {
+			if _, err := listener.Accept(); err != nil {
+				return
+			}
+			strays.Add(1)
+		}
+	}()
+	const cuts = 10
+	for i := range uint64(cuts) {
+		for _, s := range []*natstest.Server{a, c} {
+			if err := s.Drop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		connected(t, on, i+1)
+	}
+	a.Stop()
+	await(t, func() bool { return c.Clients() == 1 })
+	if n := strays.Load(); n > 0 {
+		t.Errorf("%d attempts to connect to the address of a server that has left", n)
+	}
 }

@@ -3,6 +3,7 @@ package nats
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,6 +31,7 @@ type link struct {
 	number  uint64
 	conn    *nats.Conn
 	server  *url.URL // with the credentials in its URL; nil if the connection ended at once
+	tlsName string   // that TLS has verified in place of an IP address; "" for the address itself
 	learned int64    // limit of a message that the server did not announce; 0 if none
 
 	ctx       context.Context // ends with the link
@@ -97,9 +99,9 @@ func (l *link) dial() error {
 	if err != nil {
 		return err
 	}
-	conn, err := l.bus.config.connect(append(options, l.adopt))
+	conn, err := l.reach(options)
 	if err != nil {
-		return l.because(err)
+		return err
 	}
 	if l.socket.Load() == nil {
 		conn.Close()
@@ -123,6 +125,25 @@ func (l *link) dial() error {
 	return nil
 }
 
+// reach connects to a configured server, or to one that a server has named.
+func (l *link) reach(options []nats.Option) (*nats.Conn, error) {
+	var err error
+	for _, s := range l.bus.candidates() {
+		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, l.adopt}))
+		switch {
+		case failed == nil:
+			l.tlsName = s.tlsName
+			return conn, nil
+		case err == nil || errors.Is(err, nats.ErrNoServers): // the others may have a better reason
+			err = l.because(failed)
+		}
+		if l.ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
 // because adds the reason why no server could be reached, which the client's
 // error lacks.
 func (l *link) because(err error) error {
@@ -141,7 +162,6 @@ func (l *link) adopt(o *nats.Options) error {
 	o.NoEcho = false               // S19
 	o.SkipSubjectValidation = true // the front has validated them
 	o.NoCallbacksAfterClientClose = false
-	o.Servers = append(o.Servers, l.bus.servers()...)
 	o.CustomDialer = &dialer{link: l, next: o.CustomDialer, wait: o.Timeout}
 	if o.InProcessServer != nil {
 		o.InProcessServer = inProcess{l, o.InProcessServer}
@@ -248,36 +268,90 @@ func backoff(attempt int) time.Duration {
 	return most/4 + rand.N(most*3/4)
 }
 
-// learnServers stores the addresses that the server of a link has named, for later
-// connections: each client starts with the configured addresses only. A link names
-// only those that were unknown at its start. They get the credentials in the URL
-// of the server, as the client's own reconnect does it.
+// named is a server whose address another server has named. The zero value stands for
+// the configured servers.
+type named struct {
+	url     string
+	tlsName string // that TLS verifies in place of an IP address; "" for the address itself
+}
+
+// only is an option of the client: it connects to this server alone. A client that
+// knew several of them could not verify a name for some of them alone, and would no
+// longer name those that it knows.
+func (s named) only(o *nats.Options) error {
+	if s.url == "" {
+		return nil
+	}
+	o.Url, o.Servers = "", []string{s.url}
+	if s.tlsName == "" {
+		return nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.TLSConfig != nil {
+		config = o.TLSConfig.Clone()
+	}
+	config.ServerName = cmp.Or(config.ServerName, s.tlsName)
+	o.TLSConfig = config
+	return nil
+}
+
+// learnServers stores the servers that the server of a link has named, for later
+// connections: each client starts with the configured addresses only. They get the
+// credentials in the URL of that server, and an IP address gets its name for TLS, as
+// the client's own reconnect does it. The latest come first, because the others may
+// have left the cluster, and their addresses may belong to other servers.
 func (b *Bus) learnServers(l *link) {
 	const most = 64 // the addresses of servers may change with each of their starts
 	if l.server == nil {
 		return
 	}
-	var named []string
+	var all []named
+	add := func(s named) {
+		if len(all) < most && !slices.ContainsFunc(all, func(known named) bool { return known.url == s.url }) {
+			all = append(all, s)
+		}
+	}
 	for _, server := range l.conn.DiscoveredServers() {
 		if u, err := url.Parse(server); err == nil {
 			u.User = l.server.User
-			named = append(named, u.String())
+			add(named{u.String(), l.nameFor(u)})
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, server := range b.known {
-		if len(named) < most && !slices.Contains(named, server) {
-			named = append(named, server)
-		}
+	own := slices.IndexFunc(b.known, func(s named) bool { return s.url == l.server.String() })
+	if own >= 0 {
+		add(b.known[own])
 	}
-	b.known = named
+	for _, s := range b.known {
+		add(s)
+	}
+	b.known = all
 }
 
-func (b *Bus) servers() []string {
+// nameFor returns the name that TLS verifies for the address of another server of
+// the cluster: the name of this link's server, if the other one has only an IP address.
+func (l *link) nameFor(u *url.URL) string {
+	switch {
+	case net.ParseIP(u.Hostname()) == nil:
+		return ""
+	case net.ParseIP(l.server.Hostname()) == nil:
+		return l.server.Hostname()
+	}
+	return l.tlsName
+}
+
+// candidates returns the servers for a connection, in the order of the attempts. Half
+// of the time the latest named server comes before the configured ones: these may be
+// out of service for long.
+func (b *Bus) candidates() []named {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known
+	all := append([]named{{}}, b.known...)
+	if len(all) > 1 && rand.N(2) == 0 {
+		all[0], all[1] = all[1], all[0]
+	}
+	return all
 }
 
 func containsFold(s, part string) bool {
