@@ -108,9 +108,9 @@ func (l *link) dial() error {
 		return fmt.Errorf("Config.Connect ignores the options that it is given: %w", driver.ErrInvalid)
 	}
 	l.conn = conn
-	if !conn.HeadersSupported() {
+	if version := conn.ConnectedServerVersion(); !conn.HeadersSupported() {
 		conn.Close()
-		return fmt.Errorf("server %s does not support headers, which came with 2.2: %w", conn.ConnectedServerVersion(), driver.ErrUnsupported)
+		return fmt.Errorf("server %s does not support headers: they need version 2.2, and no_header_support unset: %w", version, driver.ErrUnsupported)
 	}
 	if err := conn.FlushTimeout(l.bus.config.dial); err != nil {
 		l.closeSocket()

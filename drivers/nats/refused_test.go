@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
@@ -66,5 +69,13 @@ func TestTheLossOfRevokedCredentialsNamesThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		connected(t, b, round+1)
+	}
+}
+
+func TestTheErrorOfAServerWithoutHeadersHasItsVersion(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Config: `no_header_support: true`})
+	_, err := nats.OpenBus(t.Context(), nats.Config{URL: server.URL()})
+	if want := "server " + natsserver.VERSION + " does not support headers"; !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
