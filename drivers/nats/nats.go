@@ -16,9 +16,11 @@
 // The death of a responder is not reported: the request ends with
 // [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
 // subscription spreads a moment after Subscribe has returned: another server
-// may miss messages that are published in that moment. A server that stood still
+// may miss messages that are published in that moment. Messages that are lost
+// between two servers, when their connection breaks, are not reported: the
+// publisher's server has confirmed them. A server that stood still
 // for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after those of the next one. [driver.Info] lists all three.
+// which count as lost, after those of the next one. [driver.Info] lists all four.
 //
 // # How it works
 //

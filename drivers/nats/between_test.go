@@ -1,0 +1,62 @@
+package nats_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/nats"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+)
+
+// A server confirms a message before it has passed it to another server. Info().Lacks
+// has this limit of NATS (S4).
+func TestALossBetweenServersIsNotReported(t *testing.T) {
+	t.Parallel()
+	routes, err := redistest.FindAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const config = `cluster: {name: c, listen: %q, pool_size: -1, no_advertise: true, routes: [%s]}`
+	a := natstest.Start(t, natstest.Options{Config: fmt.Sprintf(config, routes, "")})
+	between := natstest.StartProxy(t, "nats://"+routes)
+	b := natstest.Start(t, natstest.Options{Config: fmt.Sprintf(config, "127.0.0.1:-1", strings.Replace(between.URL(), "nats", "nats-route", 1))})
+	publisher, subscriber := open(t, nats.Config{URL: a.URL()}), open(t, nats.Config{URL: b.URL()})
+	if !strings.Contains(fmt.Sprint(publisher.Info().Lacks), "{S4 ") {
+		t.Error("Info().Lacks does not have S4")
+	}
+	got := listen(t, subscriber, "x")
+	arrives := func(data string) {
+		t.Helper()
+		await(t, func() bool {
+			publish(t, publisher, "x", data)
+			select {
+			case m := <-got:
+				return string(m.Data) == data && m.Missed == 0
+			default:
+				return false
+			}
+		})
+	}
+	arrives("before")
+	between.Hold(natstest.ToServer, natstest.ToClient)
+	publish(t, publisher, "x", "lost")
+	if err := publisher.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	between.Cut()
+	between.Heal()
+	arrives("after")
+	if s := publisher.Stats(); s.Lost != 0 {
+		t.Errorf("the publisher counts %d lost messages", s.Lost)
+	}
+	if err := subscriber.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for len(got) > 0 {
+		if m := <-got; m.Missed != 0 || string(m.Data) == "lost" {
+			t.Errorf("got %q after a gap of %d", m.Data, m.Missed)
+		}
+	}
+}
