@@ -134,12 +134,12 @@ func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, 
 	return nil
 }
 
-// lull returns the result of a call that ended by time: an error if no answer
-// has come, or if ctx was canceled.
+// lull returns the result of a call that ended by time. After an answer, the end of
+// the time is neither an error nor a request that has timed out.
 func (b *Bus) lull(ctx context.Context, answers int) error {
-	err := b.timedOut(ctx)
-	if answers > 0 && errors.Is(err, ErrTimeout) {
+	canceled := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if answers > 0 && !canceled && !b.isClosed() {
 		return nil
 	}
-	return err
+	return b.timedOut(ctx)
 }

@@ -304,8 +304,8 @@ func TestRequestManyEnds(t *testing.T) {
 		if _, err := gather(b, t.Context(), "who", bus.Stall(0)); !errors.Is(err, bus.ErrInvalid) {
 			t.Errorf("Stall(0): %v", err)
 		}
-		if st := b.Stats(); st.InFlight != 0 {
-			t.Errorf("%d requests are left", st.InFlight)
+		if st := b.Stats(); st.InFlight != 0 || st.TimedOut != 0 {
+			t.Errorf("%d requests are left, and %d count as timed out", st.InFlight, st.TimedOut)
 		}
 	})
 }
@@ -436,6 +436,9 @@ func TestRequestManyEndsWithItsContext(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			cancel()
+		}
+		if n := b.Stats().TimedOut; n != 1 {
+			t.Errorf("%d requests count as timed out, want the one without an answer", n)
 		}
 		time.Sleep(5 * time.Second) // they return
 	})

@@ -22,7 +22,7 @@ type Stats struct {
 	Requested    uint64 `json:"requested"`
 	InFlight     int    `json:"in_flight"`     // requests waiting now
 	NoResponders uint64 `json:"no_responders"` // requests that found nobody
-	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over
+	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over before an answer came
 	Late         uint64 `json:"late"`          // answers that nobody waited for, second ones among them
 
 	Unreported uint64 `json:"untold"` // events that the observer was too slow for

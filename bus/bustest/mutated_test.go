@@ -113,7 +113,7 @@ var mutations = mutants.Table{
 	{"S14/RequestMany ends at the end marker", "many.go",
 		"case m.End:", "case false:"},
 	{"S14/RequestMany ends at its deadline, without an error if there were answers", "many.go",
-		"if answers > 0 && errors.Is(err, ErrTimeout) {", "if answers < 0 && errors.Is(err, ErrTimeout) {"},
+		"if answers > 0 && !canceled && !b.isClosed() {", "if answers < 0 && !canceled {"},
 	{"S14/RequestMany ends when the consumer breaks, and leaves nothing behind", "many.go",
 		"\tdefer b.calls.end(c)\n", ""},
 	{"S15/a handler that ends its goroutine does not end the subscription", "runner.go",
