@@ -245,17 +245,24 @@ func (h *hold) discard() {
 }
 
 // heed checks whether the driver has reported that the grant was taken away.
-func (h *hold) heed() bool {
+func (h *hold) heed() {
 	if h.grant.Lost == nil {
-		return false
+		return
 	}
 	select {
 	case err := <-h.grant.Lost:
 		h.hint(err)
-		return true
 	default:
-		return false
 	}
+}
+
+// inDoubt reports whether the driver has hinted at a loss, and no later renewal has
+// been answered.
+func (h *hold) inDoubt() bool {
+	h.heed()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.doubted
 }
 
 // listen starts to wait for the driver's report that the grant was taken away,

@@ -210,6 +210,45 @@ func TestALostSlotIsNotCleanedByItsHolder(t *testing.T) {
 	})
 }
 
+// doubtful is a backend in memory whose grants report what the test sends on lost,
+// and whose renewals take a second.
+type doubtful struct {
+	*memory.Lock
+	lost chan error
+}
+
+func (d doubtful) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, wait, err := d.Lock.Ask(ctx, r)
+	g.Lost = d.lost
+	return g, wait, err
+}
+
+func (d doubtful) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	time.Sleep(time.Second)
+	return d.Lock.Renew(ctx, grants)
+}
+
+// The hint of the driver is consumed by a look at the context, and the renewal that
+// it causes has no answer yet when the work ends.
+func TestASlotInDoubtIsNotCleanedBeforeItsRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := doubtful{memory.NewLock(), make(chan error, 1)}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		err := l.WithSlot(t.Context(), &b.Pool, func(ctx context.Context, _ *lock.Slot) error {
+			b.took()
+			if n, err := d.ForceRelease(ctx, "boxes", driver.Force{Reason: "test"}); n != 1 || err != nil {
+				t.Error(n, err)
+			}
+			d.lost <- nil
+			return ctx.Err()
+		})
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		b.want(t, "")
+	})
+}
+
 func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
 	onPools(t, func(t *testing.T, d driver.Driver) {
 		l, b := process(t, d, lock.Config{}), newSandbox(1)

@@ -141,10 +141,10 @@ func (s *Slot) clean(p *phase) (fate, error) {
 	return fate{status: driver.SlotFree}, nil
 }
 
-// sure reports whether the lease is live. If the driver has hinted at a loss that
-// nothing has noticed, it asks the driver: the next holder may have the slot.
+// sure reports whether the lease is live. If the driver has hinted at a loss, it asks
+// the driver: the next holder may have the slot.
 func (s *Slot) sure() (live bool) {
-	if s.hold.heed() {
+	if s.hold.inDoubt() {
 		_ = s.hold.confirm(s.Lease) // only a loss counts
 	}
 	s.seen, live = s.liveNow()

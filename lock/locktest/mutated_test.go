@@ -49,7 +49,7 @@ var mutations = mutants.Table{
 	{"P3/a holder whose lease has run out does not clean its slot", "slot.go",
 		"\tif !s.sure() {\n", "\tif e, ok := s.Err().(*LostError); !s.sure() && (!ok || e.Cause == Forced) {\n"},
 	{"P3/a holder that has not looked at its context does not clean a lost slot", "slot.go",
-		"\tif s.hold.heed() {\n", "\tif false {\n"},
+		"\tif s.hold.inDoubt() {\n", "\tif false {\n"},
 	{"P4/a dirty slot is cleaned before it is prepared", "slot.go",
 		"if s.found.Left == nil {\n", "if true {\n"},
 	{"P4/a slot that cannot be cleaned first is withdrawn, and the call takes another one", "pool.go",
