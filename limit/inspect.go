@@ -47,7 +47,9 @@ func (l *Limiter) List(ctx context.Context, prefix string) ([]State, error) {
 	defer cancel()
 	states, err := l.driver.List(bounded, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", prefix, l.classify(ctx, err))
+		err = l.classify(ctx, err)
+		l.health.failed(err)
+		return nil, fmt.Errorf("list %q: %w", prefix, err)
 	}
 	all := make([]State, 0, len(states))
 	for _, s := range states {

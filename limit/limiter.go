@@ -217,7 +217,9 @@ func (l *Limiter) change(ctx context.Context, does, key string, bad error, f fun
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	if err := f(bounded); err != nil {
-		return fmt.Errorf("%s %q: %w", does, key, l.classify(ctx, err))
+		err = l.classify(ctx, err)
+		l.health.failed(err)
+		return fmt.Errorf("%s %q: %w", does, key, err)
 	}
 	return nil
 }

@@ -716,3 +716,66 @@ func TestACallThatHasWaitedLongOutlivesAFailedWithdrawal(t *testing.T) {
 type deaf struct{ *remote }
 
 func (deaf) Withdraw(context.Context, driver.Request) error { return errBroken }
+
+// gone is a driver whose backend answers nothing while it is away.
+type gone struct {
+	driver.Driver
+	away *atomic.Bool
+}
+
+func (gone) Info() driver.Info { return driver.Info{Name: "gone", Scope: driver.Fleet} }
+
+func (g gone) answer() error {
+	if g.away.Load() {
+		return errBroken
+	}
+	return nil
+}
+
+func (g gone) Take(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, g.answer()
+}
+
+func (g gone) Inspect(context.Context, string, []driver.Rate) (driver.State, error) {
+	return driver.State{}, g.answer()
+}
+
+func (g gone) List(context.Context, string) ([]driver.State, error) { return nil, g.answer() }
+
+func (g gone) Pause(context.Context, string, driver.Pause) error { return g.answer() }
+
+func (g gone) Reset(context.Context, string) error { return g.answer() }
+
+// The first call that fails finds a loss, also where it asks for no units.
+func TestEachCallFindsALoss(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, l *limit.Limiter) error{
+		"Peek": func(ctx context.Context, l *limit.Limiter) error {
+			_, err := l.Peek(ctx, "k", rates(limit.PerHour(1)))
+			return err
+		},
+		"Inspect": func(ctx context.Context, l *limit.Limiter) error { _, err := l.Inspect(ctx, "k"); return err },
+		"List":    func(ctx context.Context, l *limit.Limiter) error { _, err := l.List(ctx, ""); return err },
+		"Pause":   func(ctx context.Context, l *limit.Limiter) error { return l.Pause(ctx, "k", time.Second, "test") },
+		"Reset":   func(ctx context.Context, l *limit.Limiter) error { return l.Reset(ctx, "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := gone{memory.NewLimit(), new(atomic.Bool)}
+				l := open(t, d, limit.Config{})
+				d.away.Store(true)
+				if err := call(t.Context(), l); !errors.Is(err, limit.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+				synctest.Wait()
+				if err := l.Unavailable(); !errors.Is(err, errBroken) {
+					t.Errorf("the cause of the outage is %v", err)
+				}
+				d.away.Store(false)
+				time.Sleep(2 * time.Second)
+				if err := l.Unavailable(); err != nil {
+					t.Errorf("after the outage Unavailable returns %v", err)
+				}
+			})
+		})
+	}
+}

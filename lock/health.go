@@ -69,8 +69,5 @@ func (l *Locker) Ping(ctx context.Context) error {
 		return err
 	}
 	_, err := l.Inspect(ctx, "mega:probe")
-	if errors.Is(err, ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled) { // the outage may have used up a deadline
-		l.health.failed(err)
-	}
 	return err
 }

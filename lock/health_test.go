@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -138,4 +139,71 @@ func TestACleanUpFindsALoss(t *testing.T) {
 		}
 		away.Store(false)
 	})
+}
+
+// absent is a shared driver whose backend answers no call while it is away.
+type absent struct {
+	sharedMemory
+	away *atomic.Bool
+}
+
+var errAbsent = errors.New("connection reset")
+
+func (d absent) answer() error {
+	if d.away.Load() {
+		return errAbsent
+	}
+	return nil
+}
+
+func (d absent) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.answer(); err != nil {
+		return driver.Grant{}, err
+	}
+	return d.sharedMemory.Acquire(ctx, r)
+}
+
+func (d absent) Inspect(ctx context.Context, key string) (driver.State, error) {
+	return driver.State{}, d.answer()
+}
+
+func (d absent) List(context.Context, string) ([]driver.State, error) { return nil, d.answer() }
+
+func (d absent) ForceRelease(context.Context, string, driver.Force) (int, error) {
+	return 0, d.answer()
+}
+
+func (d absent) Heal(context.Context, string, int, string, driver.Holder) error { return d.answer() }
+
+// L21: the first call that fails finds a loss, also where it acquires nothing.
+func TestEachCallFindsALoss(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, l *lock.Locker) error{
+		"Inspect": func(ctx context.Context, l *lock.Locker) error { _, err := l.Inspect(ctx, "k"); return err },
+		"List":    func(ctx context.Context, l *lock.Locker) error { _, err := l.List(ctx, ""); return err },
+		"ForceRelease": func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.ForceRelease(ctx, "k", "test")
+			return err
+		},
+		"Heal": func(ctx context.Context, l *lock.Locker) error { return l.Heal(ctx, "k", 0, "test") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := absent{sharedMemory{memory.NewLock()}, new(atomic.Bool)}
+				l := process(t, d, lock.Config{})
+				d.away.Store(true)
+				if err := call(t.Context(), l); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+				synctest.Wait()
+				if err := l.Unavailable(); !errors.Is(err, errAbsent) {
+					t.Errorf("the cause of the outage is %v", err)
+				}
+				d.away.Store(false)
+				time.Sleep(2 * time.Second)
+				if err := l.Unavailable(); err != nil {
+					t.Errorf("after the outage Unavailable returns %v", err)
+				}
+			})
+		})
+	}
 }

@@ -339,12 +339,19 @@ func (l *Locker) complete(s State) State {
 }
 
 // within classifies the error of a call that had the caller's ctx and a timeout
-// of the Locker: the end of the timeout is not reported as the end of ctx.
+// of the Locker: the end of the timeout is not reported as the end of ctx. An
+// outage may have used up the deadline of ctx, so only a cancelled call says
+// nothing of the backend (L21).
 func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
 	if ctx.Err() == nil {
-		return l.unavailable(err, bound)
+		err = l.unavailable(err, bound)
+	} else {
+		err = l.classify(err)
 	}
-	return l.classify(err)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		l.health.failed(err)
+	}
+	return err
 }
 
 // classify converts an error of the driver to one of this package.

@@ -141,7 +141,9 @@ func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.G
 		return run, err // a loss is the error of the release
 	}
 	if err != nil {
-		return Run{}, fmt.Errorf("once %q: %w", g.Key, l.unavailable(err, driver.CallTimeout))
+		err = l.unavailable(err, driver.CallTimeout)
+		l.health.failed(err)
+		return Run{}, fmt.Errorf("once %q: %w", g.Key, err)
 	}
 	return run, nil
 }
