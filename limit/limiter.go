@@ -95,8 +95,8 @@ type Result struct {
 	// uses more.
 	ResetAfter time.Duration
 	// By is the rate that decided: of a refusal the one with the longest wait,
-	// else the one with the fewest units left. It is zero for a pause, and while
-	// the backend does not answer.
+	// else the one with the fewest units left. It is zero for a pause, and where
+	// the Outage Open has decided.
 	By Rate
 	// Degraded reports that the backend did not answer, and that the Outage of
 	// the limit has decided.

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -56,7 +57,9 @@ func (s *shares) take(r driver.Request, f float64) (driver.Answer, error) {
 	}
 	rates := make([]Rate, len(r.Rates))
 	for i, rate := range r.Rates {
-		rates[i] = Rate{N: max(int(f*float64(rate.N)), 1), Per: rate.Per}
+		// The next number, because 0.29 × 100 is a little less than 29.
+		part := math.Nextafter(f*float64(rate.N), math.Inf(1))
+		rates[i] = Rate{N: max(int(part), 1), Per: rate.Per}
 		r.Cost = min(r.Cost, rates[i].N) // a larger one could never be allowed
 	}
 	r.Rates = rates

@@ -414,6 +414,10 @@ func TestShareAllowsAPartInEachProcess(t *testing.T) {
 		if err != nil || !got.Allowed {
 			t.Errorf("got %+v, %v, want at least one", got, err)
 		}
+		hundredths := limit.Limit{Rates: []limit.Rate{limit.PerMinute(100)}, Outage: limit.Share(0.29)} // 28.999… in floating point
+		if got, err := l.Allow(t.Context(), "parts", hundredths, limit.Cost(1)); err != nil || got.Remaining != 28 {
+			t.Errorf("got %+v, %v, want 28 of 29 left", got, err)
+		}
 	})
 }
 
