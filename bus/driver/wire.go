@@ -38,29 +38,6 @@ func (m *Message) Wire() Header {
 	return h
 }
 
-// AppendWire appends the header that Wire returns to b, each line as
-// "key: value\r\n", without making a map of it.
-func (m *Message) AppendWire(b []byte) []byte {
-	if len(m.Header) > 0 {
-		for key, values := range m.Header {
-			for _, v := range values {
-				b = appendLine(b, key, v)
-			}
-		}
-	}
-	if m.isMarked() {
-		m.eachMark(func(key, value string) { b = appendLine(b, key, value) })
-	}
-	return b
-}
-
-func appendLine(b []byte, key, value string) []byte {
-	b = append(b, key...)
-	b = append(b, ": "...)
-	b = append(b, value...)
-	return append(b, "\r\n"...)
-}
-
 // isMarked reports whether a field besides the header has to be sent.
 func (m *Message) isMarked() bool {
 	return m.Hops > 0 || m.End || m.Err != nil || m.Kind != Answer && !m.Deadline.IsZero()

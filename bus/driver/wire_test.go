@@ -5,8 +5,6 @@ import (
 	"errors"
 	"maps"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,35 +81,6 @@ func FuzzFromWire(f *testing.F) {
 			t.Fatalf("Size is %d, and %d bytes were written", size, wire)
 		}
 	})
-}
-
-// linesOf is the header as it is written, sorted by key.
-func linesOf(h driver.Header) (s string) {
-	for _, key := range h.Keys() {
-		for _, v := range h[key] {
-			s += key + ": " + v + "\r\n"
-		}
-	}
-	return s
-}
-
-func TestAppendWireEqualsWire(t *testing.T) {
-	for name, m := range map[string]driver.Message{
-		"nothing":     {Data: []byte("x")},
-		"a header":    {Header: driver.Header{"k": {"1", "", "2"}}},
-		"an event":    {Hops: 7, Deadline: time.Now().Add(time.Minute), Header: driver.Header{"k": {"v"}, "l": {"w"}}},
-		"an error":    {Kind: driver.Answer, Err: &driver.RemoteError{Reason: "busy", Retryable: true}},
-		"the last":    {Kind: driver.Answer, End: true},
-		"a long list": {Header: driver.Header{driver.KeyID: {"42"}, "traceparent": {"00-1-2-3"}, "x": {"1", "2", "3"}}},
-	} {
-		got := strings.SplitAfter(string(m.AppendWire([]byte("before\r\n"))), "\r\n")
-		want := strings.SplitAfter("before\r\n"+linesOf(m.Wire()), "\r\n")
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
 }
 
 // wireSize is what NATS writes for the message.
