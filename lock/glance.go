@@ -91,18 +91,13 @@ func (qs *queues) complete(s State) State {
 	if q.hold != nil {
 		q.completeHolder(s.Holders)
 	}
-	at := len(s.Waiters)
+	at := 0 // without a ticket: the hold is handed on to them before it goes to other processes
 	if q.ticket != nil {
 		at = slices.IndexFunc(s.Waiters, func(h Holder) bool { return same(h, q.ticket.request.Holder) })
 		if at < 0 {
 			return s
 		}
 		s.Waiters = slices.Delete(s.Waiters, at, at+1)
-	}
-	// Without a ticket, the hold is handed on to them before it goes to other
-	// processes.
-	if q.ticket == nil {
-		at = 0
 	}
 	s.Waiters = slices.Insert(s.Waiters, at, q.waiters.holders()...)
 	return s

@@ -204,10 +204,8 @@ func (l *Locker) takeSlot(ctx context.Context, c *call, invalid error) (*Slot, e
 		case !errors.Is(err, errUnclean):
 			return nil, err
 		}
-		if c.wait != Forever {
-			c.wait = max(c.wait-c.waited, 0)
-			c.left = c.wait
-		}
+		c.wait = c.rest(c.waited)
+		c.left = c.wait
 	}
 }
 
