@@ -44,7 +44,7 @@ func layers() map[string][]string {
 		"lock/internal/cleaner": {"lock/driver", "internal/group"},
 		"lock/locktest":         {"lock", "lock/driver", "internal/suite"},
 
-		"lock/guard":            {"lock", "bus"},
+		"lock/guard":            {"lock", "lock/driver", "bus"},
 		"lock/guard/redisguard": {"lock", "lock/guard"},
 		"lock/guard/guardtest":  {"lock", "drivers/memory"},
 		"lock/guard/enginetest": {},

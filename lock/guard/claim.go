@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // plain is the slot of a lease that is not of a pool.
@@ -100,18 +99,13 @@ func parseID(id string) (key string, slot int, err error) {
 			return "", 0, fmt.Errorf("guard: %.80q is not the number of a slot: %w", number, lock.ErrInvalid)
 		}
 	}
+	// A database may refuse a key that no lease can have (L14), which would make a
+	// malformed header look like a failed database.
 	key, err = url.PathUnescape(encoded)
-	if err != nil || !isKey(key) {
+	if err != nil || driver.KeyFault(key) != "" {
 		return "", 0, fmt.Errorf("guard: %.80q is not a percent-encoded key: %w", encoded, lock.ErrInvalid)
 	}
 	return key, slot, nil
-}
-
-// isKey reports whether a lease can have the key (L14). A database may refuse
-// other texts, which would make a malformed header look like a failed database.
-func isKey(key string) bool {
-	return key != "" && len(key) <= lock.MaxKey && utf8.ValidString(key) &&
-		!strings.ContainsFunc(key, func(r rune) bool { return unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf) })
 }
 
 // Header is the name of the header that carries fences, in HTTP and in
