@@ -15,7 +15,7 @@ type Topic[T any] string
 // Publish encodes v and publishes it. It is JSON unless the options have a
 // [Header] that names another Content-Type.
 func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T, opts ...PubOption) error {
-	data, err := b.encode(v, opts)
+	data, err := b.Encode(v, opts...)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", shorten(string(t)), err)
 	}
@@ -46,7 +46,7 @@ func typedHandler[T any](h func(context.Context, T) error) Handler {
 // the answer. See [Bus.Request] for the errors; an answer that cannot be
 // decoded fails with ErrDecode.
 func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, opts ...PubOption) (resp Resp, err error) {
-	data, err := b.encode(req, opts)
+	data, err := b.Encode(req, opts...)
 	if err != nil {
 		return resp, fmt.Errorf("call %s: %w", shorten(subject), err)
 	}
@@ -115,11 +115,9 @@ func (m *Msg) setAnswer(ctx context.Context, v any) error {
 	return keepAnswer(ctx, m, data, contentType)
 }
 
-// Encode encodes v as [Topic.Publish] does with these options.
-func (b *Bus) Encode(v any, opts ...PubOption) ([]byte, error) { return b.encode(v, opts) }
-
-// encode encodes v by the Content-Type among the options.
-func (b *Bus) encode(v any, opts []PubOption) ([]byte, error) {
+// Encode encodes v as [Topic.Publish] does with these options. It returns ErrInvalid
+// for a Content-Type without a codec, and otherwise the error of the codec.
+func (b *Bus) Encode(v any, opts ...PubOption) ([]byte, error) {
 	c, err := b.codecs.find(contentType(opts))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
