@@ -127,16 +127,8 @@ func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind) {
 	leaving.Wait()
 	for _, s := range subs {
 		if s.kind == k {
-			s.awaitUnlessExcused(ctx.Done())
+			s.await(ctx.Done(), s.excused)
 		}
-	}
-}
-
-func (s *Sub) awaitUnlessExcused(giveUp <-chan struct{}) {
-	select {
-	case <-s.done:
-	case <-s.excused:
-	case <-giveUp:
 	}
 }
 
@@ -193,7 +185,7 @@ func (b *Bus) shutNow(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	for _, s := range subs {
-		s.awaitUnlessExcused(grace.Done())
+		s.await(grace.Done(), s.excused)
 	}
 	err := unfinished(context.Background(), subs)
 	bounded, cancelClose := closeContext(ctx)

@@ -109,7 +109,7 @@ var mutations = mutants.Table{
 	{"S26/Close inside a handler does not wait for that handler", "close.go",
 		"\tb.excuse(context.Background())\n", ""},
 	{"S26/Close inside a handler does not wait for that handler", "close.go",
-		"s.awaitUnlessExcused(grace.Done())", "_, _ = s, grace"},
+		"s.await(grace.Done(), s.excused)", "_, _ = s, grace"},
 	{"S14/RequestMany ends at the end marker", "many.go",
 		"case m.End:", "case false:"},
 	{"S14/RequestMany ends at its deadline, without an error if there were answers", "many.go",
