@@ -358,8 +358,9 @@ func (cs *claims) loosen(token string) (c *claim, number int64, waits bool) {
 	return c, c.number, true
 }
 
-// revoke notifies the holder of token that its lease was forced.
-func (cs *claims) revoke(token string, err error) {
+// revoke notifies the holder of token, if it has a claim here, that its lease was
+// forced, with the server's record of the reason.
+func (cs *claims) revoke(token, reason string) {
 	cs.mu.Lock()
 	c := cs.byToken[token]
 	cs.mu.Unlock()
@@ -367,7 +368,7 @@ func (cs *claims) revoke(token string, err error) {
 		return
 	}
 	select {
-	case c.lost <- err:
+	case c.lost <- lostBy(c.r.Key, reason):
 	default: // already notified
 	}
 }

@@ -108,9 +108,9 @@ func TestHolderIsNotifiedOfItsLossOnce(t *testing.T) {
 	cs, c := newClaims(), newClaim("t")
 	cs.add(c)
 	for range 3 {
-		cs.revoke("t", driver.ErrLost)
+		cs.revoke("t", `{"reason":"test"}`)
 	}
-	cs.revoke("nobody", driver.ErrLost)
+	cs.revoke("nobody", "")
 	if err := <-c.lost; !errors.Is(err, driver.ErrLost) || len(c.lost) != 0 {
 		t.Errorf("it heard %v, and %d more", err, len(c.lost))
 	}

@@ -370,29 +370,28 @@ func (q *queue) received(m message) {
 	if !q.pushed.Load() {
 		q.pushed.Store(true)
 	}
-	if m.kind == "w2" {
-		if m.token == self {
-			select {
-			case q.heard <- struct{}{}:
-			default:
-			}
+	switch m.kind {
+	case "w2":
+		q.freeIn(m)
+	case "f2":
+		q.claims.revoke(m.token, m.reason)
+	default:
+		if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot, record: m.record}); !known {
+			q.refuse(m.name, m.token)
 		}
-		q.heartbeater.within(soon(m.left))
-		return
 	}
-	if m.kind == "f2" {
-		q.claims.mu.Lock()
-		c := q.claims.byToken[m.token]
-		q.claims.mu.Unlock()
-		if c != nil {
-			q.claims.revoke(m.token, lostBy(c.r.Key, m.reason))
+}
+
+// freeIn takes a push about the time until something becomes free, or the push of a
+// check.
+func (q *queue) freeIn(m message) {
+	if m.token == self {
+		select {
+		case q.heard <- struct{}{}:
+		default:
 		}
-		return
 	}
-	if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot, record: m.record}); known {
-		return
-	}
-	q.refuse(m.name, m.token)
+	q.heartbeater.within(soon(m.left))
 }
 
 // Close implements [driver.Driver].
