@@ -47,6 +47,10 @@
 // a call; the next call changes them then. These keys stay for about a minute after the last lease and the
 // last rest, and for as long as a slot is withdrawn. slots.lua has the rest.
 //
+// A lock with runs (Once and Every) has one more key, mega:{k}:run: a string with the
+// last run and the newest spent tick, in words, which run.lua explains. It expires a
+// day and two intervals after the run has begun or ended.
+//
 // Beside the locks there is the clock mark, mega:{}:clock: the highest fence that
 // was given. It never expires, so that fences grow while the server's clock steps
 // back. On a Cluster each hash slot has its own. See
@@ -64,6 +68,7 @@
 //	force    takes the key, or one slot or grant of it, from its holders
 //	heal     puts a slot back into circulation
 //	inspect  reads, and writes nothing
+//	run      begins and ends a run
 //	stamp    gives what redislock has obtained its fences
 //
 // Those that change one lock begin with the same repair: while a slot is free and

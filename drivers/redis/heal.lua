@@ -1,6 +1,6 @@
 -- heal: puts a slot that rests or is withdrawn back into circulation, dirty, and
 -- serves the queue.
--- ARGV: slot, by (JSON). Answers 1, or 0 if the slot was neither.
+-- ARGV: slot, by (words, as in a value). Answers 1, or 0 if the slot was neither.
 clock()
 writable()
 open()
