@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -60,7 +61,7 @@ func decodeLimit(key string, rates []driver.Rate, a answer) (s driver.State, per
 			pers = append(pers, driver.Rate{Per: time.Duration(us) * time.Microsecond})
 		}
 	}
-	slices.SortFunc(pers, func(a, b driver.Rate) int { return int(a.Per - b.Per) })
+	slices.SortFunc(pers, func(a, b driver.Rate) int { return cmp.Compare(a.Per, b.Per) })
 	return s, pers
 }
 

@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -346,7 +347,7 @@ func (e *entry) rates() []driver.Rate {
 			rates = append(rates, driver.Rate{N: int(l.n), Per: micros(l.per)})
 		}
 	}
-	slices.SortFunc(rates, func(a, b driver.Rate) int { return int(a.Per - b.Per) })
+	slices.SortFunc(rates, func(a, b driver.Rate) int { return cmp.Compare(a.Per, b.Per) })
 	return rates
 }
 

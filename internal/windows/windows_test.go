@@ -405,6 +405,25 @@ func TestStateShowsRatesWaitersAndPause(t *testing.T) {
 	}
 }
 
+// The difference of two Pers needs more than 32 bits, which is the size of an int on
+// some systems.
+func TestStateShowsRatesInTheOrderOfTheirPer(t *testing.T) {
+	b := newBench(t)
+	rates := []driver.Rate{{N: 5, Per: time.Second}, {N: 5, Per: 4 * time.Second}, {N: 5, Per: 31 * 24 * time.Hour}}
+	b.take(1, rates[1], rates[2], rates[0])
+	s, err := b.Inspect("k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]driver.Rate, 0, len(s.Rates))
+	for _, r := range s.Rates {
+		got = append(got, r.Rate)
+	}
+	if !slices.Equal(got, rates) {
+		t.Errorf("got %v, want %v", got, rates)
+	}
+}
+
 func TestNothingStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := windows.New(func() int64 { return time.Now().UnixMicro() })

@@ -4,6 +4,7 @@
 package circle
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -80,7 +81,7 @@ func (s *Search) Finish(w *Wait) (broken []*Wait) {
 func (w *Wait) compare(o *Wait) int {
 	switch {
 	case w.Ends.Equal(o.Ends):
-		return int(o.number) - int(w.number)
+		return cmp.Compare(o.number, w.number)
 	case w.Ends.IsZero():
 		return 1
 	case o.Ends.IsZero():
