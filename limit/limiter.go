@@ -283,15 +283,12 @@ func (l *Limiter) identify(ctx context.Context, h Holder) Holder {
 
 // take makes one call of the driver. A driver in the process needs no bound.
 func (l *Limiter) take(ctx context.Context, r driver.Request) (driver.Answer, error) {
-	if l.info.Scope == driver.Process {
-		a, err := l.driver.Take(ctx, r)
-		if err != nil {
-			err = l.classify(ctx, err)
-		}
-		return a, err
+	bounded := ctx
+	if l.info.Scope != driver.Process {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, driver.CallTimeout)
+		defer cancel()
 	}
-	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-	defer cancel()
 	a, err := l.driver.Take(bounded, r)
 	if err != nil {
 		err = l.classify(ctx, err)
