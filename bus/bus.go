@@ -70,8 +70,9 @@ const (
 	closed
 )
 
-// New returns a Bus over d. The Bus owns d: Close and Drain close it. The zero
-// Config works; values out of bounds fail with ErrInvalid.
+// New returns a Bus over d. The Bus owns d: Close and Drain close it. After an error
+// the caller still owns d. The zero Config works; values out of bounds fail with
+// ErrInvalid, and so does a driver that belongs to another Bus.
 func New(d driver.Driver, c Config) (*Bus, error) {
 	c = c.withDefaults()
 	if err := c.check(d); err != nil {
@@ -103,7 +104,12 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 // until ctx ends, at most 5 s if ctx has no deadline, and then returns
 // ErrOverloaded wrapped together with the context's error. This is the same on
 // every driver and in every state of the connection: while the backend cannot
-// be reached, events are queued. If ctx has ended, nothing is published.
+// be reached, events are queued. If ctx has ended, nothing is published, and the
+// error is ctx's.
+//
+// Publish returns ErrBadSubject, ErrBadHeader, ErrInvalid (an option), a
+// *TooLargeError, ErrCycle and ErrClosed at once. A refusal by the backend comes
+// later: it is reported as [PublishRefused], and by Flush.
 func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...PubOption) error {
 	m := driver.Message{Kind: driver.Event, Subject: subject}
 	if err := b.compose(ctx, &m, data, opts); err != nil {

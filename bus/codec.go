@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Codec turns values into data and back.
+// Codec turns values into data and back. Its methods are called from several
+// goroutines at once.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error

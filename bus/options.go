@@ -48,7 +48,8 @@ type Config struct {
 	// be sent, and Extract puts it into the context of the handler. Headers is
 	// a carrier of OpenTelemetry's propagators. Without Inject, a message sent
 	// from within a handler carries the trace and the baggage of the handled
-	// message. Values that Inject adds and that cannot be sent are left out.
+	// message. Values that Inject adds and that cannot be sent are left out. Both
+	// are called from several goroutines at once.
 	Inject  func(ctx context.Context, h Headers)
 	Extract func(ctx context.Context, h Headers) context.Context
 
@@ -123,7 +124,8 @@ func Concurrency(n int) SubOption { return SubOption{func(o *subscription) { o.c
 
 // OrderBy keeps the order of messages with the same key at any concurrency:
 // each is handled after the one before it is done. A handler that hangs holds
-// up only its own key. key must not block.
+// up only its own key. key is called for one message of the subscription at a
+// time and must not block; its panic is the failure of the message.
 func OrderBy(key func(*Msg) string) SubOption {
 	return SubOption{func(o *subscription) { o.orderBy = key }}
 }

@@ -87,6 +87,11 @@ const (
 // returned reach h.
 //
 // The handler's context has the values of ctx.
+//
+// Subscribe returns ErrBadSubject, ErrBadGroup or ErrInvalid for its arguments;
+// ErrRefused, with the backend's text, if the backend refuses the subscription;
+// ErrDisconnected if the backend does not confirm it within 5 s; ErrDraining,
+// ErrClosed, or ctx's error. After an error there is no subscription.
 func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
 }

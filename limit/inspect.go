@@ -9,7 +9,9 @@ import (
 
 // Peek returns the state of key under m: used and remaining units and the next
 // free one for each rate of m, the waiting processes, and a pause. The next free unit
-// is spaced if the last grant of the key was (Limit.Smooth). Peek consumes nothing.
+// is spaced if the last grant of the key was (Limit.Smooth). Peek consumes nothing. It
+// returns ErrInvalid, ErrUnavailable when the backend does not answer within a second,
+// ErrClosed, or ctx's error.
 func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) {
 	c, err := newCall(key, &m, nil)
 	if err != nil {
@@ -23,7 +25,8 @@ func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) 
 }
 
 // Inspect is Peek for all rates of which the backend has grants: each with the N
-// of its last grant, and with the slack in its Per.
+// of its last grant, and with the slack in its Per. The errors are those of
+// [Limiter.Peek].
 func (l *Limiter) Inspect(ctx context.Context, key string) (State, error) {
 	return l.inspect(ctx, "inspect", key, nil)
 }
@@ -38,7 +41,9 @@ func (l *Limiter) inspect(ctx context.Context, does, key string, rates []Rate) (
 
 // List returns the state of every key in use that begins with prefix, sorted by
 // key. It is made for operators: it may be slow, and the states are not of one
-// instant.
+// instant. Data of another program has a State with Skipped. List returns
+// ErrUnavailable when the backend does not answer within 10 s, ErrClosed, or ctx's
+// error.
 func (l *Limiter) List(ctx context.Context, prefix string) ([]State, error) {
 	if err := l.ready(ctx); err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, err)

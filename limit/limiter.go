@@ -56,7 +56,7 @@ type (
 )
 
 // New returns a Limiter over d and takes ownership of d: Close closes it. The
-// zero Config is valid.
+// zero Config is valid. The only error is that of a nil d.
 func New(d driver.Driver, c Config) (*Limiter, error) {
 	if d == nil {
 		return nil, errors.New("limit: New needs a driver")
@@ -169,7 +169,9 @@ func (c *call) result(a *driver.Answer, degraded bool) Result {
 }
 
 // Pause makes every process refuse key for the time d, at most MaxPause. The
-// pause that ends last counts (W13). The reason must have 1 to 512 bytes.
+// pause that ends last counts (W13). The reason must have 1 to 512 bytes. Pause
+// returns ErrInvalid, ErrUnavailable when the backend does not answer within a
+// second (the key may then be paused), ErrClosed, or ctx's error.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	var bad error
 	switch {
@@ -187,7 +189,8 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason
 	return err
 }
 
-// Reset forgets all grants of key and lifts its pause. Waiting processes stay.
+// Reset forgets all grants of key and lifts its pause. Waiting processes stay. The
+// errors are those of [Limiter.Pause].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	err := l.change(ctx, "reset", key, nil, func(ctx context.Context) error { return l.driver.Reset(ctx, key) })
 	l.changed(key)
@@ -240,7 +243,8 @@ func (l *Limiter) Unavailable() error { return l.health.lost() }
 
 // Close ends the Limiter and its driver. New calls and waiters return ErrClosed.
 // It waits for the calls of the driver that waiters have made, each of which has a
-// timeout, and returns the error with which the driver closed. It may be called again.
+// timeout, and closes the driver, which has a second. It returns the error with which
+// the driver closed. The end of ctx does not shorten it. It may be called again.
 func (l *Limiter) Close(ctx context.Context) error {
 	l.closed.Store(true)
 	l.group.Close(-1)

@@ -23,7 +23,8 @@ type Config struct {
 	// Observer receives the events of the Limiter. Default: none.
 	Observer Observer
 	// Identify completes the Holder that describes a waiter or a pause of a call
-	// with ctx. Host, PID and Since are already in it.
+	// with ctx. Host, PID and Since are already in it. It runs on the goroutine of
+	// the call, for several calls at once, and must not block.
 	Identify func(ctx context.Context, h *Holder)
 	// Cache is the number of keys whose refusals this process remembers, for at
 	// most a second, so that it does not ask again too early. Default 4096;

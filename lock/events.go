@@ -47,7 +47,9 @@ type (
 		Held  time.Duration
 		Err   error
 	}
-	// ForcedRelease: this process ended all leases of a key by force.
+	// ForcedRelease: this process ended the leases of a key by force: all of them,
+	// or the one that OnlySlot or OnlyFence names. Released is their number in all
+	// processes, which may be 0.
 	ForcedRelease struct {
 		Key, Reason string
 		Released    int
@@ -125,8 +127,7 @@ type (
 		Site  string // file:line of the call
 	}
 	// Forgotten: the Locker released a lease from Acquire that its caller did
-	// not release although its context had ended, it was garbage, or its
-	// request was over.
+	// not release although its context had ended, or that was garbage.
 	Forgotten struct {
 		Key    string
 		Fence  uint64

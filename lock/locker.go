@@ -47,8 +47,9 @@ type Locker struct {
 	over      chan struct{} // closed when a Close has finished
 }
 
-// New returns a Locker over d and takes ownership of d: Close closes it. The
-// zero Config is valid; values out of bounds are ErrInvalid.
+// New returns a Locker over d and takes ownership of d: Close closes it. After an
+// error the caller still owns d. The zero Config is valid. Values out of bounds are
+// ErrInvalid, and FIFO is ErrUnsupported with a driver without an order (L7).
 func New(d driver.Driver, c Config) (*Locker, error) {
 	c = c.withDefaults()
 	if err := c.check(d); err != nil {
@@ -151,6 +152,12 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // number. Their contexts end with a *LostError that has the cause Forced, the
 // reason and a description of the caller. The next waiters are served. The
 // reason must have 1 to 512 bytes. With OnlySlot or OnlyFence, it ends one lease.
+// A key without a lease is no error.
+//
+// ForceRelease returns ErrUnavailable when the backend does not answer within a
+// second; the leases may then have ended. It returns ErrInvalid also for a key
+// at which another program keeps data. ErrUnsupported (OnlySlot), ErrClosed and
+// ctx's error are possible, too. The loss of a lease on ctx does not end the call.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...ForceOption) (released int, err error) {
 	f, err := l.forced(opts)
 	if err == nil {
@@ -256,7 +263,11 @@ func (l *Locker) Held() []string {
 func (l *Locker) Info() driver.Info { return l.info }
 
 // Inspect returns the holders of key, and its waiters in the order of service.
-// The waiters of another process that share one ticket appear as one waiter.
+// The waiters of another process that share one ticket appear as one waiter. A key
+// that is not in use has neither; data of another program has State.Skipped.
+//
+// Inspect returns ErrUnavailable when the backend does not answer within a second,
+// ErrInvalid for a key that no lease can have, ErrClosed, or ctx's error.
 func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	if err := l.check(ctx, key, nil); err != nil {
 		return State{}, fmt.Errorf("inspect %q: %w", shorten(key), err)
@@ -272,7 +283,9 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 
 // List returns the state of every key in use that begins with prefix, sorted by
 // key. It is made for operators: it may be slow, and the states are not of one
-// instant.
+// instant. Data of another program has a State with Skipped. List returns
+// ErrUnavailable when the backend does not answer within 10 s, ErrClosed, or ctx's
+// error.
 func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	if err := l.check(ctx, "list", nil); err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, err)

@@ -44,7 +44,8 @@ type Config struct {
 	// Observer receives the events of the Locker. Default: none.
 	Observer Observer
 	// Identify completes the Holder that describes a lease or a waiter of a
-	// call with ctx. Host, PID, Label and Since are already in it.
+	// call with ctx. Host, PID, Label and Since are already in it. It runs on the
+	// goroutine of the call, for several calls at once, and must not block.
 	Identify func(ctx context.Context, h *Holder)
 }
 

@@ -92,7 +92,9 @@ func (l *Locker) AcquireSlot(ctx context.Context, p *Pool, opts ...Option) (*Slo
 
 // Heal puts a withdrawn or resting slot of the pool key back into circulation,
 // for an operator's reason of 1 to 512 bytes. Its next holder cleans it first.
-// Heal changes no other slot.
+// Heal changes no other slot, and is no error for a slot in another state. It
+// returns ErrInvalid, ErrUnsupported, ErrUnavailable when the backend does not
+// answer within a second, ErrClosed, or ctx's error.
 func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) error {
 	err := l.check(ctx, key, checkReason(reason))
 	if err == nil {

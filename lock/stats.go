@@ -22,8 +22,8 @@ type Stats struct {
 	Lost      uint64 `json:"lost"`
 	Forced    uint64 `json:"forced"` // the part of Lost that ForceRelease ended
 
-	// Unreleased counts failed releases that were left to their TTL because 65
-	// 536 others were waiting for a retry.
+	// Unreleased counts failed releases that were left to their TTL, because
+	// 65 536 others were waiting for a retry.
 	Unreleased uint64 `json:"unreleased"`
 
 	// Stale counts the writes that stores refused because of their fence.
