@@ -99,9 +99,10 @@ type Driver interface {
 	// MaxPayload may change while the driver is open.
 	Info() Info
 
-	// Attach is called once, before any other method but Info. The driver
-	// reports events that concern no particular subscription to f. A driver
-	// that is not connected calls f.Disconnected before Attach returns.
+	// Attach is called before any other method but Info. The driver reports
+	// events that concern no particular subscription to f. A driver that is not
+	// connected calls f.Disconnected before Attach returns. A second call returns
+	// an error that wraps ErrInvalid, and changes nothing.
 	Attach(f Front) error
 
 	// Publish accepts an event: it is handed to the connection or put in the

@@ -116,6 +116,9 @@ func (b *Bus) Info() driver.Info {
 func (b *Bus) Attach(f driver.Front) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.front != nil {
+		return fmt.Errorf("%w: a nats.Bus belongs to one bus.Bus", driver.ErrInvalid)
+	}
 	b.front = f
 	if b.link.Load() == nil {
 		f.Disconnected(driver.ErrDisconnected)

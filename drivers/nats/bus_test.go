@@ -37,6 +37,28 @@ func open(t *testing.T, c nats.Config) *bus.Bus {
 	return b
 }
 
+func TestADriverBelongsToOneBus(t *testing.T) {
+	d, err := nats.OpenBus(t.Context(), nats.Config{URL: natstest.Start(t, natstest.Options{}).URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bus.New(d, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := bus.New(d, bus.Config{}); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("a second Bus over the driver: %v", err)
+	}
+	if _, err := b.Request(t.Context(), "nobody", nil); !errors.Is(err, bus.ErrNoResponders) { // it reaches its front
+		t.Errorf("a request of the first Bus: %v", err)
+	}
+}
+
 // listen collects what a subscription gets.
 func listen(t *testing.T, b *bus.Bus, pattern string, opts ...bus.SubOption) <-chan *bus.Msg {
 	t.Helper()
