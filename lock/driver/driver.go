@@ -260,9 +260,11 @@ type Grant struct {
 	// on the clock of Now, or for a driver of scope Process on the clock of
 	// time.Now.
 	Deadline time.Time
-	// Lost is a hint, so that the front detects a loss at once. A closed
-	// channel or a received error means that the grant may have been taken
-	// away. The received error is the reason; without one, Renew returns it.
+	// Lost is a hint, so that the front detects a loss at once. A received error
+	// means that the grant may have been taken away. It is the reason if it wraps
+	// ErrLost, and then ends the lease; after any other, or nil, the front renews
+	// the grant at once. A driver closes the channel only when Renew returns
+	// ErrLost for the grant from then on: a closed channel is a hint at each look.
 	// Lost may be nil.
 	Lost <-chan error
 	// Resized is the size that the pool had before this request changed it,
