@@ -15,7 +15,7 @@ type confirmations struct {
 	bus       *Bus
 	line      *protocol.Line // the line that the tallies belong to
 	handed    tally
-	confirmed tally // the part of given that the hub has confirmed
+	confirmed tally // the part of handed that the hub has confirmed
 	lost      int   // lost messages since the bus was opened
 	reported  int   // the value of lost at the start of the last Flush that reported all losses before it
 	mark      *time.Timer

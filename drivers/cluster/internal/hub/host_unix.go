@@ -179,7 +179,7 @@ func (h *Host) maintain() {
 // cleanUp removes the files of clients that have ended, and keeps the others.
 func (h *Host) cleanUp() {
 	h.lock.Touch()
-	if _, _, err := h.lock.Clients(protocol.NodeNanos()); err != nil { // Members removes stale files
+	if _, _, err := h.lock.Clients(protocol.NodeNanos()); err != nil { // Clients removes stale files
 		h.log.Warn("cluster: socket maintenance failed", "socket", h.socket, "err", err)
 	}
 }

@@ -44,7 +44,7 @@ type Hub struct {
 	bus    *hubBus
 	limits *hubLimits
 	speaks protocol.Versions
-	// confirm, if not nil, returns an error unless the subscription of that
+	// confirm, if not nil, returns an error unless the client file of that
 	// name has this nonce.
 	confirm func(name string, nonce uint64) error
 	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs

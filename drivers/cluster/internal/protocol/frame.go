@@ -1,4 +1,4 @@
-// package protocol defines the frames between the processes of a node and their
+// Package protocol defines the frames between the processes of a node and their
 // hub. It has no knowledge of locks and messages.
 //
 // A frame is its length, its type and its body. The length, four bytes with the

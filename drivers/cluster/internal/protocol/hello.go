@@ -11,7 +11,7 @@ type Hello struct {
 	Speaks Versions
 	PID    uint64
 	File   string // the client's name at the socket
-	Nonce  uint64 // the same as in the subscription's file
+	Nonce  uint64 // the same as in the client's file
 }
 
 // Frame returns the frame.

@@ -87,7 +87,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:most], "")
 }
 
-// ReadHolder reads a value that addHolder has written. It shares equal strings
+// ReadHolder reads a value that AddHolder has written. It shares equal strings
 // with last, an earlier holder.
 func ReadHolder(d *Decoder, last *driver.Holder) (h driver.Holder) {
 	h.App = same(last.App, d.Bytes())
@@ -133,7 +133,7 @@ func AddRequest(f *Frame, r *driver.Request) {
 func ReadRequest(d *Decoder, last *driver.Holder) (r driver.Request, err error) {
 	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
 	if !d.Bool() {
-		r.Wait = -1 // the client sends lockLeave when its wait has passed
+		r.Wait = -1 // the client sends LockLeave when its wait has passed
 	}
 	slots, fences := d.Uint(), d.Uint()
 	r.NoRenew = d.Bool()
@@ -220,7 +220,7 @@ func AddLease(f *Frame, g *driver.Grant, r *driver.Request, c Clock) {
 	addPool(f, r)
 }
 
-// ReadLease reads a value that addLease has written. It limits the expiry of
+// ReadLease reads a value that AddLease has written. It limits the expiry of
 // the lease to one TTL from now.
 func ReadLease(d *Decoder, c Clock, last *driver.Holder) (l table.Lease, err error) {
 	g := &l.Grant

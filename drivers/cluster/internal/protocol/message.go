@@ -36,7 +36,7 @@ type RequestID struct{ Client, Number uint64 }
 // ReadRequestID reads the client and the number of a request.
 func ReadRequestID(d *Decoder) RequestID { return RequestID{d.Uint(), d.Uint()} }
 
-// The reasons of typeFailed.
+// The reasons of TypeFailed.
 const (
 	FailNoResponder byte = iota
 	FailGone
@@ -112,7 +112,7 @@ func addHeader(f *Frame, h driver.Header) {
 	}
 }
 
-// ReadMessage reads the fields that addMessage has written after the subject.
+// ReadMessage reads the fields that AddMessage has written after the subject.
 // Its data is a copy.
 func ReadMessage(k driver.Kind, subject string, d *Decoder) driver.Message {
 	m := driver.Message{Kind: k, Subject: subject}
@@ -145,13 +145,13 @@ func readMarked(marks byte, m *driver.Message, d *Decoder) {
 	m.End = marks&markEnd != 0
 }
 
-// ReadEvent reads a message that addMessage has written to an empty frame.
+// ReadEvent reads a message that AddMessage has written to an empty frame.
 func ReadEvent(body []byte) driver.Message {
 	d := NewDecoder(body)
 	return ReadMessage(driver.Event, d.String(), &d)
 }
 
-// DeadlineOf returns the deadline of a message that addMessage has written, in
+// DeadlineOf returns the deadline of a message that AddMessage has written, in
 // nanoseconds since 1970, or 0 if it has none.
 func DeadlineOf(tail []byte) int64 {
 	d := NewDecoder(tail)

@@ -163,11 +163,11 @@ func readNote(f io.ReaderAt, magic string, at int64) int64 {
 
 // Clients returns the names of the living clients. The leases that the other
 // clients have left behind are valid until left, or left is 0; left is never
-// beyond the expiry in the record. Members removes the files of clients that
+// beyond the expiry in the record. Clients removes the files of clients that
 // left no lease valid after now. It touches the files of the living clients, so
 // that a cleaner of temporary folders does not remove them.
 //
-// A process that becomes a client later holds no lease yet. If Members cannot
+// A process that becomes a client later holds no lease yet. If Clients cannot
 // find out whether the client of a file lives, that client counts as living.
 func (s *HubLock) Clients(now int64) (living []string, left int64, err error) {
 	entries, err := os.ReadDir(s.socket.path + clients)
@@ -187,7 +187,7 @@ func (s *HubLock) Clients(now int64) (living []string, left int64, err error) {
 }
 
 // Lives reports whether the client of that name lives. If not, it cleans up the
-// client's file and returns left, both as Members does.
+// client's file and returns left, both as Clients does.
 func (s *HubLock) Lives(name string, now int64) (lives bool, left int64) {
 	lives, left = s.look(name, now)
 	return lives, min(left, s.left.Expiry)

@@ -13,8 +13,8 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// The suffixes of the files beside the socket. The socket has the nascent
-// suffix until it listens. At most one such socket exists, the hub's.
+// The suffixes of the files beside the socket. The socket has the
+// suffix unfinished until it listens. At most one such socket exists, the hub's.
 const (
 	unfinished = "~"
 	locked     = ".lock"

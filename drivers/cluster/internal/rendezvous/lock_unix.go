@@ -221,8 +221,7 @@ func (s *HubLock) Touch() {
 	}
 }
 
-// verify returns an error if the hub lock is lost. The caller holds the hub
-// lock's lock.
+// verify returns an error if the hub lock is lost. The caller holds s.mu.
 func (s *HubLock) verify() error {
 	if s.broken == nil {
 		s.broken = sameAs(s.file, s.file.Name())
@@ -231,7 +230,7 @@ func (s *HubLock) verify() error {
 }
 
 // write writes the latest record over the older of the two copies. The caller
-// holds the hub lock's lock.
+// holds s.mu.
 func (s *HubLock) write() error {
 	if err := s.verify(); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (s *HubLock) Renew() (*Listener, error) {
 	return l, err
 }
 
-// listen opens the socket. The caller holds the hub lock's lock.
+// listen opens the socket. The caller holds s.mu.
 func (s *HubLock) listen() (*Listener, error) {
 	if err := s.verify(); err != nil {
 		return nil, err
@@ -219,9 +219,9 @@ func (p *Socket) Enter(ctx context.Context) (net.Conn, *HubLock, error) {
 		case !absent(err):
 			return nil, nil, err
 		}
-		var seat *HubLock
-		if seat, taken = p.Take(); taken == nil || !errors.Is(taken, ErrTaken) {
-			return nil, seat, taken
+		var lock *HubLock
+		if lock, taken = p.Take(); taken == nil || !errors.Is(taken, ErrTaken) {
+			return nil, lock, taken
 		}
 		select {
 		case <-time.After(time.Millisecond + rand.N(9*time.Millisecond)):
