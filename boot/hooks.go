@@ -76,7 +76,7 @@ func (b *booting) task(runs hook) step {
 		case <-done:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("the function has not returned: %w", ctx.Err())
 		}
 	}
 	return step{

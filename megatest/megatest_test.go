@@ -225,6 +225,22 @@ func TestFailedExpectationReportsWhatItFound(t *testing.T) {
 	})
 }
 
+func TestRunThatDoesNotReturnIsNamedAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &recorder{TB: t}
+		release := make(chan struct{})
+		defer close(release)
+		megatest.New(fake, megatest.Config{}, mega.Run("import", func(*mega.Ctx) error {
+			<-release
+			return nil
+		}))
+		fake.end()
+		if want := `stop "import": the function has not returned`; !strings.Contains(fake.said, want) {
+			t.Errorf("got %q, want %q", fake.said, want)
+		}
+	})
+}
+
 func TestSetMayContainSecrets(t *testing.T) {
 	type account struct {
 		Password mega.Secret `key:"password"`

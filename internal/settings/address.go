@@ -130,7 +130,7 @@ func (c *Config) conflict(a, b listening) Problem {
 		p.Text = fmt.Sprintf("%s (%v) and %s = %s (%v) use the same address", a.addr, other, b.key, b.addr, at)
 	}
 	if b.key != "ops.addr" {
-		p.Hint += ", or one of the apps a host or a prefix and both the same address"
+		p.Hint += "; or give both the same address, and one of them a host or a prefix"
 	}
 	return p
 }
