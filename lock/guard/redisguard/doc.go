@@ -17,5 +17,8 @@
 // under one hash tag. A redis.Ring is refused: it moves the keys of a shard that
 // does not answer to another shard, which has not seen their fences.
 //
+// A script that must not run twice, such as one with INCR, needs a client whose
+// MaxRetries is -1: see [Redis].
+//
 // See package guard for the rules of all guards.
 package redisguard

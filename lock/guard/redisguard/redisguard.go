@@ -22,6 +22,12 @@ import (
 // its fence. The script must not begin with a line "#!". On a Redis Cluster, a first
 // key with a "}" needs a hash tag; both are lock.ErrInvalid. A *redis.Ring is
 // lock.ErrUnsupported.
+//
+// go-redis sends a script without an answer again, up to MaxRetries times. The
+// script may then run twice, and the error may be lock.ErrStale although the first
+// run has written, if a later holder has written in between. With a client whose
+// MaxRetries is -1 the script runs once at most, and the error of a lost answer is
+// the client's.
 func Redis(ctx context.Context, client goredis.UniversalClient, script string, keys []string, args ...any) (any, error) {
 	leases, err := guard.Leases(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@ package redisguard_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,33 @@ func TestNothingIsSentWithoutALeaseOrWithAWrongScriptOrKey(t *testing.T) {
 	}
 	if _, err := redisguard.Redis(context.WithoutCancel(lease.Context()), client, set, []string{"k"}, 1); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("a released lease: %v", err)
+	}
+}
+
+// go-redis repeats a command without an answer unless MaxRetries is -1. G3: ErrStale
+// means that nothing is written.
+func TestAScriptWithoutAnAnswerRunsOnceAndIsNotStaleIfTheClientDoesNotRetry(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	p := redistest.StartProxy(t, server, nil)
+	direct, client := goredis.NewClient(&goredis.Options{Addr: server.Addr()}), goredis.NewClient(&goredis.Options{Addr: p.Addr(), MaxRetries: -1})
+	for _, c := range []*goredis.Client{direct, client} {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	const push = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
+	early, late := acquire(t, t.Context(), "cart:9"), acquire(t, t.Context(), "cart:9")
+	if _, err := redisguard.Redis(early.Context(), direct, push, []string{"cart:9"}, "loaded"); err != nil {
+		t.Fatal(err)
+	}
+	p.ResetAfter(redistest.Named("EVALSHA"))
+	_, err := redisguard.Redis(early.Context(), client, push, []string{"cart:9"}, "early")
+	if err == nil || errors.Is(err, lock.ErrStale) || errors.Is(err, lock.ErrLost) {
+		t.Errorf("the script without an answer: %v, want the error of the connection", err)
+	}
+	if _, err := redisguard.Redis(late.Context(), direct, push, []string{"cart:9"}, "late"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := direct.LRange(t.Context(), "cart:9", 0, -1).Result(); err != nil || !slices.Equal(got, []string{"loaded", "early", "late"}) {
+		t.Errorf("the list has %q, %v", got, err)
 	}
 }
 
