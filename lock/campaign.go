@@ -98,8 +98,9 @@ func isFinal(err error) bool {
 // backend's; the clock of the process does not matter.
 //
 // Under [AtLeastOnce], Every waits while another process runs fn, for any Wait: if
-// that process crashes, this one runs fn in the same tick. A run that lasts longer
-// than a tick is followed by the next one at once.
+// that process crashes, this one runs fn in the same tick. When a run has lasted
+// longer than a tick, a process that waits runs the present tick at once; without
+// one, the next run is in the next tick.
 //
 // An error of fn is reported as Ran and does not end Every. When the backend
 // does not answer, Every reports Retrying and asks again after 1 s to 1 min.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -430,6 +431,36 @@ func TestEveryRepeatsTheRunOfACrashedProcessInItsTickUnderAtLeastOnce(t *testing
 			t.Error("the tick was run once more")
 		}
 	})
+}
+
+// The run of the third minute ends in the fourth.
+func TestATickInWhichALongRunEndsIsRunByAProcessThatWaits(t *testing.T) {
+	for processes, want := range map[int][]int{1: {0, 1, 2, 3, 5}, 2: {0, 1, 2, 3, 4, 5}} {
+		onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			var minutes []int
+			for _, l := range []*lock.Locker{a, b}[:processes] {
+				go func() {
+					ended <- l.Every(ctx, "job", time.Minute, func(context.Context) error {
+						minutes = append(minutes, time.Now().Minute())
+						if time.Now().Minute() == 3 {
+							time.Sleep(90 * time.Second)
+						}
+						return nil
+					}, lock.AtLeastOnce())
+				}()
+			}
+			time.Sleep(6*time.Minute - time.Second)
+			stop()
+			for range processes {
+				<-ended
+			}
+			if !slices.Equal(minutes, want) {
+				t.Errorf("%d processes: runs in the minutes %v, want %v", processes, minutes, want)
+			}
+		})
+	}
 }
 
 func TestEveryRidesOutAnOutage(t *testing.T) {

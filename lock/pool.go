@@ -47,7 +47,8 @@ type Pool struct {
 	// Default 3.
 	Strikes int
 	// Resize changes the size of a pool that is in use with another size, as
-	// Slots does. Without it such a call returns a *PoolSizeError.
+	// Slots does. Without it such a call returns a *PoolSizeError. Calls that wait
+	// meanwhile get slots of the new size, whatever their own is.
 	Resize bool
 }
 

@@ -665,3 +665,31 @@ func TestADriverWithoutStatesRefusesPools(t *testing.T) {
 		}
 	}
 }
+
+// The size of a pool is that of the newest call (L15), also for the slots of calls
+// that wait.
+func TestAWaiterGetsASlotOfThePoolThatHasGrownMeanwhile(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		small, large := &lock.Pool{Key: "p", Size: 1}, &lock.Pool{Key: "p", Size: 3, Resize: true}
+		take := func(l *lock.Locker, p *lock.Pool) *lock.Slot {
+			s, err := l.AcquireSlot(t.Context(), p)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			t.Cleanup(func() { _ = s.Release() })
+			return s
+		}
+		if take(a, small) == nil {
+			return
+		}
+		waited := make(chan *lock.Slot)
+		go func() { waited <- take(a, small) }()
+		synctest.Wait()
+		grown := take(b, large)
+		s := <-waited
+		if s == nil || grown == nil || s.Number() == 0 || s.Number() == grown.Number() || s.Slots() != 1 {
+			t.Errorf("the waiter has %v, the newcomer %v", s, grown)
+		}
+	})
+}

@@ -48,7 +48,8 @@ func newSlot(lease *Lease, c *call) *Slot {
 	return s
 }
 
-// Number returns the number of the slot, 0 to Size-1.
+// Number returns the number of the slot, 0 to Size-1. It may be greater if another
+// program has enlarged the pool while the call waited, see [Pool].Resize.
 func (s *Slot) Number() int { return s.Slot() }
 
 // Context returns the context of the work: it ends with the context of the

@@ -245,7 +245,7 @@ type Grant struct {
 	// key grow strictly in the order of its grants, and stay below 2^53.
 	Fence  uint64
 	Fences int
-	Slot   int // 0 to Slots-1
+	Slot   int // 0 to Slots-1 of the newest request
 	// TTL is the life that Renew sets.
 	TTL     time.Duration
 	NoRenew bool
