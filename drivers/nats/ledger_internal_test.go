@@ -86,3 +86,35 @@ func TestAMessageThatWasHandedOverDoesNotExpire(t *testing.T) {
 		}
 	})
 }
+
+// A message may be larger than the window: it is sent when nothing is unconfirmed.
+// Without messages, PINGs are as rare as the interval allows.
+func TestAnIdleLinkTakesOneMessageOfAnySize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		l.ping()
+		l.pong()
+		if n := l.space(time.Now(), time.Second); n != maxWindow {
+			t.Errorf("there is space for %d bytes, want %d", n, maxWindow)
+		}
+		const interval = 5 * time.Second
+		if next := l.due(interval); !next.Equal(time.Now().Add(interval)) {
+			t.Errorf("the next PING is due in %v, want %v", time.Until(next), interval)
+		}
+		l.done(sequence{count: 1, messages: 1, wire: 100})
+		if next := l.due(interval); !next.Before(time.Now().Add(interval)) {
+			t.Errorf("a message waits %v for its confirmation", time.Until(next))
+		}
+	})
+}
+
+// Each message that no connection can carry is one that was lost (S28).
+func TestADiscardedMessageIsCountedOnce(t *testing.T) {
+	var l ledger
+	cause := errors.New("too large")
+	l.discard(10, cause)
+	l.discard(20, cause)
+	if got, want := l.state(), (trouble{messages: 2, bytes: 30, err: cause}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

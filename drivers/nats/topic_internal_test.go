@@ -1,6 +1,9 @@
 package nats
 
 import (
+	"context"
+	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -61,5 +64,71 @@ func TestAttachReportsALossBeforeTheNextConnection(t *testing.T) {
 	<-restored
 	if first, second := <-said, <-said; first || !second {
 		t.Errorf("the front is told %v, %v", first, second)
+	}
+}
+
+// A Subscribe that waits for a connection ends with its context, or with the bus.
+func TestSubscribeWithoutAConnectionEnds(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	s := driver.Subscription{Pattern: "a", Sink: &one{}}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Subscribe(ended, s); !errors.Is(err, driver.ErrDisconnected) || !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := b.Subscribe(t.Context(), s)
+		waits <- err
+	}()
+	for len(b.standing()) == 0 {
+		runtime.Gosched()
+	}
+	b.end()
+	if err := <-waits; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("after the end of the bus: %v", err)
+	}
+}
+
+// one is a sink that counts, and may refuse.
+type one struct {
+	load, taken int
+	refuses     bool
+}
+
+func (o *one) Deliver(driver.Message) bool {
+	if !o.refuses {
+		o.taken++
+	}
+	return !o.refuses
+}
+func (o *one) Load() int  { return o.load }
+func (o *one) Gap(int)    {}
+func (o *one) Fail(error) {}
+
+// The least busy member of a group in this process takes a message. Members that are
+// equally busy take turns, and a member that stops is passed over (S11).
+func TestLeastBusyMemberOfAGroupTakesTheMessage(t *testing.T) {
+	sinks := []*one{{load: 2}, {load: 1}, {load: 1}, {load: 3}, {load: 0, refuses: true}}
+	var members []*member
+	for _, s := range sinks {
+		members = append(members, &member{sink: s})
+	}
+	for turn := range uint32(10) {
+		if !deliverToOne(members, turn, driver.Message{}) {
+			t.Fatal("a message that was taken is refused")
+		}
+	}
+	for i, s := range sinks {
+		if idle := s.load != 1; idle != (s.taken == 0) || s.taken == 10 {
+			t.Errorf("member %d with the load %d took %d messages of 10", i, s.load, s.taken)
+		}
+	}
+	for _, s := range sinks {
+		s.refuses = true
+	}
+	if deliverToOne(members, 0, driver.Message{}) || deliverToOne(members[:1], 0, driver.Message{}) {
+		t.Error("a message that nobody takes is not refused")
 	}
 }
