@@ -319,3 +319,36 @@ func TestAResetIsForgottenWithItsWindows(t *testing.T) {
 		t.Errorf("%d keys are kept, want none", keys)
 	}
 }
+
+// A copy may learn of a grant from a record and from the news. It counts once, if its
+// ticket is known; a debt and a pause are those of the other table.
+func TestDecisionsOfAnotherTableAreApplied(t *testing.T) {
+	b, rate := newBench(t), per(9, time.Minute)
+	at := time.UnixMicro(b.now)
+	for _, seq := range []uint64{1, 1, 2, 1} {
+		if err := b.Learn(&driver.Request{Key: "k", Rates: rate, Cost: 1, Ticket: "a", Seq: seq}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.SettleAt(&driver.Settlement{Key: "k", Rates: rate, At: at, Cost: 1, Actual: 3}, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.PauseAt("k", driver.Pause{Left: time.Second, Reason: "why"}, at); err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Inspect("k", rate)
+	if err != nil || s.Rates[0].Used != 4 || s.Paused == nil || s.Paused.Left != time.Second || s.Paused.Reason != "why" {
+		t.Errorf("got %+v, %v, want 4 units used and a pause", s, err)
+	}
+	next := newBench(t)
+	for range 2 {
+		for _, r := range b.RecordsOf("k") {
+			if _, err := next.Restore(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n, err := next.Inspect("k", rate); err != nil || n.Rates[0] != s.Rates[0] || n.Paused == nil || *n.Paused != *s.Paused {
+		t.Errorf("the next table has %+v, %v, want %+v", n, err, s)
+	}
+}

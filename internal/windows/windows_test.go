@@ -494,3 +494,37 @@ func TestEstimateIsNeverNegative(t *testing.T) {
 		}
 	}
 }
+
+// Requests may arrive late and out of order. A ticket has its newest one, and only a
+// Withdraw of the grant itself returns its units (W9).
+func TestLateRequestsOfATicketChangeNothing(t *testing.T) {
+	b, rate := newBench(t), per(1, time.Second)
+	withdraw := func(id string, seq uint64) {
+		t.Helper()
+		if err := b.Withdraw(&driver.Request{Key: "k", Rates: rate, Cost: 1, Ticket: id, Seq: seq, MaxWait: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(used, waiters int) {
+		t.Helper()
+		if s, err := b.Inspect("k", rate); err != nil || s.Rates[0].Used != used || len(s.Waiters) != waiters {
+			t.Errorf("got %+v, %v, want %d units used and %d waiters", s, err, used, waiters)
+		}
+	}
+	b.granted(b.wait("b", 1, 1, rate))
+	withdraw("b", 2)
+	want(1, 0)
+	b.refused(b.wait("a", 3, 1, rate), time.Second)
+	if late := b.wait("a", 2, 1, rate); late.Granted || late.Again != 0 {
+		t.Errorf("a late copy: %+v", late)
+	}
+	withdraw("a", 2)
+	want(1, 1)
+	withdraw("a", 3)
+	want(1, 0)
+	withdraw("c", 1) // before its request
+	if late := b.wait("c", 1, 1, rate); late.Granted || late.Again != 0 {
+		t.Errorf("a copy of a withdrawn request: %+v", late)
+	}
+	want(1, 0)
+}
