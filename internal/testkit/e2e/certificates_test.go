@@ -83,7 +83,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 func TestWorkersReceiveLongCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certify(t, cert, key, 1)
+	certificate.Certificate{}.WriteTo(t, cert, key)
 	chain, err := os.ReadFile(cert)
 	if err != nil {
 		t.Fatal(err)
