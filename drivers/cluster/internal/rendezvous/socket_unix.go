@@ -203,13 +203,24 @@ func (p *Socket) Find(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
+// The first and the last bound of the pauses of Enter. Hundreds of processes that wait
+// every 10 ms for the next hub leave it no processor.
+const (
+	firstPause = 9 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// longer returns the bound of the next pause: a process waits little longer than it has
+// waited already.
+func longer(pause time.Duration) time.Duration { return min(pause*3/2, lastPause) }
+
 // Enter connects to the hub, or takes the hub lock if there is no hub: either
 // the connection or the hub lock is not nil. While another process is becoming the hub, Enter
-// retries every 1 to 10 ms until ctx ends. It returns at once if a retry cannot
-// help.
+// retries, after longer and longer pauses, until ctx ends. It returns at once if a retry
+// cannot help.
 func (p *Socket) Enter(ctx context.Context) (net.Conn, *HubLock, error) {
 	var taken error
-	for {
+	for longest := firstPause; ; longest = longer(longest) {
 		conn, _, err := p.Dial(ctx)
 		switch {
 		case err == nil:
@@ -224,7 +235,7 @@ func (p *Socket) Enter(ctx context.Context) (net.Conn, *HubLock, error) {
 			return nil, lock, taken
 		}
 		select {
-		case <-time.After(time.Millisecond + rand.N(9*time.Millisecond)):
+		case <-time.After(time.Millisecond + rand.N(longest)):
 		case <-ctx.Done():
 		}
 	}
