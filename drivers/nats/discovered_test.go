@@ -154,6 +154,8 @@ func TestServersThatHaveLeftTheClusterAreTriedLast(t *testing.T) {
 		}
 		connected(t, on, i+1)
 	}
+	a.Stop()
+	await(t, func() bool { return c.Clients() == 1 })
 	if n := strays.Load(); n > 0 {
 		t.Errorf("%d attempts to connect to the address of a server that has left", n)
 	}

@@ -60,7 +60,10 @@ func observe(t *testing.T, c nats.Config) (*bus.Bus, *events) {
 func connected(t *testing.T, b *bus.Bus, cuts uint64) {
 	t.Helper()
 	await(t, func() bool {
+		if b.Stats().Cuts < cuts { // before the state, which may still be that from before the cut
+			return false
+		}
 		state, _ := b.State()
-		return b.Stats().Cuts >= cuts && state == bus.StateConnected
+		return state == bus.StateConnected
 	})
 }
