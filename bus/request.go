@@ -17,7 +17,8 @@ import (
 // The errors: ErrNoResponders at once without a responder; ErrTimeout;
 // *RemoteError if the responder failed; ErrDisconnected if it, or the backend,
 // can no longer be reached; ErrRefused if the backend refuses the request;
-// ErrOverloaded; ErrClosed; ctx's; and those of [Bus.Publish] for its arguments.
+// ErrOverloaded; ErrClosed; the error of ctx; and the errors of [Bus.Publish] for
+// invalid arguments.
 // After ErrTimeout, ErrDisconnected or the end of ctx it is unknown whether the
 // request was handled.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte, opts ...PubOption) (*Msg, error) {

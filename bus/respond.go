@@ -20,7 +20,7 @@ const (
 // Respond answers requests whose subject matches pattern, until the
 // subscription is stopped or ctx has ended. By default the responders of a
 // pattern form one group, in which one member answers each request, and each
-// handles 64 requests at once. The errors are those of [Bus.Subscribe].
+// handles 64 requests at once. It returns the errors of [Bus.Subscribe].
 func (b *Bus) Respond(ctx context.Context, pattern string, r Responder, opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite())
 }

@@ -25,8 +25,8 @@ func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) 
 }
 
 // Inspect is Peek for all rates of which the backend has grants: each with the N
-// of its last grant, and with the slack in its Per. The errors are those of
-// [Limiter.Peek].
+// of its last grant, and with the slack in its Per. It returns the errors
+// of [Limiter.Peek].
 func (l *Limiter) Inspect(ctx context.Context, key string) (State, error) {
 	return l.inspect(ctx, "inspect", key, nil)
 }

@@ -56,7 +56,7 @@ type (
 )
 
 // New returns a Limiter over d and takes ownership of d: Close closes it. The
-// zero Config is valid. The only error is that of a nil d.
+// zero Config is valid. It fails only for a nil d.
 func New(d driver.Driver, c Config) (*Limiter, error) {
 	if d == nil {
 		return nil, errors.New("limit: New needs a driver")
@@ -189,8 +189,8 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason
 	return err
 }
 
-// Reset forgets all grants of key and lifts its pause. Waiting processes stay. The
-// errors are those of [Limiter.Pause].
+// Reset forgets all grants of key and lifts its pause. Waiting processes stay. It
+// returns the errors of [Limiter.Pause].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	err := l.change(ctx, "reset", key, nil, func(ctx context.Context) error { return l.driver.Reset(ctx, key) })
 	l.changed(key)

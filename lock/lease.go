@@ -61,8 +61,8 @@ func (l *Lease) Token() string {
 // can refuse a late write.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Slot returns the number of the lease's slot, 0 to n-1 for a pool of n. The size is
-// that of the newest call (L15): a call that waits while a newer one enlarges the
+// Slot returns the number of the lease's slot, 0 to n-1 for a pool of n. The newest
+// call decides the size (L15): a call that waits while a newer one enlarges the
 // pool may get a number that is not below its own [Lease.Slots].
 func (l *Lease) Slot() int { return l.hold.grant.Slot }
 

@@ -353,8 +353,8 @@ func (l *Locker) complete(s State) State {
 
 // within classifies the error of a call that had the caller's ctx and a timeout
 // of the Locker: the end of the timeout is not reported as the end of ctx. An
-// outage may have used up the deadline of ctx, so only a cancelled call says
-// nothing of the backend (L21).
+// outage may have used up the deadline of ctx, so only a cancelled call is
+// no sign of an outage (L21).
 func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
 	if ctx.Err() == nil {
 		err = l.unavailable(err, bound)

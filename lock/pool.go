@@ -48,7 +48,7 @@ type Pool struct {
 	Strikes int
 	// Resize changes the size of a pool that is in use with another size, as
 	// Slots does. Without it such a call returns a *PoolSizeError. Calls that wait
-	// meanwhile get slots of the new size, whatever their own is.
+	// meanwhile get slots of the new size, also if their own is smaller.
 	Resize bool
 }
 

@@ -20,7 +20,7 @@
 // between two servers, when their connection breaks, are not reported: the
 // publisher's server has confirmed them. A server that stood still
 // for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after those of the next one. [driver.Info] lists all four.
+// which count as lost, after messages of the next one. [driver.Info] lists all four.
 //
 // # How it works
 //

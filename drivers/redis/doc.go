@@ -160,7 +160,7 @@
 // ErrUnavailable. W9
 //
 // The keys of a log and of the state expire Per and some seconds after the last
-// grant, those of the tickets 15 seconds after their last use and a minute after the
-// last settlement. A reset removes the fields of the state; a log without its field
+// grant. The keys of the tickets expire 15 seconds after their last use and a minute
+// after the last settlement. A reset removes the fields of the state; a log without its field
 // counts as empty.
 package redis

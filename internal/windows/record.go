@@ -183,8 +183,8 @@ func (l *log) record() LogRecord {
 
 // Restore adds what r has to its key, and reports whether that was anything new.
 // Two records of one key are copies of one history, of which each may lack the
-// end: what is in one of them counts, and what is in both counts once. What precedes a
-// Reset that one of them has does not count.
+// end: an entry of one of them counts, an entry of both counts once, and an entry from
+// before a Reset in one of them does not count.
 func (t *Table) Restore(r Record) (news bool, err error) {
 	err = t.change(r.Key, func(e *entry, now int64) {
 		if r.ResetUntil <= now {

@@ -49,7 +49,7 @@ var mutations = mutants.Table{
 	{"W11/Open and Share allow, and say so", "outage.go",
 		"Remaining: c.limit.smallest()}, outage, nil", "Remaining: c.limit.smallest()}, nil, nil"},
 	{"W11/Open and Share allow, and say so", "outage.go",
-		"N: max(int(f*float64(rate.N)), 1)", "N: rate.N"},
+		"N: max(int(part), 1)", "N: max(int(part), rate.N)"},
 	{"W12/a refusal is repeated without a call", "refusals.go",
 		"if rs.most < 0 || r.RetryAfter <= 0 {", "if true {"},
 	{"W12/a refusal is repeated without a call", "refusals.go",

@@ -130,7 +130,7 @@ func lacksTable(err error) bool {
 // deadlock on MySQL, the database has rolled back, and later statements would
 // run outside the transaction. fn does not end the transaction, by COMMIT or by a
 // statement that commits by itself, such as CREATE TABLE on MySQL: the writes
-// before it would stay, whatever Tx returns. fn does not call Tx for the same key:
+// before it would stay, also if Tx returns an error. fn does not call Tx for the same key:
 // the inner transaction would wait for the outer one until ctx ends.
 //
 // Where transactions of a key overlap, the check may end with an error of the

@@ -122,8 +122,8 @@ func (c *Calls) send(ctx context.Context, f *Frame, of partOf, body []byte) erro
 func (c *Calls) Part(d *Decoder) error {
 	of := partOf{d.Uint(), d.Bool()}
 	b := d.Rest()
-	if d.Err() != nil {
-		return nil // its reader ends the line
+	if err := d.Err(); err != nil {
+		return err
 	}
 	if len(b) == 0 {
 		delete(c.parts, of)
