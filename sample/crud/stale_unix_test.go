@@ -16,9 +16,9 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// TestASaleThatWasPausedIsRefusedAfterTheNextOne stops a shop that has read the
-// stock and is about to write it. Another shop sells meanwhile. The first one
-// continues with a stock that is out of date.
+// TestASaleThatWasPausedIsRefusedAfterTheNextOne stops a shop that has the lock and
+// waits for the database. Another shop sells meanwhile. The first one continues with
+// a lease that is over.
 func TestASaleThatWasPausedIsRefusedAfterTheNextOne(t *testing.T) {
 	executable, err := build()
 	if err != nil {

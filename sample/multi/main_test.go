@@ -88,6 +88,38 @@ func TestStaleRestockAddsNoProduct(t *testing.T) {
 	}
 }
 
+// The commit of a holder whose lease has ended may still be under way when the next
+// one has the lock.
+func TestAnOrderWaitsForTheCommitOfAnEarlierHolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	kit := openAt(t, file)
+	db, err := sql.Open("sqlite", file+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	earlier, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = earlier.Rollback() }() // has no effect after a commit
+	if _, err := earlier.ExecContext(t.Context(), "UPDATE products SET stock = 1 WHERE name = 'lamp'"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan *megatest.Response, 1)
+	go func() { answered <- kit.Post("/orders", order("lamp", 2)) }()
+	kit.Lock.AwaitHolder("product:lamp")
+	select {
+	case a := <-answered:
+		t.Fatalf("the order did not wait: %d %s", a.Recorded.Code, a.Body())
+	case <-time.After(50 * time.Millisecond): // an order that does not wait reads the old stock by then
+	}
+	if err := earlier.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	(<-answered).Status(http.StatusConflict).Code("product.sold_out")
+}
+
 func TestInvalidOrdersAreRefused(t *testing.T) {
 	kit := open(t)
 	admin := kit.App("admin")

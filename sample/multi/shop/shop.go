@@ -3,7 +3,6 @@
 package shop
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -59,7 +58,7 @@ func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (Order, erro
 
 func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order, err error) {
 	err = s.exclusive(ctx, product, "order", func(ctx *mega.Ctx) error {
-		p, err := s.store.Product(ctx, product)
+		p, err := s.store.ProductForChange(ctx, product)
 		if err != nil {
 			return err
 		}
@@ -90,15 +89,15 @@ func (s *Shop) takeBack(ctx *mega.Ctx, id int64) (order Order, err error) {
 		return Order{}, err
 	}
 	err = s.exclusive(ctx, order.Product, "refund", func(ctx *mega.Ctx) error {
+		p, err := s.store.ProductForChange(ctx, order.Product)
+		if err != nil {
+			return err
+		}
 		if order, err = s.store.Order(ctx, id); err != nil { // again: it may have been refunded while this waited
 			return err
 		}
 		if order.Refunded {
 			return errRefunded
-		}
-		p, err := s.store.Product(ctx, order.Product)
-		if err != nil {
-			return err
 		}
 		if err := s.pick(ctx); err != nil {
 			return err
@@ -122,11 +121,8 @@ func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (Product, 
 
 func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
 	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
-		if p, err = s.store.Product(ctx, product); err != nil && !errors.Is(err, errNoProduct) {
-			return err
-		}
-		p.Stock += quantity
-		return s.store.Put(ctx, p)
+		p, err = s.store.Add(ctx, product, quantity)
+		return err
 	})
 	return p, err
 }

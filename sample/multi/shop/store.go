@@ -133,10 +133,15 @@ func (s *Store) Products(ctx context.Context) ([]Product, error) {
 	})
 }
 
-// Product returns the product of that name.
-func (s *Store) Product(ctx context.Context, name string) (Product, error) {
+// ProductForChange returns the product of that name to the holder of its lock. It waits
+// for the commit of an earlier holder that is under way, and a later commit of that
+// holder is refused. So the product and its orders stay as they are until the caller
+// changes them.
+func (s *Store) ProductForChange(ctx context.Context, name string) (Product, error) {
 	p := Product{Name: name}
-	err := s.db.QueryRowContext(ctx, "SELECT stock FROM products WHERE name = ?", name).Scan(&p.Stock)
+	err := guard.Tx(ctx, s.db, guard.SQLite, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, "SELECT stock FROM products WHERE name = ?", name).Scan(&p.Stock)
+	})
 	return p, described(err, errNoProduct, "get product %q", name)
 }
 
@@ -171,9 +176,14 @@ func (o *Order) scan(row interface{ Scan(...any) error }) error {
 	return err
 }
 
-// Put writes a product, which may be new.
-func (s *Store) Put(ctx context.Context, p Product) error {
-	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p) })
+// Add adds to the stock of a product, which may be new, and returns the product.
+func (s *Store) Add(ctx context.Context, name string, quantity int64) (Product, error) {
+	p := Product{Name: name}
+	err := s.write(ctx, "add to product", func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, "INSERT INTO products (name, stock) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET stock = stock + excluded.stock RETURNING stock",
+			name, quantity).Scan(&p.Stock)
+	})
+	return p, err
 }
 
 // Sell writes a product together with its new order.

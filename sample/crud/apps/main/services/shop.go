@@ -50,7 +50,7 @@ func (e *SoldOutError) Error() string { return fmt.Sprintf("the stock is %d", e.
 // write.
 func (s *Shop) Replace(ctx *mega.Ctx, p store.Product) (store.Product, error) {
 	err := s.exclusive(ctx, LockKey(p.ID), func(ctx *mega.Ctx) error {
-		now, err := s.store.Get(ctx, p.ID)
+		now, err := s.store.GetForChange(ctx, p.ID)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *Shop) Buy(ctx *mega.Ctx, id, quantity int64) (sale Sale, err error) {
 }
 
 func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (Sale, error) {
-	p, err := s.store.Get(ctx, id)
+	p, err := s.store.GetForChange(ctx, id)
 	if err != nil {
 		return Sale{}, err
 	}

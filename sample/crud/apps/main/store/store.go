@@ -70,8 +70,25 @@ func (p *Product) scan(row interface{ Scan(...any) error }) error {
 }
 
 // Get returns a product.
-func (s *Store) Get(ctx context.Context, id int64) (p Product, err error) {
-	switch err := p.scan(s.db.QueryRowContext(ctx, columns+"WHERE id = $1", id)); {
+func (s *Store) Get(ctx context.Context, id int64) (Product, error) {
+	return get(ctx, s.db, id)
+}
+
+// GetForChange returns a product to the holder of its lock. It waits for the commit of
+// an earlier holder that is under way, and a later commit of that holder is refused. So
+// the product stays as it is until the caller changes it.
+func (s *Store) GetForChange(ctx context.Context, id int64) (p Product, err error) {
+	err = s.change(ctx, id, func(tx *sql.Tx) error {
+		p, err = get(ctx, tx, id)
+		return err
+	})
+	return p, err
+}
+
+func get(ctx context.Context, from interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, id int64) (p Product, err error) {
+	switch err := p.scan(from.QueryRowContext(ctx, columns+"WHERE id = $1", id)); {
 	case errors.Is(err, sql.ErrNoRows):
 		return Product{}, ErrNotFound
 	case err != nil:

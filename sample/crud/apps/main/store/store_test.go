@@ -30,6 +30,7 @@ func TestStore(t *testing.T) {
 	}{
 		{"a new database is opened by many at once", newDatabaseIsOpenedByManyAtOnce},
 		{"a change under an older fence is refused", changeUnderAnOlderFenceIsRefused},
+		{"a read for a change waits for an earlier commit", readForAChangeWaitsForAnEarlierCommit},
 		{"the search finds a part of a name", searchFindsAPartOfAName},
 		{"numbers in names are sorted by value", numbersInNamesAreSortedByValue},
 		{"each change has a version of its own", eachChangeHasAVersion},
@@ -152,6 +153,50 @@ func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
 	}
 	if sales, total, err := s.Sales(t.Context(), 10, 0); err != nil || total != 1 || len(sales) != 1 || sales[0].Quantity != 1 {
 		t.Errorf("the ledger has %+v of %d, %v; want the first sale alone", sales, total, err)
+	}
+}
+
+// The lease of the earlier holder ends while it commits. What the next one reads
+// without waiting for that commit would be out of date when it writes.
+func readForAChangeWaitsForAnEarlierCommit(t *testing.T, url string) {
+	t.Helper()
+	s := opened(t, url)
+	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, late := lease(t, p.ID), lease(t, p.ID)
+	written, commit, committed := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		sold := p
+		sold.Stock--
+		committed <- s.change(early, p.ID, func(tx *sql.Tx) error {
+			defer func() { <-commit }()
+			defer close(written)
+			return sold.put(early, tx)
+		})
+	}()
+	<-written
+	read := make(chan struct{})
+	var got Product
+	go func() {
+		defer close(read)
+		got, err = s.GetForChange(late, p.ID)
+	}()
+	select {
+	case <-read:
+		t.Errorf("the read did not wait: %+v, %v", got, err)
+	case <-time.After(50 * time.Millisecond): // a read that does not wait takes less
+	}
+	close(commit)
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	if <-read; err != nil || got.Stock != 4 {
+		t.Errorf("after the commit: got %+v, %v, want a stock of 4", got, err)
+	}
+	if _, err := s.Put(early, p); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("put by the earlier holder: got %v, want ErrStale", err)
 	}
 }
 
