@@ -90,24 +90,6 @@ func TestARunKeyOfAnotherFormatIsRefused(t *testing.T) {
 	}
 }
 
-// The record of a run is kept for a day and two of its intervals.
-func TestARunOfAShorterIntervalLeavesALongerTickSpent(t *testing.T) {
-	t.Parallel()
-	s, _ := stepped(t)
-	a, b := lockers(t, redis.Config{URL: s.URL()})
-	if ran, err := a.Once(t.Context(), "job", century, nothing); !ran || err != nil {
-		t.Fatalf("ran %v, %v; the first run is due", ran, err)
-	}
-	must(t, s.StepClock(time.Hour))
-	if ran, err := b.Once(t.Context(), "job", time.Minute, nothing); !ran || err != nil {
-		t.Fatalf("ran %v, %v; the shorter interval has a new tick", ran, err)
-	}
-	must(t, s.StepClock(30*time.Hour))
-	if ran, err := a.Once(t.Context(), "job", century, nothing); ran || err != nil {
-		t.Errorf("ran %v, %v; the longer tick is spent", ran, err)
-	}
-}
-
 func TestRedislockRefusesRuns(t *testing.T) {
 	t.Parallel()
 	a, _ := lockers(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
