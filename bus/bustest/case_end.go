@@ -200,9 +200,9 @@ func subDrainBounded(e *env) {
 	}
 	a.flush()
 	e.Soon("they have arrived", func() bool { return s.Stats().Received == 3 })
+	before := time.Now()
 	ctx, cancel := e.within(2)
 	defer cancel()
-	before := time.Now()
 	err := s.Drain(ctx)
 	e.Is(err, context.DeadlineExceeded, "drain")
 	e.took(before, e.Units(2), 20, "a drain of 2 units")

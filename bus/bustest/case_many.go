@@ -78,9 +78,9 @@ func manyByStall(e *env) {
 func manyByDeadline(e *env) {
 	a, b := e.pair()
 	e.answerers(b, 2)
+	before := time.Now()
 	ctx, cancel := e.within(2)
 	defer cancel()
-	before := time.Now()
 	data, errs := a.gathered(ctx)
 	e.Want(len(data) == 2 && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, e.Units(2), 10, "the deadline")

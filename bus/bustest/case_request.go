@@ -86,8 +86,8 @@ func timeout(e *env) {
 		2: func() (context.Context, context.CancelFunc) { return e.Ctx, func() {} },
 		1: func() (context.Context, context.CancelFunc) { return e.within(1) },
 	} {
-		ctx, cancel := ctx()
 		before := time.Now()
+		ctx, cancel := ctx()
 		_, err := p.Request(ctx, "x", nil)
 		e.Is(err, bus.ErrTimeout, "request")
 		e.Is(err, context.DeadlineExceeded, "request")
