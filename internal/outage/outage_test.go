@@ -17,11 +17,13 @@ import (
 type backend struct {
 	failures int
 	events   []string
+	ready    chan struct{} // the probes wait until it is closed
 }
 
 var errGone = errors.New("gone")
 
 func (b *backend) Probe(context.Context) error {
+	<-b.ready
 	b.add("probe")
 	if b.failures--; b.failures >= 0 {
 		return errGone
@@ -46,12 +48,13 @@ func TestOutageIsReportedOnceEach(t *testing.T) {
 			var (
 				g group.Group
 				w outage.Watch
-				b = backend{failures: test.failures}
+				b = backend{failures: test.failures, ready: make(chan struct{})}
 			)
 			g.Init()
 			w.Init(&g, &b)
 			w.Begin()
-			w.Begin()
+			w.Begin() // one watch is running
+			close(b.ready)
 			synctest.Wait()
 			if lost := w.Cause() != nil; lost != (test.failures > 0) {
 				t.Errorf("%d failures: the backend is lost: %v", test.failures, lost)
@@ -70,8 +73,9 @@ func TestClosedGroupEndsTheWatch(t *testing.T) {
 		var (
 			g group.Group
 			w outage.Watch
-			b = backend{failures: 1 << 30}
+			b = backend{failures: 1 << 30, ready: make(chan struct{})}
 		)
+		close(b.ready)
 		g.Init()
 		w.Init(&g, &b)
 		w.Begin()
