@@ -13,11 +13,18 @@ type absentError struct{ text string }
 
 func (e *absentError) Error() string { return e.text }
 
-func TestACallFailsWhoseHandlerReturnsANilPointerAsItsError(t *testing.T) {
+// newLines returns the ends of a connection, which are closed with the test.
+func newLines(t *testing.T) (here, there *Line) {
+	t.Helper()
 	a, b := net.Pipe()
-	here, there := NewLine(a), NewLine(b)
-	defer here.Close()
-	defer there.Close()
+	here, there = NewLine(a), NewLine(b)
+	t.Cleanup(here.Close)
+	t.Cleanup(there.Close)
+	return here, there
+}
+
+func TestACallFailsWhoseHandlerReturnsANilPointerAsItsError(t *testing.T) {
+	here, there := newLines(t)
 	var asks, serves Calls
 	asks.Open(here, nil, slog.New(slog.DiscardHandler))
 	serves.Open(there, func(context.Context, string, []byte) ([]byte, error) {
@@ -62,10 +69,7 @@ func TestAMalformedResultIsNoResult(t *testing.T) {
 
 // A caller that gives up while its body waits for the other side leaves nothing there.
 func TestACallThatIsGivenUpLeavesNoParts(t *testing.T) {
-	a, b := net.Pipe()
-	here, there := NewLine(a), NewLine(b)
-	defer here.Close()
-	defer there.Close()
+	here, there := newLines(t)
 	var asks, serves Calls
 	asks.Open(here, nil, slog.New(slog.DiscardHandler))
 	serves.Open(there, nil, slog.New(slog.DiscardHandler))
