@@ -11,10 +11,8 @@ import (
 // the wire. edit is the one of [Edited], or nil.
 func ScriptNames(edit func(source string) string) map[string]string {
 	names := map[string]string{}
-	edited := func(t template, cluster bool) *layout {
-		l := newLayout(t, cluster, false)
-		l.edit = edit
-		return l
+	edited := func(t template, cluster bool) *layout { // without marks, which no script contains
+		return &layout{template: t, cluster: cluster, edit: edit}
 	}
 	tagged, _ := newTemplate(DefaultKey, "")
 	plain, _ := newTemplate("%s", "")

@@ -31,20 +31,20 @@ func watchGoroutines(background []string) func() error {
 }
 
 // labelled runs f and returns the stacks of the goroutines that f has started,
-// directly or indirectly, and that do not end within seconds. It identifies
+// directly or indirectly, and that do not end within five seconds. It identifies
 // them by a label that a goroutine inherits from its creator, so that other
 // cases may run at the same time. A goroutine that a timer starts has no label;
 // a check at the end of the package's tests covers it.
 func labelled(background []string, f func()) (left string) {
 	id := rand.Text()
 	pprof.Do(context.Background(), pprof.Labels("suite", id), func(context.Context) { f() })
-	for range 300 {
-		if left = withLabel(id, background); left == "" {
-			return ""
+	// A look stops the whole process, so the pauses grow.
+	for pause := 5 * time.Millisecond; ; pause *= 2 {
+		if left = withLabel(id, background); left == "" || pause > 3*time.Second {
+			return left
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
-	return left
 }
 
 // withLabel returns the stacks of the goroutines that have the label and do not

@@ -109,10 +109,11 @@ func InTime(t *testing.T, fake bool, f func(*testing.T)) {
 	}
 }
 
-// Check runs the cases one after the other, with a check for leaked goroutines,
-// and returns their failures as an error, or nil. Under FakeTime the caller
-// provides the bubble. With names of rules or cases, Check runs only these; a
-// name without an applicable case is an error.
+// Check runs the cases one after the other, with a check for goroutines that a
+// case has started and that do not end, and returns their failures as an error, or
+// nil. Under FakeTime the caller provides the bubble. With names of rules or cases,
+// Check runs only these; a name without an applicable case is an error. Checks of
+// several suites may run at the same time.
 func (s Suite) Check(ctx context.Context, names ...string) error {
 	chosen, err := s.choose(names)
 	if err != nil {
@@ -120,10 +121,9 @@ func (s Suite) Check(ctx context.Context, names ...string) error {
 	}
 	var found []error
 	for _, c := range chosen {
-		leaks := watchGoroutines(s.Background)
-		found = append(found, s.try(ctx, c, nil))
-		if err := leaks(); err != nil {
-			found = append(found, fmt.Errorf("%s: left behind: %w", c.Name(), err))
+		left := labelled(s.Background, func() { found = append(found, s.try(ctx, c, nil)) })
+		if left != "" {
+			found = append(found, fmt.Errorf("%s: left behind:\n%s", c.Name(), left))
 		}
 	}
 	return errors.Join(found...)
