@@ -277,6 +277,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 	case errors.As(err, &busy):
 		full := *busy
 		full.Key, full.Waited = c.key, waited
+		full.Request = l.holder(ctx, "", time.Time{}).Request
 		if full.Err != nil && ctx.Err() != nil {
 			full.Err = contextError(ctx)
 		}

@@ -288,3 +288,36 @@ func TestOptionsAtTheirBoundsAreValid(t *testing.T) {
 		}
 	})
 }
+
+// A call that uses the context from outside With waits for its own request.
+func TestABusyLockNamesTheHolderOfTheSameRequest(t *testing.T) {
+	type id struct{}
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, newFleet(), lock.Config{Identify: func(ctx context.Context, h *lock.Holder) { h.Request, _ = ctx.Value(id{}).(string) }})
+		ask := func(request string) string {
+			_, err := l.Acquire(context.WithValue(t.Context(), id{}, request), "k", lock.Wait(time.Second))
+			var busy *lock.NotAcquiredError
+			if !errors.As(err, &busy) || busy.Request != request {
+				t.Errorf("request %q got %v", request, err)
+			}
+			return fmt.Sprint(err)
+		}
+		held, err := l.Acquire(context.WithValue(t.Context(), id{}, "r1"), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const same = ", for the same request"
+		if own := ask("r1"); !strings.HasSuffix(own, same) {
+			t.Errorf("the request of the holder got %q", own)
+		}
+		if other := ask("r2"); strings.Contains(other, same) {
+			t.Errorf("another request got %q", other)
+		}
+		release(t, held)
+		unknown := acquire(t, l, "k")
+		if anyone := ask(""); strings.Contains(anyone, same) {
+			t.Errorf("a call without a request got %q", anyone)
+		}
+		release(t, unknown)
+	})
+}

@@ -42,6 +42,9 @@ type NotAcquiredError struct {
 	Withdrawn bool
 	// Resized is the size that the pool had before the request changed it, or 0.
 	Resized int
+	// Request is the id of the request that made the call, or "". A holder with
+	// the same id works for the same request, which so waits for itself.
+	Request string
 	Err     error // the context's error, if it ended the wait
 }
 
@@ -62,6 +65,9 @@ func (e *NotAcquiredError) Error() string {
 	}
 	for i, h := range e.Holders {
 		b.WriteString([]string{", held by ", " and "}[min(i, 1)] + h.String())
+		if e.Request != "" && h.Request == e.Request {
+			b.WriteString(", for the same request")
+		}
 	}
 	if e.Err != nil {
 		b.WriteString(": " + e.Err.Error())
