@@ -164,7 +164,7 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	}()
 	waits(t, p.locks, hostile)
 	_, page := see(t, s.URL+"/console/locks")
-	contains(t, page, "x:&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;", "&lt;b&gt;label&lt;/b&gt;", "in the queue", "2 of 3 free", "left</span>", "<meter")
+	contains(t, page, "x:&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;", "&lt;b&gt;label&lt;/b&gt;", "in the queue", "2 of 3 free", "0: <span>held</span>", "<b>Slot 0</b>", "left</span>", "<meter")
 	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>label") {
 		t.Errorf("a key or a label is not escaped:\n%s", page)
 	}
