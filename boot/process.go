@@ -92,6 +92,9 @@ func (p Process) report(r *Report, c *settings.Config, log *slog.Logger) {
 
 // warn logs the warnings of the report.
 func (p Process) warn(r *Report, log *slog.Logger) {
+	if r.Doubt != "" {
+		log.Warn("config: " + r.Doubt)
+	}
 	for _, d := range []plan.Decision{r.Lock, r.Bus, r.Limit} {
 		for _, warning := range d.Warnings {
 			log.Warn(d.Component+": "+warning, "driver", d.Chosen)

@@ -29,7 +29,7 @@ const margin = 8
 func (r *Report) Text(p Paint, verbose bool) string {
 	var b strings.Builder
 	b.WriteString(p.strong(r.title()) + "\n\n")
-	section(&b, p, "config", r.configRows(verbose))
+	section(&b, p, "config", r.configRows(p, verbose))
 	section(&b, p, "lock", r.Lock.rows(p, verbose))
 	section(&b, p, "bus", r.Bus.rows(p, verbose))
 	if verbose || !r.Limit.Follows() {
@@ -117,8 +117,11 @@ func (r *Report) Summary() string {
 	return fmt.Sprintf("%s: %d keys, %d of them set", cmp.Or(strings.Join(r.Files, ", "), "no file"), r.Keys, len(r.Set))
 }
 
-func (r *Report) configRows(verbose bool) []row {
+func (r *Report) configRows(p Paint, verbose bool) []row {
 	rows := []row{{cells: []string{r.Summary()}}}
+	if r.Doubt != "" {
+		rows = append(rows, row{cells: []string{"! " + r.Doubt}, style: p.warning})
+	}
 	if !verbose {
 		return rows
 	}

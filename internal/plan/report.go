@@ -25,9 +25,10 @@ type Report struct {
 	Env     string        `json:"env"`
 	PID     int           `json:"pid"`
 	Took    time.Duration `json:"took"`
-	Files   []string      `json:"files"` // of the configuration, the weakest first
-	Keys    int           `json:"keys"`  // that have a value
-	Set     []Setting     `json:"set"`   // keys that do not have their default
+	Doubt   string        `json:"doubt,omitempty"` // a warning about Env
+	Files   []string      `json:"files"`           // of the configuration, the weakest first
+	Keys    int           `json:"keys"`            // that have a value
+	Set     []Setting     `json:"set"`             // keys that do not have their default
 	Lock    Decision      `json:"lock"`
 	Bus     Decision      `json:"bus"`
 	Limit   Decision      `json:"limit"`
@@ -142,7 +143,7 @@ type Reloaded struct {
 func newReport(c *settings.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
-		Files: files(c), Keys: len(c.Values()), Console: c.Ops.Console,
+		Files: files(c), Keys: len(c.Values()), Console: c.Ops.Console, Doubt: c.Doubt(),
 	}
 	for _, v := range c.Values() {
 		if v.Origin.IsDefault() {

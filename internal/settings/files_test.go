@@ -173,6 +173,30 @@ func TestTheCommandLineMayChooseTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestAnotherSpellingOfAnEnvironmentIsDoubted(t *testing.T) {
+	doubt := func(env string, files map[string]string) string {
+		c, err := settings.Load(source(folder(t, files), "MEGA_ENV="+env))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Doubt()
+	}
+	for env, meant := range map[string]string{"prodution": "production", "prod": "production", "development": "dev", "testing": "test"} {
+		got, want := doubt(env, map[string]string{yamlFile: "name: shop"}), "env "+env+" has no file of its own (did you mean "+meant+"?)"
+		if got != want {
+			t.Errorf("%s: got %q, want %q", env, got, want)
+		}
+	}
+	for _, env := range []string{"dev", "test", "production", "staging", "preprod", "qa", "uat", "demo", "ci", "dev-2", "test2"} {
+		if got := doubt(env, map[string]string{yamlFile: "name: shop"}); got != "" {
+			t.Errorf("%s: got %q", env, got)
+		}
+	}
+	if got := doubt("prod", map[string]string{"mega.config.prod.yaml": "name: shop"}); got != "" {
+		t.Errorf("an environment with a file: got %q", got)
+	}
+}
+
 func TestLayersLieOverEachOther(t *testing.T) {
 	files := map[string]string{
 		"mega.config.yaml":         "lock: {ttl: 1s, wait: 1s, fifo: true}\nlimits: {hosts: [a, b, c], note: file}\napps: {web: {timeout: 1s, host: a.example.org}, admin: {timeout: 1s}}\nlog: {level: warn}\n",

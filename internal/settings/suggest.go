@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -68,6 +70,24 @@ func (sc *schema) example(section string) string {
 	for _, key := range sc.keys(section + ".") {
 		if _, ok := sc.find(key); ok && strings.HasPrefix(key, section+".") {
 			return key
+		}
+	}
+	return ""
+}
+
+// Doubt returns a warning if the environment is most likely another spelling of one
+// that mega knows, and "" otherwise. Such a program starts, but without the files
+// and the defaults that its user expects. An environment with a file of its own is
+// meant, and so is one whose name is more than a word, such as dev-2.
+func (c *Config) Doubt() string {
+	known := []string{"dev", "test", "production"}
+	own := slices.ContainsFunc(c.Files(), func(f File) bool { return strings.Contains(filepath.Base(f.Path), "."+c.Env+".") })
+	if c.Env == "" || own || slices.Contains(known, c.Env) || strings.Trim(c.Env, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return ""
+	}
+	for _, name := range known {
+		if strings.HasPrefix(c.Env, name) || strings.HasPrefix(name, c.Env) || spelling.Nearest(c.Env, []string{name}) != "" {
+			return fmt.Sprintf("env %s has no file of its own (did you mean %s?)", c.Env, name)
 		}
 	}
 	return ""
