@@ -171,6 +171,10 @@ func TestTheCommandLineMayChooseTheEnvironment(t *testing.T) {
 	if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), "--set env: \"../staging\" is not like staging") {
 		t.Errorf("got %v", p)
 	}
+	s.Set = []string{"env=Production"}
+	if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), "\"Production\" is not like staging; did you mean \"production\"?") {
+		t.Errorf("got %v", p)
+	}
 }
 
 func TestAnotherSpellingOfAnEnvironmentIsDoubted(t *testing.T) {

@@ -179,6 +179,9 @@ func (f field) match(text string) error {
 		if f.Like == "" {
 			return fmt.Errorf("%s does not match %s", f.show(text), f.pattern)
 		}
+		if lower := strings.ToLower(text); f.pattern.MatchString(lower) && f.Type != reflect.TypeFor[config.Secret]() {
+			return fmt.Errorf("%s is not like %s; did you mean %s?", f.show(text), f.Like, f.show(lower))
+		}
 		return fmt.Errorf("%s is not like %s", f.show(text), f.Like)
 	}
 	return nil
