@@ -235,6 +235,15 @@ func TestPagesShareALayout(t *testing.T) {
 	}
 }
 
+func TestAPageOfAnAppWithoutViewsNamesWhatIsMissing(t *testing.T) {
+	s := newStage()
+	var err error
+	s.router.Get("/", func(c *megactx.Ctx) error { err = c.HTML(200, "one", nil); return err })
+	if w := s.ask("GET", "/", ""); w.Code != 500 || !errors.Is(err, megactx.ErrNotConfigured) || !strings.Contains(err.Error(), "mega.Views") {
+		t.Errorf("got %d: %v", w.Code, err)
+	}
+}
+
 func TestViewsThatDoNotParseAreRefused(t *testing.T) {
 	for _, file := range []string{"one.html", "shared/one.html"} {
 		_, err := request.ParseViews(fstest.MapFS{file: {Data: []byte("{{")}, "other.html": {}})

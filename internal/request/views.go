@@ -123,7 +123,7 @@ func (h *Host) page(locale, name string) (*template.Template, error) {
 	v := h.Files().Views
 	switch {
 	case v == nil:
-		return nil, ErrNotConfigured
+		return nil, fmt.Errorf("%w: the app has no views, see mega.Views", ErrNotConfigured)
 	case !v.has(name):
 		return nil, v.Check(name)
 	}
