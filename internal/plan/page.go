@@ -142,6 +142,9 @@ func (r *Report) appRows() (rows []row) {
 			routes = "1 route"
 		}
 		cells := []string{a.App, a.URL}
+		if a.Host == "localhost" || strings.HasSuffix(a.Host, ".localhost") { // people open it on this machine
+			cells[1] = a.Link()
+		}
 		switch {
 		case a.URL == "":
 			cells[1] = "no listener"

@@ -15,3 +15,19 @@ func TestReportEscapesWhatATerminalObeys(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 }
+
+// The address of the listener would be answered 404, as it is not the host of the app.
+func TestReportHasAnAddressThatAnAppOfThisMachineAnswers(t *testing.T) {
+	r := plan.Report{Apps: []plan.Served{
+		{App: "admin", URL: "http://127.0.0.1:8082", Host: "localhost"},
+		{App: "docs", URL: "http://127.0.0.1:8083/docs", Host: "docs.localhost"},
+		{App: "shop", URL: "http://127.0.0.1:8080", Host: "shop.example.org"},
+		{App: "jobs", Host: "localhost"},
+	}}
+	text := r.Text(plan.Paint{}, false)
+	for _, want := range []string{"admin  http://localhost:8082", "docs   http://docs.localhost:8083/docs", "shop   http://127.0.0.1:8080", "jobs   no listener"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report has no %q:\n%s", want, text)
+		}
+	}
+}
