@@ -19,6 +19,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/settings"
@@ -45,7 +46,7 @@ func addressed(c *settings.Config, key, addr string) func(context.Context) Findi
 		case key == "ops.addr" && c.Origin(key).IsDefault() && errors.Is(err, syscall.EADDRINUSE):
 			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: failure.Set(c, key, "127.0.0.1:9091")}
 		case errors.Is(err, syscall.EADDRINUSE):
-			return broken("if it is not this program that runs already: "+failure.Set(c, key, "127.0.0.1:8088"), err)
+			return broken("if it is not this program that runs already: "+failure.Set(c, key, listen.Beside(addr)), err)
 		}
 		return broken(failure.Set(c, key, "127.0.0.1:0"), err)
 	}

@@ -3,6 +3,9 @@ package listen
 import (
 	"errors"
 	"fmt"
+	"math"
+	"net"
+	"strconv"
 	"syscall"
 
 	"github.com/megaframework/mega/internal/failure"
@@ -12,11 +15,15 @@ import (
 // Failure returns the failure for an address that cannot be opened. key is the
 // key of the address.
 func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
+	another := "127.0.0.1:8088"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		another = Beside(addr)
+	}
 	f := &failure.Failure{
 		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: err,
 		Text:    fmt.Sprintf("Cannot listen on the address %s.", addr),
 		Facts:   []failure.Fact{failure.Setting(c, key)},
-		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
+		Actions: []string{"choose another:   " + failure.Set(c, key, another), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
@@ -26,6 +33,18 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		f.Actions = actions
 	}
 	return f
+}
+
+// Beside returns an address to suggest in place of one that is in use: another
+// port, so that addresses with different ports get different ones.
+func Beside(addr string) string {
+	const step = 8 // 8080 becomes 8088
+	host, text, err := net.SplitHostPort(addr)
+	port, malformed := strconv.ParseUint(text, 10, 16)
+	if err != nil || malformed != nil || port+step > math.MaxUint16 {
+		return "127.0.0.1:8088"
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(port+step, 10))
 }
 
 // MoreDescriptors returns the actions against an error if its cause is that the

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -19,5 +20,24 @@ func TestActionForAMissingDescriptorIsNotAnotherAddress(t *testing.T) {
 	f := Failure(c, "ops.addr", "127.0.0.1:9090", cause)
 	if want := []string{"Raise the limit:  ulimit -n 1024, or LimitNOFILE of the service"}; !slices.Equal(f.Actions, want) {
 		t.Errorf("got %q, want %q", f.Actions, want)
+	}
+}
+
+func TestAnAddressInUseIsNotSuggestedAgain(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:8080": "127.0.0.1:8088", "127.0.0.1:8088": "127.0.0.1:8096", ":9090": ":9098", "[::1]:8080": "[::1]:8088",
+		"127.0.0.1:65530": "127.0.0.1:8088", "127.0.0.1:http": "127.0.0.1:8088",
+	} {
+		if got := Beside(addr); got != want {
+			t.Errorf("%s: got %s, want %s", addr, got, want)
+		}
+	}
+	c, err := settings.Load(settings.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := Failure(c, "ops.addr", "127.0.0.1:8088", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)})
+	if len(f.Actions) == 0 || strings.Contains(f.Actions[0], "127.0.0.1:8088") {
+		t.Errorf("the advice is %q", f.Actions)
 	}
 }
