@@ -33,10 +33,11 @@ type Bus struct {
 	end     context.CancelFunc
 	running sync.WaitGroup // the keeper and attempts to connect
 
-	mu     sync.Mutex // guards the fields below
-	front  driver.Front
-	topics map[topicKey]*topic
-	known  []named // that servers have named, the latest first
+	mu      sync.Mutex // guards the fields below
+	front   driver.Front
+	topics  map[topicKey]*topic
+	known   []named // that servers have named, the present ones first
+	present int     // the number of present servers among them
 
 	fresh    []*topic  // topics that are not subscribed yet
 	leaving  []*ending // subscriptions to end

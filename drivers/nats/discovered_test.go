@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -128,20 +129,8 @@ func TestServersThatHaveLeftTheClusterAreTriedLast(t *testing.T) {
 	b.Stop()
 	c := servers.start()
 	named(t, a.URL(), []*natstest.Server{c})
-	listener, err := net.Listen("tcp", host(b.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
 	var strays atomic.Int64
-	go func() { // a server that does not answer
-		for {
-			if _, err := listener.Accept(); err != nil {
-				return
-			}
-			strays.Add(1)
-		}
-	}()
+	occupy(t, b, func(net.Conn) { strays.Add(1) }) // it does not answer
 	const cuts = 10
 	for i := range uint64(cuts) {
 		await(t, func() bool { return a.Clients()+c.Clients() == 1 })
@@ -159,4 +148,60 @@ func TestServersThatHaveLeftTheClusterAreTriedLast(t *testing.T) {
 	if n := strays.Load(); n > 0 {
 		t.Errorf("%d attempts to connect to the address of a server that has left", n)
 	}
+}
+
+// An attempt to connect tries one of the servers that have left the cluster, and the next
+// attempt another one. Their addresses may lead nowhere: to try all of them before the
+// configured ones again would make a restart of all servers an outage of minutes.
+func TestAnAttemptToConnectTriesOneServerThatHasLeft(t *testing.T) {
+	t.Parallel()
+	servers := &cluster{t: t}
+	a := servers.start()
+	gone := []*natstest.Server{servers.start(), servers.start(), servers.start()}
+	named(t, a.URL(), gone)
+	on := open(t, nats.Hasty(nats.Config{URL: a.URL()}, time.Second, 100*time.Millisecond))
+	var strays [3]atomic.Int64
+	for i, server := range gone {
+		server.Stop()
+		occupy(t, server, func(net.Conn) { strays[i].Add(1) }) // it does not answer
+	}
+	named(t, a.URL(), nil)
+	if err := a.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	connected(t, on, 1)
+	before := strays[0].Load() + strays[1].Load() + strays[2].Load()
+	a.Stop()
+	var attempts atomic.Int64
+	occupy(t, a, func(c net.Conn) { attempts.Add(1); _ = c.Close() })
+	await(t, func() bool { return attempts.Load() >= 6 })
+	all := -before
+	for i := range strays {
+		n := strays[i].Load()
+		if all += n; n == 0 {
+			t.Errorf("server %d is not tried", i)
+		}
+	}
+	if n := attempts.Load(); all >= 2*n {
+		t.Errorf("%d attempts have tried %d servers that have left", n, all)
+	}
+}
+
+// occupy listens at the address of a server that is stopped.
+func occupy(t *testing.T, server *natstest.Server, accepted func(net.Conn)) {
+	t.Helper()
+	listener, err := net.Listen("tcp", host(server.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted(conn)
+		}
+	}()
 }

@@ -128,7 +128,7 @@ func (l *link) dial() error {
 // reach connects to a configured server, or to one that a server has named.
 func (l *link) reach(options []nats.Option) (*nats.Conn, error) {
 	var err error
-	for _, s := range l.bus.candidates() {
+	for _, s := range l.bus.candidates(l.number) {
 		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, l.adopt}))
 		switch {
 		case failed == nil:
@@ -298,7 +298,7 @@ func (s named) only(o *nats.Options) error {
 // learnServers stores the servers that the server of a link has named, for later
 // connections: each client starts with the configured addresses only. They get the
 // credentials in the URL of that server, and an IP address gets its name for TLS, as
-// the client's own reconnect does it. The latest come first, because the others may
+// the client's own reconnect does it. The present ones come first, because the others
 // have left the cluster, and their addresses may belong to other servers.
 func (b *Bus) learnServers(l *link) {
 	const most = 64 // the addresses of servers may change with each of their starts
@@ -323,6 +323,7 @@ func (b *Bus) learnServers(l *link) {
 	if own >= 0 {
 		add(b.known[own])
 	}
+	b.present = len(all)
 	for _, s := range b.known {
 		add(s)
 	}
@@ -341,15 +342,19 @@ func (l *link) nameFor(u *url.URL) string {
 	return l.tlsName
 }
 
-// candidates returns the servers for a connection, in the order of the attempts. Half
+// candidates returns the servers for a link, in the order of the attempts. Half
 // of the time the latest named server comes before the configured ones: these may be
-// out of service for long.
-func (b *Bus) candidates() []named {
+// out of service for long. Of the servers that have left the cluster, each link tries
+// another one: an address that leads nowhere takes the timeout of an attempt.
+func (b *Bus) candidates(link uint64) []named {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := append([]named{{}}, b.known...)
+	all := append([]named{{}}, b.known[:b.present]...)
 	if len(all) > 1 && rand.N(2) == 0 {
 		all[0], all[1] = all[1], all[0]
+	}
+	if left := b.known[b.present:]; len(left) > 0 {
+		all = append(all, left[link%uint64(len(left))])
 	}
 	return all
 }
