@@ -114,8 +114,7 @@ func (l *link) ask(ctx context.Context) (p permissions, known bool) {
 	if err != nil {
 		return p, false
 	}
-	defer func() { _ = sub.Unsubscribe() }() // after the answer, the server has ended it
-	_ = sub.AutoUnsubscribe(1)               // fails with the link
+	defer func() { _ = sub.Unsubscribe() }() // fails with the link
 	if l.conn.PublishRequest(userInfo, inbox, nil) != nil || l.flush(ctx) != nil {
 		return p, false
 	}
@@ -123,9 +122,11 @@ func (l *link) ask(ctx context.Context) (p permissions, known bool) {
 	if len(l.refusals.of(userInfo, inbox)) > 0 {
 		return p, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	bounded, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	m, err := sub.NextMsgWithContext(ctx)
+	m, err := sub.NextMsgWithContext(bounded)
+	_ = sub.Unsubscribe()
+	_ = l.flush(ctx) // the server has ended it; both fail with the link
 	if err != nil {
 		return p, false
 	}

@@ -103,3 +103,18 @@ func (m muted) Write(data []byte) (int, error) {
 	}
 	return m.Conn.Write(data)
 }
+
+// A server that describes no users answers the question of the start with a report
+// of its own, which ends no subscription.
+func TestTheQuestionAboutPermissionsLeavesNoSubscription(t *testing.T) {
+	for _, config := range []string{``, `no_sys_acc: true`} {
+		server := natstest.Start(t, natstest.Options{Config: config})
+		b := open(t, nats.Config{URL: server.URL()})
+		if err := b.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := server.Subscriptions(); n != 0 {
+			t.Errorf("%q: the server has %d subscriptions", config, n)
+		}
+	}
+}
