@@ -118,3 +118,25 @@ func TestADiscardedMessageIsCountedOnce(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+// A Flush ends with the first loss, which it reports: other messages may have to wait
+// for the next connection.
+func TestFlushEndsWithALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		done := make(chan error, 1)
+		go func() { done <- l.confirmed(t.Context(), 2, func() {}, nil) }()
+		synctest.Wait()
+		l.discard(10, errors.New("too large"))
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits for the other message")
+			l.release(true)
+		}
+	})
+}

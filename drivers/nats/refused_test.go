@@ -3,10 +3,13 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
@@ -77,5 +80,57 @@ func TestTheErrorOfAServerWithoutHeadersHasItsVersion(t *testing.T) {
 	_, err := nats.OpenBus(t.Context(), nats.Config{URL: server.URL()})
 	if want := "server " + natsserver.VERSION + " does not support headers"; !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
+	}
+	await(t, func() bool { return server.Clients() == 0 })
+}
+
+// The limits of an account come after the login. A server that says nothing after it is
+// not used.
+func TestAServerThatFallsSilentAfterTheLoginIsNotUsed(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	c := nats.Config{URL: proxy.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(muteAt(proxy, "PING", 2))}}
+	b, err := nats.OpenBus(t.Context(), nats.Hasty(c, patience, 200*time.Millisecond))
+	if err == nil {
+		t.Error("the bus is open")
+		_ = b.Close(t.Context())
+	}
+	proxy.Heal()
+	await(t, func() bool { return server.Clients() == 0 })
+}
+
+// provider is a server inside this process that cannot be reached.
+type provider struct{ err error }
+
+func (p provider) InProcessConn() (net.Conn, error) { return nil, p.err }
+
+func TestAnErrorOfAServerInsideTheProcessIsReturned(t *testing.T) {
+	cause := errors.New("not started")
+	_, err := nats.OpenBus(t.Context(), nats.Config{URL: "nats://localhost", Options: []natsgo.Option{natsgo.InProcessServer(provider{cause})}})
+	if err == nil || !strings.Contains(err.Error(), cause.Error()) {
+		t.Errorf("got %v, want %v", err, cause)
+	}
+}
+
+// After Close each call returns ErrClosed, also one that the front has begun before (S22).
+func TestCallsOfAClosedDriverReturnErrClosed(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	d, err := nats.OpenBus(t.Context(), nats.Config{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, subscribe := d.Subscribe(t.Context(), driver.Subscription{Pattern: "a", Sink: &taken{}})
+	for call, err := range map[string]error{
+		"Publish":   d.Publish(t.Context(), driver.Message{Subject: "a"}),
+		"Request":   d.Request(t.Context(), driver.Message{Kind: driver.Request, Subject: "a", ID: 1, Deadline: time.Now().Add(patience)}),
+		"Answer":    d.Answer(t.Context(), driver.Message{Return: "a"}, driver.Message{Kind: driver.Answer}),
+		"Subscribe": subscribe,
+	} {
+		if !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
 }

@@ -1,0 +1,212 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+)
+
+// begin opens a bus at a server.
+func begin(t *testing.T) *Bus {
+	t.Helper()
+	b, err := OpenBus(t.Context(), Config{URL: natstest.Start(t, natstest.Options{}).URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	return b
+}
+
+// calls is a front that counts reports.
+type calls struct {
+	driver.Front
+	failed map[uint64]error
+	lost   int
+}
+
+func (c *calls) Fail(id uint64, err error)     { c.failed[id] = err }
+func (c *calls) Lost(messages, _ int, _ error) { c.lost += messages }
+func (*calls) Disconnected(error)              {}
+func (*calls) Expired(int)                     {}
+
+// Bytes in either direction show that a link moves (S29).
+func TestASocketCountsBytesInBothDirections(t *testing.T) {
+	near, far := net.Pipe()
+	defer func() { _ = far.Close() }()
+	var moved atomic.Int64
+	s := &socket{Conn: near, moved: &moved}
+	defer func() { _ = s.Close() }()
+	go func() { _, _ = far.Write([]byte("12345")) }()
+	if n, err := s.Read(make([]byte, 10)); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n := moved.Load(); n != 5 {
+		t.Errorf("%d bytes have moved after a read of 5", n)
+	}
+	go func() { _, _ = far.Read(make([]byte, 10)) }()
+	if n, err := s.Write([]byte("123")); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n := moved.Load(); n != 8 {
+		t.Errorf("%d bytes have moved after a read of 5 and a write of 3", n)
+	}
+}
+
+// The server has not confirmed the end of a subscription that meets the end of the
+// connection (S4).
+func TestTheEndOfASubscriptionIsNotConfirmedByAClosedConnection(t *testing.T) {
+	b := begin(t)
+	l := b.link.Load()
+	e := &ending{sub: &nats.Subscription{}, done: make(chan struct{})}
+	l.conn.Close()
+	if err := l.unsubscribe([]*ending{e}); err == nil || !e.lost.Load() {
+		t.Errorf("got %v, lost %v", err, e.lost.Load())
+	}
+	<-e.done
+}
+
+// A refusal that names no subject may be the last message of a connection. It refuses
+// nothing on the next one (S27).
+func TestARefusalWithoutASubjectIsForgottenWithItsAttempt(t *testing.T) {
+	b := begin(t)
+	b.refuseNameless(nats.ErrMaxSubscriptionsExceeded)
+	if _, err := b.Subscribe(t.Context(), driver.Subscription{Pattern: "a", Sink: &one{}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A message that the connection has not taken stays in the queue for the next one (S28).
+func TestAMessageThatAClosedConnectionRefusesIsNotHandedOver(t *testing.T) {
+	b := begin(t)
+	l := b.link.Load()
+	l.conn.Close()
+	w := &writer{bus: b, link: l, header: nats.Header{}}
+	if done, exact := w.handAll([]item{{subject: "a", size: 1, data: []byte("1")}}); done != 0 || exact {
+		t.Errorf("%d messages were handed over, exactly: %v", done, exact)
+	}
+}
+
+// A request must not be sent after its connection, its inbox, its call or its deadline
+// has ended (S12), and an event not after its deadline (S24).
+func TestMessagesThatAreOver(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	if err := b.Attach(&calls{}); err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{bus: b, link: b.newLink()}
+	now := time.Now()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := &topic{}
+	refused.refused.Store(true)
+	request := func(change func(*special)) item {
+		s := &special{m: driver.Message{Deadline: now.Add(time.Second)}, ctx: t.Context(), link: w.link.number, inbox: &topic{}}
+		change(s)
+		return item{kind: driver.Request, special: s}
+	}
+	for name, x := range map[string]struct {
+		it   item
+		over bool
+	}{
+		"plain event":                  {item{}, false},
+		"event":                        {item{special: &special{m: driver.Message{Deadline: now.Add(1)}}}, false},
+		"event without a deadline":     {item{special: &special{}}, false},
+		"event at its deadline":        {item{special: &special{m: driver.Message{Deadline: now}}}, true},
+		"answer":                       {item{kind: driver.Answer, special: &special{m: driver.Message{Deadline: now}}}, false},
+		"request":                      {request(func(*special) {}), false},
+		"request at its deadline":      {request(func(s *special) { s.m.Deadline = now }), true},
+		"request of an earlier link":   {request(func(s *special) { s.link-- }), true},
+		"request of a refused inbox":   {request(func(s *special) { s.inbox = refused }), true},
+		"request whose call has ended": {request(func(s *special) { s.ctx = ended }), true},
+	} {
+		if over := w.isOver(&x.it, now); over != x.over {
+			t.Errorf("%s: over is %v", name, over)
+		}
+	}
+}
+
+// A message that a connection cannot carry fails its call, or is a reported loss (S17).
+func TestAMessageThatIsDiscardedIsReported(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	c := &calls{failed: map[uint64]error{}}
+	if err := b.Attach(c); err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{bus: b, link: b.newLink()}
+	cause := errors.New("too large")
+	asked, event := item{kind: driver.Request, special: &special{m: driver.Message{ID: 7}}}, item{size: 3}
+	w.discard(&asked, cause)
+	if !asked.skip || !errors.Is(c.failed[7], cause) || c.lost != 0 || b.ledger.state().messages != 0 {
+		t.Errorf("a request: skipped %v, failed %v, %d lost", asked.skip, c.failed, c.lost)
+	}
+	w.discard(&event, cause)
+	if !event.skip || len(c.failed) != 1 || c.lost != 1 || b.ledger.state() != (trouble{messages: 1, bytes: 3, err: cause}) {
+		t.Errorf("an event: skipped %v, failed %v, %d lost", event.skip, c.failed, c.lost)
+	}
+}
+
+// A message has no key of the header before it (S16).
+func TestAHeaderHasItsOwnKeysOnly(t *testing.T) {
+	w := &writer{header: nats.Header{}}
+	for _, want := range []string{"A", "B", "B", "A"} {
+		got := w.wire(&item{header: []pair{{want, []string{"1"}}}})
+		if len(got) != 1 || got[want] == nil {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+}
+
+// A Subscribe that has given up meanwhile has no subscription that the server confirms.
+func TestAConfirmationForNobodyActivatesNothing(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	_, m, err := b.join(driver.Subscription{Pattern: "a", Sink: &one{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.leave(false)
+	if undone, _ := b.conclude(b.newLink(), []*topic{m.topic}, []*nats.Subscription{{}}); len(undone) != 1 || m.topic.active {
+		t.Error("a topic without members is active")
+	}
+}
+
+// The goroutine that delivers messages refuses a request without waiting for room.
+func TestARefusalOfARequestDoesNotWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(Config{Buffer: 1}.withDefaults())
+		defer b.end()
+		b.limit.Store(1 << 20)
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		b.refuseRequest(driver.Message{Return: "inbox"})
+		if took := time.Since(began); took != 0 || b.out.count() != 1 {
+			t.Errorf("it has waited %v, and %d messages are accepted", took, b.out.count())
+		}
+	})
+}
+
+// Codes of foreign services that have the form of codes are kept.
+func TestAForeignCodeIsKeptIfItIsOne(t *testing.T) {
+	const longest = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-"
+	for code, want := range map[string]string{
+		"404": "404", "stock.Gone-1_z": "stock.Gone-1_z", longest: longest,
+		"": "error", "no such": "error", "é": "error", longest + "_": "error",
+	} {
+		if got := reason(code); got != want {
+			t.Errorf("%q is %q, want %q", code, got, want)
+		}
+	}
+}
