@@ -2,6 +2,9 @@ package nats_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
@@ -34,4 +37,30 @@ func TestBusConformanceOverTLS(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// A file of the configuration may be away for a moment while it is replaced. It is then
+// the reason why the bus is disconnected, and no connection is made without it (S23).
+func TestAMissingFileIsTheReasonUntilItIsBack(t *testing.T) {
+	cert, key := certificate.Certificate{}.Write(t)
+	server := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.Link(cert, authority); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, nats.Config{URL: server.URL(), TLS: nats.TLS{CA: authority}})
+	if err := os.Rename(authority, authority+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool {
+		_, err := b.State()
+		return err != nil && strings.Contains(err.Error(), authority)
+	})
+	if err := os.Rename(authority+".old", authority); err != nil {
+		t.Fatal(err)
+	}
+	connected(t, b, 1)
 }
