@@ -50,6 +50,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G5 a lease costs one statement, two on MySQL": oneStatement,
 				"G5 the table is the user's":                   noTable,
 				"G5 a table that was altered passes no fence":  alteredTable,
+				"a guard leaves nothing in its session":        leavesNoSession,
 				"G6 a slot is a column":                        slots,
 				"a store shares the fences":                    store,
 			} {
@@ -292,6 +293,37 @@ func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (s
 func (c *counter) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	c.statements++
 	return c.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// leavesNoSession writes through the driver's mode for a pooler that gives each
+// transaction another session. What a guard left there would meet the next client.
+func leavesNoSession(t *testing.T, e engine) {
+	if e.dialect != guard.Postgres {
+		return
+	}
+	e.dsn += "&default_query_exec_mode=exec"
+	db := e.open(t)
+	db.SetMaxOpenConns(1) // what is read below is of the guard's session
+	lease := acquire(t, acquire(t, t.Context(), "outer").Context(), `o'd$1\"d`)
+	for range 2 {
+		if err := e.save(db, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, query := range map[string]string{
+		"prepared statements": "SELECT count(*) FROM pg_prepared_statements",
+		"advisory locks":      "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+		"temporary tables":    "SELECT count(*) FROM pg_class WHERE relpersistence = 't'",
+		"settings":            "SELECT count(*) FROM pg_settings WHERE source = 'session' AND name LIKE '%transaction%'",
+	} {
+		var n int
+		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d %s are left, %v", n, what, err)
+		}
+	}
+	if got := e.ledger(t, db, lease.Key()); len(got) != 2 {
+		t.Errorf("the ledger has %v", got)
+	}
 }
 
 // noTable writes without the table, which only a migration creates.
