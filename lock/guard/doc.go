@@ -44,8 +44,8 @@
 //
 // A store must keep the fences that it has acknowledged, and compare them at one
 // place: a database with several writers that resolve conflicts later (MariaDB
-// Galera) or a Redis that evicts keys or fails over to a replica that lacks them
-// can accept a stale write.
+// Galera), a PostgreSQL whose asynchronous standby is promoted, or a Redis that
+// evicts keys or fails over to a replica that lacks them can accept a stale write.
 //
 // # A change of the lock driver
 //

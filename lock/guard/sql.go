@@ -133,10 +133,17 @@ func lacksTable(err error) bool {
 // before it would stay, also if Tx returns an error. fn does not call Tx for the same key:
 // the inner transaction would wait for the outer one until ctx ends.
 //
-// Where transactions of a key overlap, the check may end with an error of the
-// database after which Tx can be called again: on MySQL, for a new key, with a
+// The check waits for an open transaction of an earlier holder, also if that process
+// is frozen or cut off. Its end is a matter of the database: on PostgreSQL
+// idle_in_transaction_session_timeout, on MariaDB idle_transaction_timeout, on MySQL
+// wait_timeout. SQLite has none: a frozen writer holds up the writers of all keys.
+//
+// Where transactions overlap, Tx may end with an error of the database after which
+// nothing is written and Tx can be called again: on MySQL, for a new key, with a
 // deadlock (error 1213); on PostgreSQL, if its default_transaction_isolation is
-// above READ COMMITTED, with a serialization failure (40001).
+// above READ COMMITTED, with a serialization failure (40001), of the check, of a
+// statement of fn or of the commit; on SQLite, for any key, with SQLITE_BUSY when
+// busy_timeout has passed, also of the commit.
 func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
 	all, err := claims(ctx)
 	if err != nil {
