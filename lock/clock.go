@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"math"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -11,7 +12,14 @@ import (
 // time of another clock. The zero instant is before every other one.
 type instant int64
 
-func (i instant) add(d time.Duration) instant { return i + instant(d) }
+// add returns the last instant where the sum is beyond it: a CleanupTimeout may be
+// as long as a Duration.
+func (i instant) add(d time.Duration) instant {
+	if d > 0 && i > math.MaxInt64-instant(d) {
+		return math.MaxInt64
+	}
+	return i + instant(d)
+}
 
 func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
 

@@ -318,6 +318,22 @@ func TestACallThatEndsDuringTheFirstCleanupPreparesNothing(t *testing.T) {
 	})
 }
 
+func TestTheDeadlineOfTheLongestCleanupIsAhead(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		b.CleanupTimeout = lock.Forever
+		b.cleanup = func(ctx context.Context, _ *lock.Slot) error {
+			if end, _ := ctx.Deadline(); time.Until(end) < time.Hour {
+				t.Errorf("it is %v", end)
+			}
+			return ctx.Err()
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAFailedCleanupWithdrawsTheSlot(t *testing.T) {
 	failure := errors.New("disk full")
 	for name, cleanup := range map[string]func(context.Context, *lock.Slot) error{
