@@ -84,9 +84,9 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 			return nil, err
 		}
 		lease := newLease(ctx, c, o)
+		c.waited = lease.since.sub(start)
 		if o.hold.attach(lease, c) {
-			c.waited = lease.since.sub(start)
-			l.granted(c, lease, o, c.waited)
+			l.granted(c, lease, o)
 			return lease, nil
 		}
 		if l.gate.shut() {
@@ -223,15 +223,14 @@ func newToken() string {
 	return string(text[:])
 }
 
-// granted counts a granted lease and reports it to the observer.
-func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration) {
-	l.counters.wait.add(waited)
+// granted reports a granted lease, which attach has counted, to the observer.
+func (l *Locker) granted(c *call, lease *Lease, o outcome) {
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
 	l.resized(c.key, c.slots, lease.hold.grant.Resized, lease.since)
 	if l.observed() {
-		l.observe(Acquired{c.key, lease.fence, lease.Slot(), waited, o.contended, o.handed})
+		l.observe(Acquired{c.key, lease.fence, lease.Slot(), c.waited, o.contended, o.handed})
 	}
 }
 

@@ -113,8 +113,8 @@ func (h *hold) shorten(now instant) {
 	h.deadline = min(h.deadline, now.add(h.ttl-driver.Margin(h.ttl)))
 }
 
-// attach makes lease the current one and reports whether the grant is still
-// live.
+// attach makes lease the current one, counts it, and reports whether the grant is
+// still live.
 func (h *hold) attach(lease *Lease, c *call) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,6 +124,7 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
 	h.touched = true
 	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.from.site(c.forwarded), c.cooldown
+	h.locker.counters.wait.add(c.waited) // under the mutex: the lease may be lost, and counted as ended, at once
 	return true
 }
 

@@ -32,6 +32,31 @@ func TestErrReportsTheEndOfTheLease(t *testing.T) {
 	_ = l.Close(context.Background())
 }
 
+// What obtain does, stopped after attach: the lease is lost before its call returns.
+func TestNoMoreLeasesEndThanBegin(t *testing.T) {
+	l, err := New(remote{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.newCall("k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.gate.stay()
+	o, err := l.await(t.Context(), &c, 0, l.clock.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.hold.attach(newLease(t.Context(), &c, o), &c) {
+		t.Fatal("the grant is over")
+	}
+	o.hold.lose(&LostError{Cause: Expired}) // the call is preempted meanwhile
+	if s := l.Stats(); s.Active != 0 || s.Acquired != 1 || s.Lost != 1 {
+		t.Errorf("got %+v", s)
+	}
+	_ = l.Close(context.Background())
+}
+
 // Two reschedules at once; the later place wins over the earlier need.
 func TestOfTwoPlacesInTheScheduleTheEarlierHolds(t *testing.T) {
 	l, err := New(remote{}, Config{})
