@@ -48,11 +48,12 @@ func (l *Limiter) List(ctx context.Context, prefix string) ([]State, error) {
 	if err := l.ready(ctx); err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, 10*driver.CallTimeout)
+	const bound = 10 * driver.CallTimeout
+	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	states, err := l.driver.List(bounded, prefix)
 	if err != nil {
-		err = l.classify(ctx, err)
+		err = l.classify(ctx, err, bound)
 		l.health.failed(err)
 		return nil, fmt.Errorf("list %q: %w", prefix, err)
 	}

@@ -220,7 +220,7 @@ func (l *Limiter) change(ctx context.Context, does, key string, bad error, f fun
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	if err := f(bounded); err != nil {
-		err = l.classify(ctx, err)
+		err = l.classify(ctx, err, driver.CallTimeout)
 		l.health.failed(err)
 		return fmt.Errorf("%s %q: %w", does, key, err)
 	}
@@ -295,14 +295,14 @@ func (l *Limiter) take(ctx context.Context, r driver.Request) (driver.Answer, er
 	}
 	a, err := l.driver.Take(bounded, r)
 	if err != nil {
-		err = l.classify(ctx, err)
+		err = l.classify(ctx, err, driver.CallTimeout)
 	}
 	return a, err
 }
 
 // classify converts an error of the driver to one of this package. The end of
-// the Limiter's own bound is not reported as the end of ctx.
-func (l *Limiter) classify(ctx context.Context, err error) error {
+// bound, the Limiter's own timeout of the call, is not reported as the end of ctx.
+func (l *Limiter) classify(ctx context.Context, err error, bound time.Duration) error {
 	for _, known := range []error{ErrUnavailable, ErrInvalid, ErrUnsupported, ErrClosed} {
 		if errors.Is(err, known) {
 			return err
@@ -312,7 +312,7 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 		return contextError(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, driver.CallTimeout)
+		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

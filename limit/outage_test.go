@@ -101,6 +101,19 @@ func far(t *testing.T, f func(t *testing.T, l *limit.Limiter, r *remote, events 
 	})
 }
 
+func TestAListThatIsNotAnsweredNamesItsOwnTimeout(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(func(ctx context.Context, _ func() (driver.Answer, error)) (driver.Answer, error) {
+			<-ctx.Done()
+			return driver.Answer{}, ctx.Err()
+		})
+		_, err := l.List(t.Context(), "orders")
+		if !errors.Is(err, limit.ErrUnavailable) || !strings.Contains(err.Error(), `list "orders": `) || !strings.Contains(err.Error(), "no answer within 10s") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // mute is a driver whose backend does not answer the calls that begin before back
 // is closed.
 type mute struct {

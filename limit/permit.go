@@ -74,7 +74,7 @@ func (p *Permit) settle(ctx context.Context, actual int) error {
 	err := l.driver.Settle(bounded, s)
 	l.changed(p.key)
 	if err != nil {
-		err = l.classify(ctx, err)
+		err = l.classify(ctx, err, driver.CallTimeout)
 		l.health.failed(err)
 		return err
 	}

@@ -282,7 +282,7 @@ func (t *turn) giveUp() {
 		defer cancel()
 		l.shares.withdraw(&t.request)
 		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
-			if err = l.classify(context.Background(), err); errors.Is(err, ErrUnavailable) {
+			if err = l.classify(context.Background(), err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
 				l.health.failed(err)
 				l.lines.fail(t.place, err, sent)
 			}
