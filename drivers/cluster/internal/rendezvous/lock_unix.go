@@ -37,12 +37,17 @@ type HubLock struct {
 	expiry atomic.Int64
 	fence  atomic.Uint64
 
+	// opening guards listener. It is held while the socket is opened, which takes
+	// seconds where another program answers at its path; leases are recorded
+	// meanwhile. It is taken before mu.
+	opening  sync.Mutex
+	listener *Listener
+
 	mu        sync.Mutex      // guards the fields below; a record is written under it
 	old       map[string]bool // with a fresh lock file, the sockets of an earlier hub
 	file      *os.File
 	latest    entry // the record in the file
 	inherited int64 // the expiry of the leases of earlier hubs
-	listener  *Listener
 	broken    error // why this hub lock is no longer valid
 }
 
@@ -245,6 +250,8 @@ func (s *HubLock) write() error {
 
 // Close removes the socket and gives up the hub lock. It is idempotent.
 func (s *HubLock) Close() error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(s.broken, os.ErrClosed) {

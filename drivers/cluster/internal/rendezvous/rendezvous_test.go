@@ -427,6 +427,41 @@ func TestASocketOfAnotherProgramIsLeftAlone(t *testing.T) {
 	conn.Close()
 }
 
+func TestLeasesAreRecordedWhileTheSocketIsRestored(t *testing.T) {
+	for range 5 { // Renew waits for a second, in which a busy machine may not record
+		if recordedFirst(t) {
+			return
+		}
+	}
+	t.Error("the record of a lease waits for the socket")
+}
+
+// recordedFirst reports whether a lease is recorded while the hub lock waits for the
+// end of another program, which has replaced its socket.
+func recordedFirst(t *testing.T) bool {
+	t.Helper()
+	p := place(t)
+	s := take(t, p)
+	_, err := s.Listen()
+	must(t, err)
+	must(t, os.Remove(p.Path()))
+	other, err := net.Listen("unix", p.Path())
+	must(t, err)
+	renewed := make(chan error, 1)
+	go func() {
+		_, err := s.Renew()
+		renewed <- err
+	}()
+	probed, err := other.Accept()
+	must(t, err)
+	must(t, probed.Close())
+	must(t, s.Cover(1<<40, 1<<40))
+	waiting := len(renewed) == 0
+	must(t, other.Close())
+	<-renewed
+	return waiting
+}
+
 func TestAStaleSocketIsReplaced(t *testing.T) {
 	p := place(t)
 	c := spawn(t, p.Path(), "hub")

@@ -30,16 +30,16 @@ type Listener struct {
 // Closing the hub lock closes it. If the file at the path was not left by a hub,
 // Listen keeps the file and returns an error.
 func (s *HubLock) Listen() (*Listener, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	return s.listen()
 }
 
 // Renew returns the listener if clients can still find its socket. Otherwise it
 // opens the socket again and closes the old one.
 func (s *HubLock) Renew() (*Listener, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	old := s.listener
 	if old != nil && old.there() {
 		return old, nil
@@ -51,9 +51,9 @@ func (s *HubLock) Renew() (*Listener, error) {
 	return l, err
 }
 
-// listen opens the socket. The caller holds s.mu.
+// listen opens the socket. The caller holds s.opening.
 func (s *HubLock) listen() (*Listener, error) {
-	if err := s.verify(); err != nil {
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	path := s.socket.path
