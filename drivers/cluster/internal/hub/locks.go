@@ -204,17 +204,7 @@ func (h *hubLocks) release(c *Client, d *protocol.Decoder) error {
 	if err != nil {
 		return err
 	}
-	err = h.table.Release(&driver.Grant{Key: key, Token: token})
-	if number == 0 {
-		return nil
-	}
-	f := protocol.Begin(protocol.LockAnswer).Uint(number)
-	if err != nil {
-		protocol.AddFailure(f, err)
-	} else {
-		f.Byte(protocol.VerdictDone)
-	}
-	c.send(f)
+	h.done(c, number, h.table.Release(&driver.Grant{Key: key, Token: token}))
 	return nil
 }
 

@@ -47,7 +47,7 @@ func (h *hubLocks) end(c *Client, d *protocol.Decoder) error {
 	}
 	r, err := h.table.End(&g, &run)
 	h.publish(r)
-	h.acknowledge(c, number, err)
+	h.done(c, number, err)
 	return nil
 }
 
@@ -63,17 +63,8 @@ func (h *hubLocks) rest(c *Client, d *protocol.Decoder) error {
 	if err := protocol.CheckTTL(g.Rest); err != nil {
 		return err
 	}
-	h.acknowledge(c, number, h.table.Rest(&g))
+	h.done(c, number, h.table.Rest(&g))
 	return nil
-}
-
-func (h *hubLocks) acknowledge(c *Client, number uint64, err error) {
-	f := protocol.Begin(protocol.LockAnswer).Uint(number)
-	if err != nil {
-		c.send(protocol.AddFailure(f, err))
-		return
-	}
-	c.send(f.Byte(protocol.VerdictDone))
 }
 
 // run records a run of an earlier hub.
