@@ -86,10 +86,15 @@ func (h *held) giveBack() error {
 	return h.lease.Release() // it has a timeout, is retried, and the TTL ends the lease
 }
 
-// open connects to the backend, once.
+// open connects to the backend, once. Calls that come meanwhile wait for that, each
+// until its ctx ends.
 func (s *server) open(ctx context.Context, b *shell.Backend) (*shell.Connection, error) {
-	s.opening.Lock()
-	defer s.opening.Unlock()
+	select {
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if s.backend == nil {
 		c, err := b.Open(ctx, s.config.Process, os.Getpid())
 		if err != nil {

@@ -33,8 +33,8 @@ type server struct {
 	end    context.CancelFunc
 	group  group.Group // watches the leases
 
-	opening sync.Mutex // held while the backend is opened
-	backend *shell.Connection
+	opening chan struct{}     // has an element while a call opens the backend; room for one
+	backend *shell.Connection // belongs to the goroutine that has put the element there
 
 	mu     sync.Mutex // guards the fields below
 	closed bool       // no lease is kept any more
@@ -57,7 +57,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err := b.Resolve(c.Process.Environ); err != nil { // before the client relies on it
 		return err
 	}
-	s := &server{config: c, leases: make(map[string]*held)}
+	s := &server{config: c, opening: make(chan struct{}, 1), leases: make(map[string]*held)}
 	s.ctx, s.end = context.WithCancel(ctx)
 	defer s.end()
 	s.group.Init()
@@ -85,6 +85,7 @@ func (s *server) serve(ended <-chan error) error {
 		err = errors.New("the client does not read its answers")
 	}
 	s.group.Close(endTime)
+	s.opening <- struct{}{} // a call that has not returned may still be opening it; its context has ended
 	if s.backend != nil {
 		s.backend.Leave()
 	}
