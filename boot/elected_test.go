@@ -112,7 +112,7 @@ func TestALockKeyThatIsTooLongFailsTheBoot(t *testing.T) {
 	fn := func(context.Context) error { return nil }
 	for length, refused := range map[int]bool{400: false, 600: true} {
 		name := strings.Repeat("x", length)
-		for _, option := range []mega.Option{mega.Lead(name, fn), mega.Every(name, time.Hour, fn)} {
+		for _, option := range []mega.Option{mega.Lead(name, fn), mega.Every(name, time.Hour, fn), mega.OnPrimary(name, fn)} {
 			p, _ := process()
 			_, err := boot.Plan(p, mega.App("main", option))
 			f, ok := errors.AsType[*failure.Failure](err)

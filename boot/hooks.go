@@ -34,7 +34,7 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 	case plan.KindCommand:
 		b.bindCommand(does, f, host)
 	case plan.KindPrimary:
-		b.first = append(b.first, b.primary(does, from)...)
+		b.first = append(b.first, b.primary(h, does, from)...)
 	case plan.KindStart:
 		b.hooks = append(b.hooks, step{start: does, from: from})
 	case plan.KindStop:

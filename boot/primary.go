@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 
 	"github.com/megaframework/mega/internal/failure"
@@ -28,27 +27,20 @@ type primary struct {
 // runs it. If the scope of locks is the fleet, the nodes run it one after the
 // other. The waits for other workers and for other nodes do not use up the
 // function's budget.
-func (b *booting) primary(does hook, from []failure.Fact) (steps []step) {
+func (b *booting) primary(h plan.Hook, does hook, from []failure.Fact) (steps []step) {
 	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.line == nil}
 	shown := plan.Primary{Name: does.name, Scope: driver.Node.String()}
 	if b.line != nil {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
 	}
 	if b.locker.Info().Scope == driver.Fleet {
-		// E5
-		p.key = primaryKey(b.plan.Config.Lock.Namespace, b.plan.Config.Name, does.name)
+		p.key = h.LockKey(b.plan.Config, "") // E5
 		shown.Scope, shown.Lock = driver.Fleet.String(), p.key
 		steps = append(steps, step{start: hook{name: "lock of " + does.name, budget: longBudget, run: p.acquire}, from: from})
 	}
 	b.report.Primary = append(b.report.Primary, shown)
 	does.run = p.run
 	return append(steps, step{start: does, from: from})
-}
-
-// primaryKey returns the lock key of an OnPrimary function, for all nodes that
-// run the program. Names are escaped: a key has no white space (L14).
-func primaryKey(namespace, program, name string) string {
-	return "mega:primary:" + namespace + ":" + url.PathEscape(program) + ":" + url.PathEscape(name)
 }
 
 // turn waits until a worker of this node has run the function, or until this

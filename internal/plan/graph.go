@@ -40,8 +40,8 @@ func frameworkTypes() []reflect.Type {
 // may take.
 func appTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[megactx.AppInfo]()} }
 
-// check finds functions with a wrong shape, values with two constructors, and
-// values without one.
+// check finds functions with a wrong shape, hooks and subscriptions that cannot work,
+// values with two constructors, and values without one.
 func (p *Program) check() error {
 	for _, part := range p.parts() {
 		for _, f := range part.functions() {
@@ -50,6 +50,9 @@ func (p *Program) check() error {
 			}
 		}
 		if err := part.checkHooks(); err != nil {
+			return err
+		}
+		if err := part.checkMessages(); err != nil {
 			return err
 		}
 		if err := part.checkFiles(); err != nil {

@@ -60,6 +60,16 @@ func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	return Message{Fn: f, Pattern: pattern, Options: options}
 }
 
+// checkMessages returns an error for a pattern that every bus refuses.
+func (p *Part) checkMessages() error {
+	for _, m := range p.Messages {
+		if err := bus.CheckPattern(m.Pattern); err != nil {
+			return m.Fn.wrong(err.Error(), "a subject such as order.created, or a pattern such as order.*")
+		}
+	}
+	return nil
+}
+
 // checkMessage returns an error if the function does not have the shape of a
 // message handler.
 func (f Function) checkMessage() error {

@@ -3,6 +3,8 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +94,22 @@ func TestValueThatIsProvidedTwiceHasTheNamesOfBothConstructors(t *testing.T) {
 	for _, want := range []string{"first: plan_test.oneShelf, given at ", "again: plan_test.anotherShelf, given at ", "remove one of them"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %s", want, got)
+		}
+	}
+}
+
+func TestAPatternThatTheBusRefusesIsRefusedWithItsPlace(t *testing.T) {
+	handle := func(*megactx.Ctx, string) error { return nil }
+	answer := func(*megactx.Ctx, string) (string, error) { return "", nil }
+	for pattern, legal := range map[string]bool{"order.*.created": true, ">": true, "": false, "order..created": false, "order.>.created": false, "_order": false} {
+		for _, o := range []plan.Option{plan.Subscribe(pattern, reflect.TypeFor[string](), handle), plan.Respond(pattern, answer)} {
+			for _, options := range [][]plan.Option{{plan.App("web", o)}, {plan.App("web"), o}} {
+				_, err := plan.NewProgram(options, nil)
+				f, ok := errors.AsType[*failure.Failure](err)
+				if ok == legal || ok && (f.Code != "boot.wrong_shape" || !strings.Contains(f.Text, strconv.Quote(pattern)) || !strings.Contains(f.Facts[0].Value, "program_test.go:")) {
+					t.Errorf("%q: %v", pattern, err)
+				}
+			}
 		}
 	}
 }
