@@ -80,8 +80,8 @@ func (t *transport) CloseIdleConnections() {
 	}
 }
 
-// learn pauses the key if the response says so. The response counts, also if
-// the pause fails.
+// learn pauses the key if the response requests it. An error of the pause does not
+// change the response.
 func (t *transport) learn(ctx context.Context, key string, r *http.Response) {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode != http.StatusServiceUnavailable {
 		return

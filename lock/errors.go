@@ -66,7 +66,7 @@ type (
 	SlotStatus = driver.SlotStatus
 	// Tally is the number of slots of a pool by status.
 	Tally = driver.Tally
-	// Leaving says who left a slot dirty, when and why.
+	// Leaving describes who left a slot dirty, when and why.
 	Leaving = driver.Leaving
 )
 

@@ -72,7 +72,8 @@ func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.wait
 // Slots makes the key a pool of n numbered slots, 1 to 4096, of which the lease
 // has one: see [Lease.Slot]. All callers of a key should use the same n; the n
 // of the newest call applies. Under Slots(1) the key is locked as without the
-// option; only package guard tells the slot of such a pool from a plain key.
+// option; only package guard distinguishes the slot of such a pool from a plain
+// key.
 func Slots(n int) Option { return Option{func(c *call) { c.slots, c.sized = n, true }} }
 
 // FixedSlots is Slots for a pool whose size nobody may change: while the pool is

@@ -215,7 +215,7 @@ func (l *Locker) takeSlot(ctx context.Context, c *call, invalid error) (*Slot, e
 // errUnclean means that a dirty slot could not be cleaned and is withdrawn.
 var errUnclean = errors.New("lock: slot could not be cleaned")
 
-// describe completes r with what c says of the pool.
+// describe completes r with the pool of c.
 func (l *Locker) describe(r *driver.Request, c *call) {
 	r.Fixed = c.fixed
 	if c.pool != nil {

@@ -15,8 +15,8 @@ import (
 // scope, and one action about a server repairs both. It returns a complete
 // decision with its error, as Lock does.
 //
-// With limit.driver at auto, the decision has no warnings, since those about the
-// locks say the same.
+// With limit.driver at auto, the decision has no warnings: those about the locks
+// apply to limits too.
 func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decision, error) {
 	k := component{
 		name: "limit", requested: c.Limit.Driver, required: c.Limit.Require, subject: "limits", act: "counts",
