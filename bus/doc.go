@@ -63,5 +63,5 @@
 // They end when the queue is empty, and the next message starts them.
 //
 // Requests in flight are in request.go and many.go, responders in respond.go,
-// gaps and their repair in gap.go, and the end in close.go.
+// gaps and their repair in gap.go, and the end in drain.go and close.go.
 package bus

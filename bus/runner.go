@@ -261,8 +261,8 @@ func (s *Sub) start(r *runner, d *delivery) {
 	s.invoke(d)
 }
 
-// discardOne counts a message that was taken out of the queue, and not handled
-// since the subscription was stopped.
+// discardOne counts a message that was taken out of the queue and is not handled,
+// because the subscription was stopped.
 func (s *Sub) discardOne(d *delivery) {
 	s.bus.refuse(d, ErrTerminated)
 	s.mu.Lock()

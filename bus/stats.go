@@ -42,9 +42,9 @@ type SubStats struct {
 	Handled   uint64 `json:"handled"`
 	Failed    uint64 `json:"failed"`    // of Handled, those with an error
 	Panicked  uint64 `json:"panicked"`  // of Failed, those with a panic
-	Dropped   uint64 `json:"dropped"`   // since the buffer was full
+	Dropped   uint64 `json:"dropped"`   // because the buffer was full
 	Expired   uint64 `json:"expired"`   // before they were handled
-	Discarded uint64 `json:"discarded"` // since the subscription was stopped
+	Discarded uint64 `json:"discarded"` // because the subscription was stopped
 
 	Missed uint64 `json:"missed"` // lost on the way to the subscription
 	Gaps   uint64 `json:"gaps"`   // how often it is not known what was lost

@@ -1,0 +1,148 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Drain ends the subscription in order: it ends the registration, lets the handlers
+// finish all queued messages, and returns when the last handler has returned.
+// If ctx ends earlier, Drain stops the subscription, ends the contexts of its
+// handlers and returns an error that wraps ctx's and has the numbers of
+// unhandled messages and running handlers.
+//
+// Called from within a handler of the subscription, it does not wait for the
+// handlers. Called from within another handler of the Bus, it does not wait for a
+// handler that waits, by a Drain of its own, for the caller's handler, or that drains
+// or closes the Bus. Handlers of different Buses that drain each other's subscriptions
+// wait until a ctx ends.
+func (s *Sub) Drain(ctx context.Context) error {
+	if err := s.leave(ctx); err != nil {
+		return s.cutOff(ctx)
+	}
+	callers := s.bus.within(ctx)
+	if !s.beginWait(callers) {
+		return nil
+	}
+	defer s.endWait(callers)
+	var excused <-chan struct{}
+	if len(callers) > 0 {
+		excused = s.excused // its handler would wait for the caller's (S26)
+	}
+	if s.await(ctx.Done(), excused) {
+		return nil
+	}
+	return s.cutOff(ctx)
+}
+
+// beginWait records that handlers of the callers wait for the end of s. It returns
+// false, and records nothing, if s in turn waits for one of them: none of the
+// handlers of such a circle could return (S26).
+func (s *Sub) beginWait(callers []*Sub) bool {
+	s.bus.waits.Lock()
+	defer s.bus.waits.Unlock()
+	if s.leadsTo(callers, map[*Sub]bool{}) {
+		return false
+	}
+	for _, c := range callers {
+		c.waitsFor = append(c.waitsFor, s)
+	}
+	return true
+}
+
+// leadsTo reports whether s is one of the subscriptions, or waits for one of them. The
+// caller holds the mutex waits.
+func (s *Sub) leadsTo(subs []*Sub, seen map[*Sub]bool) bool {
+	if seen[s] {
+		return false
+	}
+	seen[s] = true
+	return slices.Contains(subs, s) || slices.ContainsFunc(s.waitsFor, func(next *Sub) bool { return next.leadsTo(subs, seen) })
+}
+
+func (s *Sub) endWait(callers []*Sub) {
+	s.bus.waits.Lock()
+	defer s.bus.waits.Unlock()
+	for _, c := range callers {
+		i := slices.Index(c.waitsFor, s)
+		c.waitsFor = slices.Delete(c.waitsFor, i, i+1)
+	}
+}
+
+// leave ends the registration and lets the handlers finish the queued messages. It
+// returns ctx's error if ctx has ended. A missing confirmation of the backend
+// is no error, since the queued messages are handled all the same, but a gap: more
+// messages may have been on their way.
+func (s *Sub) leave(ctx context.Context) error {
+	if !s.beginLeaving() {
+		return nil
+	}
+	i := s.held()
+	if i == nil { // Subscribe has not returned yet
+		s.end(ErrDraining)
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	err := i.End(bounded)
+	if err != nil && ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if s.empty(err != nil) {
+		s.bus.notify(Missed{SubID: s.subID(), Count: -1})
+	}
+	return nil
+}
+
+// empty refuses arriving messages from now on. If gap is set, more messages may
+// have been on their way: it counts a gap, and reports whether it did. Of several
+// calls of leave only the first one counts it.
+func (s *Sub) empty(gap bool) bool {
+	s.mu.Lock()
+	gap = gap && s.phase == leaving
+	if gap {
+		s.addGap(-1) // S4
+	}
+	if s.phase == leaving {
+		s.phase = emptying
+	}
+	r := s.hire() // messages held back during an outage are handled now
+	last := s.settle()
+	s.mu.Unlock()
+	if r != nil {
+		go s.run(r)
+	}
+	if last {
+		s.bury()
+	}
+	return gap
+}
+
+// beginLeaving reports whether the registration has to be ended.
+func (s *Sub) beginLeaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == active {
+		s.phase = leaving
+	}
+	return s.phase == leaving
+}
+
+// cutOff stops the subscription when the time for draining is over, and returns
+// the error of Drain.
+func (s *Sub) cutOff(ctx context.Context) error {
+	left := s.Stats()
+	s.cancel(errTimeOver)
+	if s.halt(nil) {
+		s.bus.endLater(s) // ctx has ended, and the backend may be slow
+	}
+	return fmt.Errorf("drain %s: %w: %d messages were not handled and %d handlers were still running", s.name, contextError(ctx), left.Pending, left.Running)
+}
+
+// errTimeOver is the cause of the handlers' contexts after a drain that ran out
+// of time.
+var errTimeOver = errors.New("bus: the time for draining is over")
