@@ -485,6 +485,22 @@ func TestStopBeforeTheStartIsNoFailure(t *testing.T) {
 	}
 }
 
+func TestALockWaitOfZeroDoesNotWait(t *testing.T) {
+	t.Parallel()
+	p, _ := process("MEGA_LOCK_WAIT=0s")
+	start(t, p, mega.App("main", mega.OnStart("work", func(ctx context.Context, locks *lock.Locker) error {
+		lease, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			return err
+		}
+		_, err = locks.Acquire(ctx, "k")
+		if busy, ok := errors.AsType[*lock.NotAcquiredError](err); !ok || busy.Waited >= time.Second {
+			t.Errorf("the key that is held: %v", err)
+		}
+		return lease.Release()
+	})))
+}
+
 func TestLocksAreInTheRedisThatIsConfigured(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
