@@ -79,6 +79,44 @@ func TestRemovedFilesOfAStoppedHubLetNobodyIn(t *testing.T) {
 	}
 }
 
+// Somebody removes the folder of the clients while a holder is stopped, which cannot make
+// its file again, before the hub is killed or while the next one waits for the holder.
+func TestRemovedFolderOfClientsLetsNobodyIn(t *testing.T) {
+	for name, late := range map[string]bool{"before the hub ends": false, "while the next hub waits": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCourt(t, time.Minute)
+			hub, holder, other := c.come(false), c.come(false), c.come(false)
+			holder.tell("take k")
+			holder.says("took k")
+			must(t, holder.Pause())
+			if !late {
+				must(t, os.RemoveAll(c.orders.Socket+".clients"))
+			}
+			killed := map[string]int64{hub.name: c.kill(hub)}
+			c.hub([]*proc{other})
+			if late {
+				must(t, os.RemoveAll(c.orders.Socket+".clients"))
+			}
+			other.tell("take k")
+			other.tell("try another")
+			if line := other.says(""); !strings.HasPrefix(line, "tried another") || line == "tried another <nil>" {
+				t.Errorf("it says %q", line)
+			}
+			killed[other.name] = c.kill(other) // and the hub after it
+			next := c.come(false)
+			next.tell("take k")
+			next.tell("try another")
+			if line := next.says(""); !strings.HasPrefix(line, "tried another") || line == "tried another <nil>" {
+				t.Errorf("the next one says %q", line)
+			}
+			must(t, holder.Continue())
+			c.queued([]*proc{holder, next})
+			next.silent()
+			c.verify(killed)
+		})
+	}
+}
+
 // works waits until each of the processes has been granted a lock from now on.
 func (c *court) works(all []*proc) {
 	c.t.Helper()

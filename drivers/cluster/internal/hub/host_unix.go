@@ -58,6 +58,9 @@ func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again b
 		return nil, err
 	}
 	log.Debug(becameHub, "socket", socket)
+	if wait := time.Duration(lock.Left().Expiry - protocol.NodeNanos()); lock.Emptied() && wait > 0 {
+		log.Warn("cluster: folder of the clients was removed: locks wait until the leases of the last hub have expired", "socket", socket, "wait", wait.Round(time.Millisecond))
+	}
 	l, err := lock.Listen()
 	if err != nil {
 		log.Debug(ceasedHub, "socket", socket)

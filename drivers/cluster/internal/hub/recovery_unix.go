@@ -180,5 +180,8 @@ func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 			last = max(last, good)
 		}
 	}
+	if r.lock.Emptied() { // L1; last, because the files may be removed while they are read
+		last = max(last, r.lock.Left().Expiry)
+	}
 	return time.Duration(last - now), silent, absent
 }

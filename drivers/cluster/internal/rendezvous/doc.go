@@ -17,7 +17,9 @@
 // clients' files, the next holder of the hub lock learns which processes may still
 // hold leases of the last hub. From the [Record] in the lock file it learns the
 // maximum duration and the maximum fence of those leases, and the time of day that
-// belongs to the clock of the node.
+// belongs to the clock of the node. The folder of the clients has a mark of the last hub:
+// without it, the files of clients may have been removed with the folder, and the next
+// holder of the hub lock waits for that maximum duration.
 //
 // Times are nanoseconds on a clock that all processes of the node share and
 // that includes the time asleep. This package only compares them. It relies on

@@ -21,6 +21,13 @@ const (
 	clients    = ".clients"
 )
 
+// The marks of hubs in the folder of the clients. A hub makes the first one before a
+// client connects to it, and renames it when it settles. No client has a name with a dot.
+const (
+	began   = "hub.began"
+	settled = "hub.settled"
+)
+
 // Socket is a socket at which the processes of this user on this node connect.
 // Its methods may be called concurrently.
 type Socket struct{ path string }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -120,6 +121,7 @@ func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch, Hub: rand.Uint64() | 1}}
 	s.fence.Store(s.left.Fence)
+	_ = os.WriteFile(s.mark(began), nil, 0o600) // without a mark, the next hub waits for longer
 	return s, s.raise(0, 0)
 }
 
@@ -206,7 +208,19 @@ func (s *HubLock) Settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inherited = 0
+	_ = os.Rename(s.mark(began), s.mark(settled)) // it fails if the clients of this hub may have no files
 	return s.raise(0, 0)
+}
+
+func (s *HubLock) mark(name string) string {
+	return filepath.Join(s.socket.path+clients, name)
+}
+
+// Emptied reports whether the folder of the clients was removed or emptied after a hub had
+// settled. A client that is stopped, and may hold a lease, has no file then.
+func (s *HubLock) Emptied() bool {
+	_, err := os.Lstat(s.mark(settled))
+	return err != nil && s.left.Expiry != Never
 }
 
 // Check returns an error if the hub lock is lost: the lock file was removed, and
@@ -221,7 +235,7 @@ func (s *HubLock) Check() error {
 // does not remove them.
 func (s *HubLock) Touch() {
 	now := time.Now()
-	for _, path := range []string{s.socket.path, s.socket.path + locked} {
+	for _, path := range []string{s.socket.path, s.socket.path + locked, s.mark(settled)} {
 		_ = os.Chtimes(path, now, now) // Check reports a missing file
 	}
 }

@@ -267,9 +267,9 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 			t.Errorf("%q lives: %v, and has left something until %d", name, lives, left)
 		}
 	}
-	files, err := os.ReadDir(p.Path() + ".clients")
-	if err != nil || len(files) != 3 {
-		t.Errorf("%v, %v: the dead one's file is to go, the others' to stay", files, err)
+	files := clientFiles(t, p)
+	if len(files) != 3 {
+		t.Errorf("%v: the dead one's file is to go, the others' to stay", files)
 	}
 	must(t, running.Kill())
 	must(t, stopped.Kill())
@@ -280,13 +280,22 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	}
 }
 
+// clientFiles returns the files of the clients, without the marks of hubs.
+func clientFiles(t *testing.T, p *rendezvous.Socket) []os.DirEntry {
+	t.Helper()
+	files, err := os.ReadDir(p.Path() + ".clients")
+	must(t, err)
+	return slices.DeleteFunc(files, func(f os.DirEntry) bool { return strings.Contains(f.Name(), ".") })
+}
+
 // What cleans temporary folders goes by age.
 func TestFilesInUseDoNotLookOld(t *testing.T) {
 	p := place(t)
 	s, m := take(t, p), join(t, p)
 	_, err := s.Listen()
 	must(t, err)
-	paths := []string{p.Path(), p.Path() + ".lock", filepath.Join(p.Path()+".clients", m.Name())}
+	must(t, s.Settle())
+	paths := []string{p.Path(), p.Path() + ".lock", filepath.Join(p.Path()+".clients", m.Name()), filepath.Join(p.Path()+".clients", "hub.settled")}
 	for _, path := range paths {
 		must(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
 	}
@@ -384,8 +393,8 @@ func TestClearingUpSparesTheNewborn(t *testing.T) {
 	if _, _, err := s.Clients(0); err != nil {
 		t.Error(err)
 	}
-	if files, err := os.ReadDir(p.Path() + ".clients"); len(files) != 0 || err != nil {
-		t.Errorf("%d files are left, %v", len(files), err)
+	if files := clientFiles(t, p); len(files) != 0 {
+		t.Errorf("%v are left", files)
 	}
 }
 
@@ -396,6 +405,48 @@ func TestAMemberWhoseFileIsRemovedKnows(t *testing.T) {
 	must(t, os.RemoveAll(p.Path()+".clients"))
 	refused(t, m.Check(), "removed or replaced")
 	join(t, p) // the folder is made again
+}
+
+// A hub that finds the folder of the clients removed, or emptied, since another one has
+// settled knows that the files of clients may be missing.
+func TestAFolderOfClientsThatIsRemovedIsKnownToTheNextHub(t *testing.T) {
+	p := place(t)
+	folder := p.Path() + ".clients"
+	next := func(emptied bool) *rendezvous.HubLock {
+		t.Helper()
+		s := take(t, p)
+		if s.Emptied() != emptied {
+			t.Fatalf("the folder was emptied: %v", !emptied)
+		}
+		return s
+	}
+	must(t, next(false).Close()) // no hub has settled
+	for range 2 {
+		s := next(false)
+		must(t, s.Settle())
+		must(t, s.Close())
+	}
+	for _, all := range []bool{true, false} { // or what is in it
+		s := next(false)
+		files, err := os.ReadDir(folder)
+		must(t, err)
+		for _, f := range files {
+			must(t, os.Remove(filepath.Join(folder, f.Name())))
+		}
+		if all {
+			must(t, os.Remove(folder))
+		}
+		join(t, p) // which makes the folder again
+		if !s.Emptied() {
+			t.Error("the hub does not see it")
+		}
+		must(t, s.Settle()) // its clients had their files in the old folder
+		must(t, s.Close())
+		must(t, next(true).Close()) // which does not settle
+		s = next(true)
+		must(t, s.Settle())
+		must(t, s.Close())
+	}
 }
 
 // What is at the socket's path and no hub's stays there.
