@@ -21,7 +21,11 @@ func MakeFolder(folder string) error {
 	if err := checkParent(filepath.Dir(folder), os.Geteuid()); err != nil {
 		return err
 	}
-	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(folder, 0o700)
+	if err == nil {
+		err = os.Chmod(folder, 0o700) // a umask for files, such as 0177, would leave a folder that nobody can enter
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return checkFolder(folder, os.Geteuid())
