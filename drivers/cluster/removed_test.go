@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Somebody removes all files of a socket at once, under processes that use locks,
@@ -127,5 +128,29 @@ func (c *court) works(all []*proc) {
 		p.says("took " + p.name)
 		p.tell("give " + p.name)
 		p.says("gave " + p.name)
+	}
+}
+
+// Somebody removes the files, and the hub notices and ends. A process that comes before the
+// clients of that hub are back grants nothing.
+func TestRemovedFilesLetNobodyInBeforeTheClientsAreBack(t *testing.T) {
+	socket := socketPath(t)
+	a, b := meetAt(t, socket), meetAt(t, socket)
+	r := driver.Request{Key: "k", Token: "b", TTL: time.Minute, Slots: 1}
+	_, err := b.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	host := a.host()
+	a.presence.mu.Lock() // neither of them can come back
+	b.presence.mu.Lock()
+	must(t, errors.Join(os.RemoveAll(socket+".clients"), os.Remove(socket), os.Remove(socket+".lock")))
+	host.Fail(errors.New("the lock file was removed"))
+	must(t, host.Close(t.Context()))
+	c := meetAt(t, socket)
+	r.Token = "c"
+	_, err = c.Lock().Acquire(t.Context(), r)
+	b.presence.mu.Unlock()
+	a.presence.mu.Unlock()
+	if err == nil {
+		t.Error("two processes hold the key")
 	}
 }

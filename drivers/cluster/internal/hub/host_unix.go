@@ -166,6 +166,9 @@ func (h *Host) maintain() {
 		h.pause(checkInterval)
 	}
 	recovery.Wait()
+	if h.lock.Check() != nil {
+		h.lock.RecordLoss()
+	}
 	_ = h.listener.Close() // the hub lock removes its file
 	select {
 	case ctx := <-h.drain:

@@ -22,13 +22,14 @@ type recovery struct {
 	mu      sync.Mutex
 	awaited map[string]int64 // clients that have not reported, and the expiry of their leases
 	until   int64            // the latest expiry of leases whose clients have ended
-	unknown int64            // until then, clients without a file may connect
+	unknown time.Duration    // for so long, while this process runs, clients without a file may connect
+	seen    int64            // the time of the last check
 }
 
 // freshBound is the time for which a hub with a new lock file grants no lease. An
 // earlier hub may have had clients whose files were removed with the old lock file:
 // they connect and report their leases in this time.
-const freshBound = int64(2 * time.Second)
+const freshBound = 2 * time.Second
 
 // Successor is a hub in place of one that has ended. It grants no lease, and
 // its clients keep their messages, until its recovery is over.
@@ -88,8 +89,9 @@ func newRecovery(lock *rendezvous.HubLock, bounds rendezvous.Record, again bool)
 	r.news = make(chan struct{}, 1)
 	r.awaited = make(map[string]int64, len(living))
 	now := protocol.NodeNanos() // the last hub grants no lease any more
-	if lock.Fresh() && (again || lock.Blind()) {
-		r.unknown = now + freshBound
+	r.seen = now
+	if lock.Fresh() && (again || lock.Blind() || lock.FollowsLost()) {
+		r.unknown = freshBound
 	}
 	for _, name := range living {
 		r.awaited[name] = min(bounds.Expiry, expiryOf(now, lock.Longest(name)))
@@ -127,6 +129,8 @@ const (
 	// locks, wait for the clients of an earlier hub: a stopped client does not
 	// delay them further.
 	queueBound = 500 * time.Millisecond
+	// maxStep is the longest time between two checks that is not a pause of this process.
+	maxStep = 5 * maxPause
 )
 
 // run calls open when every client has reported its leases, or after queueBound. It
@@ -162,10 +166,12 @@ func (r *recovery) run(end <-chan struct{}, open func(), clear func(silent int))
 func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unknown -= min(time.Duration(now-r.seen), maxStep) // no client connects to a hub that is stopped
+	r.seen = now
 	if r.lock.Contested() {
-		r.unknown = now + freshBound
+		r.unknown = freshBound
 	}
-	last := max(r.until, r.unknown)
+	last := r.until
 	for name, good := range r.awaited {
 		lives, until := r.lock.Lives(name, now) // L1: a client that lives may still use its leases
 		if !lives {
@@ -183,5 +189,5 @@ func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 	if r.lock.Emptied() { // L1; last, because the files may be removed while they are read
 		last = max(last, r.lock.Left().Expiry)
 	}
-	return time.Duration(last - now), silent, absent
+	return max(time.Duration(last-now), r.unknown), silent, absent
 }

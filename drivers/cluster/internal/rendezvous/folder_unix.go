@@ -22,10 +22,12 @@ const (
 )
 
 // The marks of hubs in the folder of the clients. A hub makes the first one before a
-// client connects to it, and renames it when it settles. No client has a name with a dot.
+// client connects to it, and renames it when it settles. A hub whose lock file was removed
+// makes the last one. No client has a name with a dot.
 const (
 	began   = "hub.began"
 	settled = "hub.settled"
+	lost    = "hub.lost"
 )
 
 // Socket is a socket at which the processes of this user on this node connect.

@@ -208,8 +208,24 @@ func (s *HubLock) Settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inherited = 0
+	_ = os.Remove(s.mark(lost))
 	_ = os.Rename(s.mark(began), s.mark(settled)) // it fails if the clients of this hub may have no files
 	return s.raise(0, 0)
+}
+
+// RecordLoss records, before this hub closes its connections, that its lock file was removed
+// while its clients may have had leases. The next hub may be a process that never met it, and
+// find none of its files: by the record, it waits for those clients.
+func (s *HubLock) RecordLoss() {
+	if s.socket.makeFolders() == nil {
+		_ = os.WriteFile(s.mark(lost), nil, 0o600)
+	}
+}
+
+// FollowsLost reports whether a hub has recorded its loss, and none has settled since.
+func (s *HubLock) FollowsLost() bool {
+	_, err := os.Lstat(s.mark(lost))
+	return err == nil
 }
 
 func (s *HubLock) mark(name string) string {

@@ -449,6 +449,27 @@ func TestAFolderOfClientsThatIsRemovedIsKnownToTheNextHub(t *testing.T) {
 	}
 }
 
+// A hub whose files were removed leaves word of that, until another one has settled.
+func TestALossIsKnownUntilAHubHasSettled(t *testing.T) {
+	p := place(t)
+	old := take(t, p)
+	must(t, errors.Join(os.RemoveAll(p.Path()+".clients"), os.Remove(p.Path()+".lock")))
+	old.RecordLoss()
+	must(t, old.Close())
+	for range 2 {
+		s := take(t, p)
+		if !s.FollowsLost() {
+			t.Error("the loss is not known")
+		}
+		must(t, s.Close())
+	}
+	s := take(t, p)
+	must(t, s.Settle())
+	if s.FollowsLost() {
+		t.Error("the loss is known after the hub has settled")
+	}
+}
+
 // What is at the socket's path and no hub's stays there.
 func TestWhatIsNoHubsIsLeftAlone(t *testing.T) {
 	for _, at := range []string{"", "~"} {
