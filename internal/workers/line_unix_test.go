@@ -30,7 +30,7 @@ import (
 func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 	ended := make(chan error, 1)
 	s := newRunner(runnerConfig{
-		Workers: 1, Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 2 & kill -9 $$"}, Grace: time.Second,
+		Workers: 1, Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 30 & kill -9 $$"}, Grace: time.Second,
 		Permanent: func(int) bool { return true },
 		Serve: func(_ *Process, conn net.Conn) {
 			defer func() { _ = conn.Close() }()
@@ -39,11 +39,15 @@ func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 		},
 	})
 	var spent *SpentError
+	began := time.Now()
 	if err := s.Run(context.Background()); !errors.As(err, &spent) {
 		t.Error(err)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the line has ended with %v, want its end of file", err)
+	}
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("the line has ended with the child, after %v", took)
 	}
 }
 

@@ -474,6 +474,18 @@ func TestEnvironmentThatIsNotOfASupervisorIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", environ, err, want)
 		}
 	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	fd, err := unix.Dup(int(file.Fd())) // Inherit closes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Inherit([]string{fmt.Sprint("MEGA_WORKER_FD=", fd)}); err == nil || !strings.Contains(err.Error(), "is not a line to a supervisor") {
+		t.Errorf("a file: %v", err)
+	}
 	if in, err := Inherit([]string{"HOME=/"}); in != nil || err != nil {
 		t.Errorf("got %v, %v", in, err)
 	}

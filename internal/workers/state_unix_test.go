@@ -1,0 +1,84 @@
+//go:build linux || darwin
+
+package workers
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// A function that one worker runs is not begun by another one because a third one ends.
+func TestATurnIsPassedOnByItsOwnWorkerOnly(t *testing.T) {
+	all := turns{all: map[turnKey]*turn{}}
+	key := turnKey{1, "migrate"}
+	runs, ends, waits := &Process{generation: 1}, &Process{generation: 1}, &Process{generation: 1}
+	if mine, over, _ := all.take(runs, key); !mine || over {
+		t.Fatalf("the first worker: %v, %v", mine, over)
+	}
+	all.leave(ends)
+	if mine, over, _ := all.take(waits, key); mine || over {
+		t.Fatalf("beside the first worker: %v, %v", mine, over)
+	}
+	all.leave(runs)
+	for _, gone := range []*Process{ends, runs} {
+		if mine, _, _ := all.take(gone, key); mine {
+			t.Error("a worker that has ended has the turn")
+		}
+	}
+	if mine, _, _ := all.take(waits, key); !mine {
+		t.Error("nobody has the turn of the worker that has ended")
+	}
+	all.forget(1)
+	if len(all.all) != 1 {
+		t.Error("a turn of the oldest generation is forgotten")
+	}
+	all.forget(2)
+	if len(all.all) != 0 {
+		t.Error("a turn of an earlier generation is kept")
+	}
+}
+
+func TestTheOldestGenerationIsThatOfAnyWorker(t *testing.T) {
+	s := newRunner(runnerConfig{Workers: 3})
+	for i, generation := range []int{3, 2, 4} {
+		s.slots[i].generation = generation
+	}
+	if got := s.Oldest(); got != 2 {
+		t.Errorf("it is %d", got)
+	}
+}
+
+// A program that has started can start: a later failure may pass.
+func TestNoExitStatusIsPermanentOnceAWorkerWasReady(t *testing.T) {
+	s := newRunner(runnerConfig{Workers: 1, Permanent: func(status int) bool { return status == 78 }})
+	if !s.slots[0].permanent(78) || s.slots[0].permanent(1) {
+		t.Error("before")
+	}
+	s.settled.Store(true)
+	if s.slots[0].permanent(78) {
+		t.Error("after")
+	}
+}
+
+func TestTheFirstReportOfAWorkerCounts(t *testing.T) {
+	p := &Process{of: newRunner(runnerConfig{}), state: Starting, ready: make(chan struct{}), cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}
+	p.Ready([]byte("first"))
+	p.Ready([]byte("second"))
+	if got := string(p.Told()); got != "first" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWorkerThatCannotBeStartedIsReportedWithItsCause(t *testing.T) {
+	s := newRunner(runnerConfig{Workers: 1, Path: "/nowhere/program", Args: []string{"program"}, Serve: func(_ *Process, conn net.Conn) { _ = conn.Close() }})
+	s.backoff = func(int) time.Duration { return time.Millisecond }
+	err := s.Run(t.Context())
+	if spent, ok := errors.AsType[*SpentError](err); !ok || spent.Deaths != budget || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
