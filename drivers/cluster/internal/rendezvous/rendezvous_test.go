@@ -174,6 +174,20 @@ func TestCoverWritesAhead(t *testing.T) {
 	}
 }
 
+// A write that is cut short leaves the record before it.
+func TestARecordIsNotWrittenOverTheLastOne(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	before, err := os.ReadFile(p.Path() + ".lock")
+	must(t, err)
+	must(t, s.Cover(1_000, 0))
+	after, err := os.ReadFile(p.Path() + ".lock")
+	must(t, err)
+	if half := len(after) / 2; string(before) != string(after[:len(before)]) && string(before[half:]) != string(after[half:]) || len(after) < 2*80 {
+		t.Errorf("both copies have changed, or there is one: %d bytes, then %d", len(before), len(after))
+	}
+}
+
 func TestALockFileThatIsNoneIsRefused(t *testing.T) {
 	for name, x := range map[string]struct {
 		make func(path string) error
@@ -315,6 +329,7 @@ func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
 	p := place(t)
 	s := take(t, p)
 	must(t, s.Cover(1_000, 0))
+	must(t, s.Settle()) // else the record has no bound
 	must(t, s.Close())
 	m, err := p.NewClient()
 	must(t, err)
@@ -331,6 +346,9 @@ func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
 	must(t, forever.Leave(rendezvous.Never))
 	if _, left, err := s.Clients(0); left != s.Left().Expiry || err != nil {
 		t.Errorf("good until %d, %v; the record says %d", left, err, s.Left().Expiry)
+	}
+	if _, left := s.Lives(forever.Name(), 0); left != s.Left().Expiry || left == rendezvous.Never {
+		t.Errorf("good until %d; the record says %d", left, s.Left().Expiry)
 	}
 }
 
