@@ -27,7 +27,8 @@ const (
 // false without an error: a run that is longer than a tick skips the ticks
 // meanwhile (O2). The tick is spent when fn starts; with [AtLeastOnce], when fn
 // has returned, with or without an error (O3). [Locker.Inspect] returns the last
-// run of a key.
+// run of a key. A key should have one interval: with several, a tick may be due again
+// after the backend's clock has stepped back by more than the shortest of them.
 //
 // The errors are those of With. A driver that cannot record runs returns
 // ErrUnsupported.
