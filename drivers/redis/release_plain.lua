@@ -26,10 +26,12 @@ if not ARGV[2] then
         local last = tonumber(redis.pcall('get', M))
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        call('set', M, string.format('%.0f', first + span - 1)) -- before the push: a user without SET must push no grant. L6
+        -- Before the push: a user that may not write must push no grant. A record that
+        -- is missing after that removes the ticket. L6
+        call('set', M, string.format('%.0f', first + span - 1))
+        call('hdel', L, ticket)
         local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
         if not counted or heard ~= 0 then
-          call('hdel', L, ticket)
           call('set', H, ticket .. ' 3 ' .. digits .. ' ' .. span .. ' 0p' .. tail, 'px', window)
           return 1
         end

@@ -228,22 +228,20 @@ local function offer(ticket, record, slot, alive, deaf)
     local prefer, avoid = string.match(wants, '^%d+;(-?%d+);(-?%d+)$')
     slot = vacant(tonumber(prefer), tonumber(avoid))
   end
-  local to, marks = not alive[ticket] and inbox(record), '0'
-  if to and deaf[to] then return leave(ticket) end
-  reserve(first, span) -- before the push: a user without SET must push no grant. L6
-  if to then
-    local heard = pcall('publish', to, P
-      and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, P.found(slot))
-      or format('g2 %s %.0f %d %s', ticket, first, slot, H))
-    if counted and heard == 0 then
-      deaf[to] = true
-      return leave(ticket)
-    end
-    marks = '0p'
-  end
-  take(slot, ticket, first, window, span, marks, tail)
+  local to = not alive[ticket] and inbox(record)
   leave(ticket)
-  return true
+  if to and deaf[to] then return end
+  local found = P and P.found(slot)
+  reserve(first, span)
+  take(slot, ticket, first, window, span, to and '0p' or '0', tail)
+  -- The push is last: a user that may not write all of it must push no grant. L6
+  local heard = to and pcall('publish', to, P
+    and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, found)
+    or format('g2 %s %.0f %d %s', ticket, first, slot, H))
+  if not counted or heard ~= 0 then return true end
+  deaf[to] = true
+  vacate(slot, {'back'})
+  if P then call('hset', L, 'r' .. slot, found) end -- with its last holder
 end
 
 -- settle is the repair.

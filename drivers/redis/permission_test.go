@@ -1,0 +1,123 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// A user that has lost the right to one command, while the program runs.
+
+// deny takes the right to a command from all users of the server.
+func deny(t *testing.T, s *redistest.Server, name string) {
+	t.Helper()
+	must(t, command("ACL", "SETUSER", "default", "-"+name)(s))
+}
+
+func allow(t *testing.T, s *redistest.Server, name string) {
+	t.Helper()
+	must(t, command("ACL", "SETUSER", "default", "+"+name)(s))
+}
+
+// L1, L6: a script that fails has pushed no grant that it did not store.
+func TestAGrantIsPushedOnlyIfItIsStored(t *testing.T) {
+	t.Parallel()
+	kinds := []struct {
+		name string
+		ask  func(key string, n int) driver.Request
+		size int
+	}{
+		{"lock", seat, 1},
+		{"pool", seat, 2},
+		{"pool with states", box, 2},
+	}
+	for _, name := range []string{"hdel", "hset", "zadd", "zrem", "del", "set", "zpopmin", "pexpire"} {
+		for _, kind := range kinds {
+			t.Run(name+", "+kind.name, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t, redistest.Options{})
+				a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
+				for slot := range kind.size {
+					key := token()
+					held := make([]driver.Grant, kind.size)
+					for i := range held {
+						r := kind.ask(key, kind.size)
+						r.TTL = 5 * time.Second
+						held[i] = acquire(t, a, r)
+					}
+					next := queueUp(t, b, kind.ask(key, kind.size))
+					soon(t, "the waiter to know", func() bool { return redis.Queued(b, key) == 1 })
+					deny(t, s, name)
+					failed := a.Release(t.Context(), held[slot])
+					if failed != nil && !errors.Is(failed, driver.ErrUnavailable) {
+						t.Errorf("release of slot %d: %v", slot, failed)
+					}
+					allow(t, s, name)
+					_ = a.Release(t.Context(), held[slot])
+					g := next.granted(t, 15*time.Second) // a release that was half done leaves the slot to its TTL
+					holders := inspect(t, b, key).Holders
+					if !slices.ContainsFunc(holders, func(h driver.Holding) bool { return h.Fence == g.Fence && h.Slot == g.Slot }) {
+						t.Errorf("release of slot %d (%v): the waiter was granted slot %d with fence %d, the server has %+v", slot, failed, g.Slot, g.Fence, holders)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A grant that nobody hears is taken back, and leaves nothing.
+func TestAGrantThatNobodyHearsLeavesTheSlotAsItWas(t *testing.T) {
+	t.Parallel()
+	d := openShared(t)
+	for _, kind := range []struct {
+		name, wants string
+		ask         func(key string, n int) driver.Request
+		back        *driver.Handback
+	}{
+		{"pool", "2", seat, nil},
+		{"dirty slot", "2;-1;-1", box, &driver.Handback{Status: driver.SlotDirty, Strikes: 2, Note: "note"}},
+		{"clean slot", "2;-1;-1", box, &driver.Handback{Status: driver.SlotFree, Strikes: 2, Note: "note"}},
+	} {
+		for slot := range 2 {
+			t.Run(fmt.Sprint(kind.name, " ", slot), func(t *testing.T) {
+				after := func(dead bool) driver.State {
+					held := twoHeld(t, d, kind.ask)
+					g := held[slot]
+					state := "mega:{" + g.Key + "}:"
+					if dead { // its inbox has no subscriber
+						ticket, now := token(), time.Now().UnixMilli()
+						do(t, "HSET", state+"state", ticket, "3 1 "+kind.wants+" nobody 1 2 3 dead")
+						do(t, "ZADD", state+"due", now+2000, ticket)
+						do(t, "ZADD", state+"order", now*1000, ticket)
+					}
+					g.Handback = kind.back
+					release(t, d, g)
+					s := inspect(t, d, g.Key)
+					if n := len(s.Holders); n != 1 || len(s.Waiters) != 0 {
+						t.Errorf("%d holders and %d waiters are left, want the other one alone", n, len(s.Waiters))
+					}
+					r := kind.ask(g.Key, 2)
+					r.Wait = 0
+					if got := acquire(t, d, r); got.Slot != slot {
+						t.Errorf("slot %d is given, want %d", got.Slot, slot)
+					}
+					s.Key, s.Holders = "", nil
+					for i := range s.Slots {
+						s.Slots[i].LastHolder.Since = time.Time{}
+					}
+					return s
+				}
+				if without, with := after(false), after(true); !reflect.DeepEqual(with, without) {
+					t.Errorf("a dead waiter left\n%+v, without it\n%+v", with, without)
+				}
+			})
+		}
+	}
+}
