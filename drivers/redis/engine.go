@@ -30,6 +30,8 @@ type engine struct {
 	// number of connections is fixed.
 	side chan struct{}
 
+	unpushed func() // called when the server has refused the push of a release
+
 	claims  *claims
 	calls   sync.WaitGroup // Acquires in flight, and what the driver does by itself
 	closing atomic.Bool
@@ -42,15 +44,16 @@ func (o opening) engine(l look, name string) *engine {
 		c.moving = newMoving(all, newScripts(l.layout, true))
 	}
 	return &engine{
-		caller:  caller{o.connection.backend},
-		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings, Lacks: l.lacks},
-		layout:  l.layout,
-		scripts: all,
-		client:  o.connection.client,
-		opening: o,
-		side:    make(chan struct{}, 1),
-		claims:  newClaims(),
-		closed:  make(chan struct{}),
+		caller:   caller{o.connection.backend},
+		info:     driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings, Lacks: l.lacks},
+		layout:   l.layout,
+		scripts:  all,
+		client:   o.connection.client,
+		opening:  o,
+		side:     make(chan struct{}, 1),
+		unpushed: func() {},
+		claims:   newClaims(),
+		closed:   make(chan struct{}),
 	}
 }
 
@@ -119,12 +122,19 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 		return err
 	}
 	e.claims.remove(g.Token)
-	if o.reply == any(int64(1)) {
+	switch o.reply {
+	case any(int64(1)):
+		return nil
+	case any(int64(2)):
+		e.unpushed()
 		return nil
 	}
 	a, err := check(o.reply, 1)
 	if err != nil {
 		return err
+	}
+	if a.num(4) != 0 {
+		e.unpushed()
 	}
 	// The first copy of a repeated call may have released the lease, and another
 	// server may not know a lease that was never lost. In both cases the lease

@@ -22,7 +22,9 @@ local function take_away(slot, v)
   end
   local token = string.sub(v, 1, 22)
   local to = string.match(v, '^%S+ 3 %d+ %d+ %S+ (%S+)')
-  if to then pcall('publish', inboxes .. to, format('f2 %s %s', token, why)) end
+  -- First, and not protected: without the push the holder would go on until its next
+  -- renewal. '-' is a holder that polls. L4
+  if to and to ~= '-' then call('publish', inboxes .. to, format('f2 %s %s', token, why)) end
   bar(token, why)
   vacate(slot, 'forced')
   n = n + 1

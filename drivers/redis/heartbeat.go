@@ -2,10 +2,12 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/internal/refusal"
 )
 
@@ -97,11 +99,11 @@ func soon(left time.Duration) time.Duration {
 }
 
 // sendAll sends a heartbeat for every ticket and returns the time until the
-// next one, or 0. After a new connection of the calls it also checks the
-// subscription.
+// next one, or 0. It also checks the subscription after a new connection of the
+// calls, and while this user may not publish.
 func (q *queue) sendAll(ctx context.Context) time.Duration {
 	var calls sync.WaitGroup
-	if q.suspect.Swap(false) {
+	if q.suspect.Swap(false) || q.muted.Load() != nil {
 		calls.Go(func() { q.checkSubscription(ctx) })
 	}
 	tickets := q.claims.tickets()
@@ -116,7 +118,7 @@ func (q *queue) sendAll(ctx context.Context) time.Duration {
 		})
 	}
 	calls.Wait()
-	if len(tickets) == 0 && !q.suspect.Load() {
+	if len(tickets) == 0 && !q.suspect.Load() && q.muted.Load() == nil {
 		return 0
 	}
 	return next
@@ -241,7 +243,7 @@ func (q *queue) listen(ctx context.Context) {
 }
 
 // checkSubscription subscribes again if a push of its own does not arrive. A check
-// without an answer is repeated by the next heartbeat.
+// that is refused or has no answer is repeated by the next heartbeat.
 func (q *queue) checkSubscription(ctx context.Context) {
 	if q.inbox.lost.Load() != nil || !q.checking.TryLock() { // the client subscribes again by itself
 		return
@@ -252,10 +254,17 @@ func (q *queue) checkSubscription(ctx context.Context) {
 	default:
 	}
 	receivers, err := q.pushSelf(ctx)
-	switch {
-	case err != nil:
-		q.suspect.Store(refusal.Of(err) == refusal.None)
-	case q.scripts.counted && receivers == 0, !q.hears(ctx): // the server counts connections that are half open
+	if err != nil {
+		var open *wire.OpenError
+		if refusal.Of(err) == refusal.None || errors.As(err, &open) {
+			q.suspect.Store(true)
+			return
+		}
+		q.muted.Store(&err)
+		return
+	}
+	q.muted.Store(nil)
+	if q.scripts.counted && receivers == 0 || !q.hears(ctx) { // the server counts connections that are half open
 		q.inbox.deaf()
 	}
 }

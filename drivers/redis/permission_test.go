@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -70,6 +71,61 @@ func TestAGrantIsPushedOnlyIfItIsStored(t *testing.T) {
 			})
 		}
 	}
+}
+
+// L21: a user that has lost the right to publish is refused as at boot, although
+// the grants of its waiters come by heartbeats.
+func TestAUserThatMayNoLongerPublishIsRefused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Users: []string{"ann on >secret ~* &* +@all", "bob on >secret ~* &* +@all"}})
+	as := func(user string) string { return "redis://" + user + ":secret@" + s.Addr() }
+	a, b := member(t, as("ann")), member(t, as("bob"))
+	held := take(t, a, "k", lock.TTL(time.Minute))
+	next := wait(t, b, "k", lock.Wait(lock.Forever))
+	must(t, command("ACL", "SETUSER", "ann", "-publish")(s))
+	must(t, held.Release())
+	got := receive(t, next, 2*time.Second)
+	eventually(t, "the refusal", func() bool {
+		lease, err := a.TryAcquire(t.Context(), "free")
+		if err == nil {
+			must(t, lease.Release())
+			return false
+		}
+		if !errors.Is(err, lock.ErrUnavailable) || !contains(err, "publish") || !contains(err, "NOPERM") {
+			t.Fatalf("got %v, want %v with the reason", err, lock.ErrUnavailable)
+		}
+		return true
+	})
+	eventually(t, "the report", func() bool { return a.Unavailable() != nil })
+	free(t, b, "free")
+	must(t, command("ACL", "SETUSER", "ann", "+publish")(s))
+	eventually(t, "calls to succeed", func() bool {
+		lease, err := a.TryAcquire(t.Context(), "free")
+		return err == nil && lease.Release() == nil
+	})
+	eventually(t, "the end of the report", func() bool { return a.Unavailable() == nil })
+	must(t, got.lease.Release())
+}
+
+// L4, L16: without the push the holder would not know that others may have its key.
+func TestAForceThatMayNotPublishEndsNoLease(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	l, operator := member(t, s.URL()), member(t, s.URL())
+	lease := take(t, l, "k", lock.TTL(time.Minute))
+	deny(t, s, "publish")
+	if _, err := operator.ForceRelease(t.Context(), "k", "test"); !errors.Is(err, lock.ErrUnavailable) || !contains(err, "can't run this command") {
+		t.Errorf("force: %v, want %v with the reason", err, lock.ErrUnavailable)
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Errorf("the lease has ended: %v", err)
+	}
+	busy(t, operator, "k")
+	allow(t, s, "publish")
+	if n, err := operator.ForceRelease(t.Context(), "k", "test"); err != nil || n != 1 {
+		t.Errorf("forced %d, %v, want 1", n, err)
+	}
+	ends(t, lease, slack)
 }
 
 // A grant that nobody hears is taken back, and leaves nothing.

@@ -28,7 +28,8 @@ type queue struct {
 	cancel   context.CancelFunc
 	listened atomic.Pointer[time.Time] // the last check of the subscription, if any
 	pushed   atomic.Bool               // a push has arrived
-	suspect  atomic.Bool               // the subscription may be at another server than the calls
+	suspect  atomic.Bool               // a check of the subscription is due
+	muted    atomic.Pointer[error]     // why this user may not publish, by the last check
 	checking sync.Mutex                // held during a check of it
 	heard    chan struct{}             // receives when the push of a check has arrived
 }
@@ -52,7 +53,7 @@ type waiting = func(context.Context) (driver.Grant, error)
 
 // Ask implements [driver.Asker].
 func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waiting, error) {
-	if err := cmp.Or(ctx.Err(), q.inbox.refusal()); err != nil {
+	if err := cmp.Or(ctx.Err(), q.inbox.refusal(), q.refusal()); err != nil {
 		return driver.Grant{}, nil, err
 	}
 	c := &claim{
@@ -350,6 +351,20 @@ func (q *queue) refuse(holder, token string) {
 	})
 }
 
+// refusal returns the error of calls while this user may not publish, or nil. L21
+func (q *queue) refusal() error {
+	if err := q.muted.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// check has the next heartbeat check the subscription and the right to publish.
+func (q *queue) check() {
+	q.suspect.Store(true)
+	q.heartbeater.hurry()
+}
+
 // subscribed handles a new subscription after an interruption: the pushes in
 // between are lost.
 func (q *queue) subscribed() {
@@ -361,8 +376,7 @@ func (q *queue) subscribed() {
 // another server: a connection to a server that stands still does not end.
 func (q *queue) reconnected() {
 	q.claims.reconnected()
-	q.suspect.Store(true)
-	q.heartbeater.hurry()
+	q.check()
 }
 
 // received takes a push.

@@ -4,8 +4,9 @@
 -- who is in the way), both 0 if they are missing; then, for a slot that has a
 -- state, what becomes of it: free, dirty, withdrawn or back (as it was), strikes,
 -- note, reason, why, at, by. Without that it is dirty, and rests.
--- Answers {found, position, {slot, left, value, ...}, why the grant was taken away},
--- or 1 if a grant was found and nobody had to be told.
+-- Answers {found, position, {slot, left, value, ...}, why the grant was taken away,
+-- refused}, or, if a grant was found and nobody had to be told, 1, or 2 if refused:
+-- this user may not publish, and so the next grant was stored without its push.
 local token, loose, tell = unpack(ARGV)
 
 clock()
@@ -22,4 +23,4 @@ if loose == '1' or not found then bar(token, why) end
 settle({})
 if found then dismiss() end
 keep()
-return {found and 1 or 0, position, tell == '1' and holders(16) or {}, why}
+return {found and 1 or 0, position, tell == '1' and holders(16) or {}, why, refused}

@@ -33,7 +33,7 @@ if not ARGV[2] then
         local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
         if not counted or heard ~= 0 then
           call('set', H, ticket .. ' 3 ' .. digits .. ' ' .. span .. ' 0p' .. tail, 'px', window)
-          return 1
+          return type(heard) == 'number' and 1 or 2
         end
       end
     end

@@ -217,6 +217,9 @@ local function sweep(alive)
   more = #gone == most
 end
 
+-- refused is 1 after the server has refused a push.
+local refused = 0
+
 -- offer gives slot to a ticket and returns true, or, if nobody hears the push,
 -- removes the ticket and returns nil: its process is dead, or its next heartbeat
 -- brings the ticket back with its number. alive are the tickets whose process is
@@ -238,6 +241,7 @@ local function offer(ticket, record, slot, alive, deaf)
   local heard = to and pcall('publish', to, P
     and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, found)
     or format('g2 %s %.0f %d %s', ticket, first, slot, H))
+  if type(heard) == 'table' then refused = 1 end
   if not counted or heard ~= 0 then return true end
   deaf[to] = true
   vacate(slot, {'back'})
