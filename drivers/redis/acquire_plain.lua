@@ -13,6 +13,7 @@ do
     local first = t[1] .. string.sub('00000' .. t[2], -6)
     local last = redis.pcall('get', M)
     if last and (#last ~= #first or last >= first) then -- the clock has stepped back, or the mark is none
+      if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end -- it may be ahead. L2
       last = tonumber(last)
       if last and last >= first + 0 and last < 9e15 then first = string.format('%.0f', last + 1) end
     end

@@ -28,6 +28,7 @@ do
       if call('zcount', S, '10000000000', ms) == 0 then
         local last = redis.pcall('get', M)
         if last and (#last ~= #first or last >= first) then
+          if type(last) == 'table' and not find(last.err, '^WRONGTYPE') then return last end
           last = tonumber(last)
           if last and last >= first + 0 and last < 9e15 then first = string.format('%.0f', last + 1) end
         end

@@ -43,9 +43,11 @@ end
 
 -- fence is the next fence: above every earlier one, and never below the clock,
 -- so that it grows although the mark was lost. A mark that is no fence counts as
--- none, whatever its type. L2
+-- none, whatever its type. One that this user may not read may be ahead. L2
 local function fence()
-  local last = tonumber(pcall('get', M)) or 0
+  local last = pcall('get', M)
+  if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then error(last.err) end
+  last = tonumber(last) or 0
   if last < floor then last = floor end
   if last < us or last >= 9e15 then return us end
   return last + 1

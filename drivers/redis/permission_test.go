@@ -177,3 +177,45 @@ func TestAGrantThatNobodyHearsLeavesTheSlotAsItWas(t *testing.T) {
 		}
 	}
 }
+
+// L2: a mark that cannot be read may be ahead of the clock.
+func TestAUserWithoutGETGetsNoLowerFence(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
+	for _, cycle := range cycles(t, a) {
+		cycle()
+	}
+	held := acquire(t, a, request("held"))
+	next := queueUp(t, b, request("held"))
+	expired := request("expired")
+	expired.TTL, expired.NoRenew = 500*time.Millisecond, true
+	acquire(t, a, expired)
+	after := queueUp(t, b, request("expired"))
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro()) //nolint:gosec // positive
+	must(t, command("SET", mark, ahead)(s))
+	deny(t, s, "get")
+	slots := []driver.Request{request("k"), seat("pool", 2), seat("pool", 2)}
+	slots[1].Pool, slots[2].Pool = &driver.Pool{Prefer: 0, Avoid: -1}, &driver.Pool{Prefer: 1, Avoid: -1}
+	for _, r := range slots {
+		g, err := a.Acquire(t.Context(), r)
+		if err == nil && g.Fence <= ahead || err != nil && !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: fence %d, %v, the last was %d", r.Key, g.Fence, err, ahead)
+		}
+	}
+	if err := a.Release(t.Context(), held); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("release = %v, want %v", err, driver.ErrUnavailable)
+	}
+	soon(t, "the expiry", func() bool {
+		left, err := s.Do("PTTL", "mega:{expired}")
+		return err == nil && left == int64(-2)
+	})
+	redis.Beat(t.Context(), b)
+	allow(t, s, "get")
+	_ = a.Release(t.Context(), held)
+	for _, q := range []*queuing{next, after} {
+		if g := q.granted(t, 3*time.Second); g.Fence <= ahead {
+			t.Errorf("%s: fence %d after %d", q.Key, g.Fence, ahead)
+		}
+	}
+}

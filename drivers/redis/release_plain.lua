@@ -18,12 +18,13 @@ if not ARGV[2] then
     local head = call('zpopmin', Q) -- fails where nothing can be written, and exempts what follows from the limit of memory
     local ticket = head[1]
     local kept = ticket and call('hmget', L, 'pool', ticket)
-    if kept and kept[2] and not kept[1] then
+    local last = kept and redis.pcall('get', M)
+    if kept and kept[2] and not kept[1] and type(last) ~= 'table' then
       local span, tail, inbox = string.match(kept[2], '^3 (%d+) %d+( (%S+).*)$')
       if span then
         local t = call('time')
         local first = t[1] * 1000000 + t[2]
-        local last = tonumber(redis.pcall('get', M))
+        last = tonumber(last)
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
         -- Before the push: a user that may not write must push no grant. A record that
