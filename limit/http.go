@@ -15,9 +15,9 @@ import (
 // not valid 400; and 503 one that the backend does not decide, if the Outage of
 // m is Closed.
 //
-// These answers are plain text, whatever the client accepts. In a handler of package
-// ctx, return the error of [Limiter.Wait] with a [MaxWait] of 0 instead: the framework
-// answers it in the form that the client accepts.
+// These answers are plain text. In a handler of package ctx, return the error of
+// [Limiter.Wait] with a [MaxWait] of 0 instead: the framework answers it in the form
+// that the client accepts.
 //
 // Each limited response has the headers RateLimit-Policy and RateLimit, as in
 // draft-ietf-httpapi-ratelimit-headers: the rates, and what is left of the one
