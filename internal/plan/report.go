@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net"
@@ -198,7 +199,7 @@ func (r *Report) Record(name string, began time.Time) {
 func (r *Report) slowest() []Phase {
 	const few, long = 3, time.Millisecond
 	all := slices.DeleteFunc(slices.Clone(r.Phases), func(p Phase) bool { return p.Took < long })
-	slices.SortStableFunc(all, func(a, b Phase) int { return int(b.Took - a.Took) })
+	slices.SortStableFunc(all, func(a, b Phase) int { return cmp.Compare(b.Took, a.Took) })
 	return all[:min(len(all), few)]
 }
 
