@@ -263,6 +263,9 @@ func (b *Bus) restore() *link {
 			err = b.resume(l)
 		}
 		if b.life.Err() != nil {
+			if err == nil {
+				l.close() // before Close returns: it delivers nothing after that (S22)
+			}
 			return nil
 		}
 		if err == nil {
