@@ -50,13 +50,22 @@ func TestEachReportOfTheServerFailsOneRequest(t *testing.T) {
 // A Flush whose PING was under way has nothing more to wait for if the
 // connection has ended without a loss. The next PING may be seconds away.
 func TestFlushEndsWithAConnectionThatLostNothing(t *testing.T) {
+	flushEnds(t, 0, func(l *ledger) {
+		l.ping()
+		l.cut(errors.New("EOF"))
+	})
+}
+
+// flushEnds fails t unless a Flush of the first target messages ends after what
+// happens to the ledger.
+func flushEnds(t *testing.T, target uint64, happens func(*ledger)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var l ledger
 		done := make(chan error, 1)
-		go func() { done <- l.confirmed(t.Context(), 0, func() {}, nil) }()
+		go func() { done <- l.confirmed(t.Context(), target, func() {}, nil) }()
 		synctest.Wait()
-		l.ping()
-		l.cut(errors.New("EOF"))
+		happens(&l)
 		synctest.Wait()
 		select {
 		case err := <-done:
@@ -122,21 +131,5 @@ func TestADiscardedMessageIsCountedOnce(t *testing.T) {
 // A Flush ends with the first loss, which it reports: other messages may have to wait
 // for the next connection.
 func TestFlushEndsWithALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l ledger
-		done := make(chan error, 1)
-		go func() { done <- l.confirmed(t.Context(), 2, func() {}, nil) }()
-		synctest.Wait()
-		l.discard(10, errors.New("too large"))
-		synctest.Wait()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Error("it waits for the other message")
-			l.release(true)
-		}
-	})
+	flushEnds(t, 2, func(l *ledger) { l.discard(10, errors.New("too large")) })
 }
