@@ -1,9 +1,9 @@
 package nats
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +25,8 @@ type ledger struct {
 	last    time.Time  // when the latest PING was sent
 	window  window
 
-	denied map[string]bool // subjects whose latest confirmed request was refused
+	denials map[string]denial // of unconfirmed requests, by subject
+	denied  map[string]bool   // subjects whose latest confirmed request was refused
 
 	away     bool   // there is no connection
 	resolved uint64 // messages from the first one on that were confirmed, lost or dropped
@@ -45,11 +46,23 @@ type sequence struct {
 	requests        []request
 }
 
-// request is an unconfirmed request. A refusal names only its subject.
+// request is an unconfirmed request.
 type request struct {
 	id      uint64
 	subject string
-	refused bool
+}
+
+// denial counts the server's reports of refused requests on a subject. A report
+// does not tell which request it is about.
+type denial struct {
+	count int
+	err   error // the latest report
+}
+
+// refusedRequest is a request that the server has refused.
+type refusedRequest struct {
+	id  uint64
+	err error
 }
 
 func (p *sequence) add(other sequence) {
@@ -135,9 +148,13 @@ func (l *ledger) done(p sequence) bool {
 }
 
 // isUrgent reports whether a PING should be sent at once: half of the window is
-// used, or a Flush only waits for the PONG. The caller holds l.mu.
+// used, a refused request or a Flush only waits for the PONG. The caller holds
+// l.mu.
 func (l *ledger) isUrgent(now time.Time) bool {
 	if l.handed.wire >= l.window.size(now)/2 {
+		return true
+	}
+	if len(l.denials) > 0 && slices.ContainsFunc(l.handed.requests, l.isReported) {
 		return true
 	}
 	handed := l.count()
@@ -170,33 +187,75 @@ func (l *ledger) ping() {
 }
 
 // pong records that the PING was answered, which confirms the messages that it
-// covers.
-func (l *ledger) pong() {
+// covers. It returns the requests among them that were refused. The caller has
+// recorded all refusals that came before the PONG.
+func (l *ledger) pong() []refusedRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.window.add(l.asked, time.Now(), l.pinged.wire)
 	l.resolved += l.pinged.count
-	l.learn()
+	refused := l.settle()
 	l.pinged = sequence{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}
 	l.pongs = l.pings
 	l.release(false)
+	return refused
 }
 
-// learn records which subjects were denied at last. The caller holds l.mu.
-func (l *ledger) learn() {
-	const most = 1024
+// settle finds the refused requests among those that are confirmed now, and records
+// which subjects are denied. Permissions may have changed between the requests on a
+// subject: if it was denied before them, the later ones were accepted, else the
+// earlier ones. Reports beyond their number are about requests after the PING. The
+// caller holds l.mu.
+func (l *ledger) settle() (refused []refusedRequest) {
+	accepted := map[string]int{} // how many requests on a subject come before its refused ones
 	for _, r := range l.pinged.requests {
-		switch {
-		case !r.refused:
-			delete(l.denied, r.subject)
-		case l.denied == nil || len(l.denied) >= most:
-			l.denied = map[string]bool{r.subject: true}
-		default:
-			l.denied[r.subject] = true
+		if l.isReported(r) && !l.denied[r.subject] {
+			accepted[r.subject]++
 		}
 	}
+	for subject := range accepted {
+		accepted[subject] -= l.denials[subject].count
+	}
+	for _, r := range l.pinged.requests {
+		switch {
+		case !l.isReported(r):
+			delete(l.denied, r.subject)
+		case accepted[r.subject] > 0:
+			accepted[r.subject]--
+		default:
+			refused = append(refused, refusedRequest{r.id, l.denials[r.subject].err})
+			l.deny(r.subject)
+		}
+	}
+	maps.DeleteFunc(l.denials, func(subject string, _ denial) bool { return !l.asks(subject) })
+	return refused
 }
+
+// deny records that the latest confirmed request on a subject was refused, which
+// uses up a report. The caller holds l.mu.
+func (l *ledger) deny(subject string) {
+	const most = 1024
+	if l.denied == nil || len(l.denied) >= most {
+		l.denied = make(map[string]bool)
+	}
+	l.denied[subject] = true
+	d := l.denials[subject]
+	d.count--
+	l.denials[subject] = d
+}
+
+// asks reports whether a request on subject follows those that a PING covers. The
+// caller holds l.mu.
+func (l *ledger) asks(subject string) bool { return l.handed.asks(subject) || l.written.asks(subject) }
+
+func (p *sequence) asks(subject string) bool {
+	return slices.ContainsFunc(p.requests, func(r request) bool { return r.subject == subject })
+}
+
+// isReported reports whether the server has refused a request on the subject of r.
+// The caller holds l.mu.
+func (l *ledger) isReported(r request) bool { return l.denials[r.subject].count > 0 }
 
 // release ends the waits of Flush whose condition holds, or all. The caller
 // holds l.mu.
@@ -221,6 +280,7 @@ func (l *ledger) cut(err error) (lost sequence) {
 	l.written, l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, sequence{}, time.Time{}, window{}
 	l.away = true
 	clear(l.denied)
+	clear(l.denials)
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
 	l.release(false) // a Flush that only waited for the PONG
@@ -251,37 +311,23 @@ func (l *ledger) discard(bytes int, err error) {
 	l.lose(1, bytes, err)
 }
 
-// refuse returns an unconfirmed request on a subject that the server has refused,
-// and marks it. The report names only the subject, and there is one for each
-// refused request. The server may have accepted others, because permissions change:
-// while the subject is known to be denied, these are the later ones, and the oldest
-// is returned; otherwise they are the earlier ones, and the newest is returned. If
-// there is none, the message was an event or an answer, which refuse counts.
-func (l *ledger) refuse(subject string, err error) (r request, found bool) {
+// refuse records that the server has refused a message on subject. It returns true
+// if that was a request: pong returns which one, because the report names only the
+// subject, and the other requests on it may have been accepted. Otherwise the
+// message was an event or an answer, which refuse counts.
+func (l *ledger) refuse(subject string, err error) (isRequest bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	denied := l.denied[subject]
-	var oldest, newest *request
-	for _, p := range []*sequence{&l.pinged, &l.handed, &l.written} {
-		for i := range p.requests {
-			switch r := &p.requests[i]; {
-			case r.subject != subject:
-			case r.refused:
-				denied, oldest = true, nil
-			case denied && oldest == nil:
-				oldest, newest = r, r
-			default:
-				newest = r
-			}
+	if l.pinged.asks(subject) || l.asks(subject) {
+		if l.denials == nil {
+			l.denials = make(map[string]denial)
 		}
-	}
-	if r := cmp.Or(oldest, newest); r != nil {
-		r.refused = true
-		return *r, true
+		l.denials[subject] = denial{l.denials[subject].count + 1, err}
+		return true
 	}
 	l.trouble.refused++
 	l.trouble.err = err
-	return request{}, false
+	return false
 }
 
 // confirmed waits until everything up to target is confirmed and, if there is a
@@ -336,16 +382,16 @@ func (l *ledger) open(accepted uint64) uint64 {
 	return accepted - l.resolved
 }
 
-// state returns the losses and refusals so far.
+// state returns the losses and denials so far.
 func (l *ledger) state() trouble {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.trouble
 }
 
-// report returns an error about the losses and refusals that no Flush has
+// report returns an error about the losses and denials that no Flush has
 // reported that began after them, or nil (S28). start is their state when this
-// Flush began. The next Flush reports later losses and refusals again.
+// Flush began. The next Flush reports later losses and denials again.
 // incomplete means that this Flush was interrupted; the next one then reports
 // everything again.
 func (l *ledger) report(start trouble, incomplete bool) error {

@@ -2,6 +2,8 @@ package nats
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,39 +14,82 @@ import (
 // Ten denied requests cause ten reports. A report that failed all ten would
 // leave nine that fail requests which are allowed by then.
 func TestEachReportOfTheServerFailsOneRequest(t *testing.T) {
-	var l ledger
-	denied := errors.New("denied")
-	reported := func(want uint64) {
-		t.Helper()
-		if r, found := l.refuse("a", denied); !found || r.id != want {
-			t.Errorf("got request %d, %v; want %d", r.id, found, want)
+	l := ledger{handed: requests("a1", "b2", "a3", "a4")}
+	l.ping()
+	reports(t, &l, "a", 2)
+	failed(t, &l, 3, 4) // the first one was accepted, before the subject was denied
+	l.handed = requests("a5", "b6", "a7", "b8")
+	l.ping()
+	reports(t, &l, "a", 1)
+	reports(t, &l, "b", 1)
+	failed(t, &l, 5, 8) // the second one on a was accepted, after the subject was allowed
+	l.handed = requests("a9", "a10")
+	l.ping()
+	reports(t, &l, "a", 1)
+	failed(t, &l, 10)
+	if l.refuse("a", errDenied) || l.trouble.refused != 1 {
+		t.Errorf("%d refused events, want 1", l.trouble.refused)
+	}
+}
+
+// The server refuses the requests before a PING before it answers it. The reports may
+// arrive while later requests on the subject are on their way.
+func TestReportsFailTheRequestsBeforeThePing(t *testing.T) {
+	l := ledger{handed: requests("a1", "a2", "a3")}
+	reports(t, &l, "a", 1)
+	l.ping()
+	l.written = requests("a4")
+	reports(t, &l, "a", 2)
+	l.done(l.written)
+	l.written = requests("a5")
+	failed(t, &l, 1, 2, 3)
+	reports(t, &l, "a", 1)
+	l.ping()
+	reports(t, &l, "a", 1) // the last one overtook the PING
+	failed(t, &l, 4)
+	if !l.done(l.written) {
+		t.Error("no PING is due for the last refused request")
+	}
+	l.ping()
+	failed(t, &l, 5)
+}
+
+var errDenied = errors.New("denied")
+
+// requests returns a stretch of requests, each a subject of one letter and a number.
+func requests(names ...string) (p sequence) {
+	for _, name := range names {
+		id, _ := strconv.ParseUint(name[1:], 10, 64)
+		p.requests = append(p.requests, request{id: id, subject: name[:1]})
+		p.count++
+		p.wire += 10
+	}
+	return p
+}
+
+// reports has the server refuse n requests on a subject.
+func reports(t *testing.T, l *ledger, subject string, n int) {
+	t.Helper()
+	for range n {
+		if !l.refuse(subject, errDenied) {
+			t.Errorf("no request on %s is unconfirmed", subject)
 		}
 	}
-	l.pinged.requests = []request{{subject: "a", id: 1}, {subject: "b", id: 2}}
-	l.handed.requests = []request{{subject: "a", id: 3}}
-	l.written.requests = []request{{subject: "a", id: 4}}
-	reported(4) // earlier ones may have been accepted
-	reported(3)
-	l.written.requests = append(l.written.requests, request{subject: "a", id: 5}, request{subject: "a", id: 6})
-	reported(5) // later ones may be
-	reported(6)
-	reported(1)
-	if r, found := l.refuse("a", denied); found || l.trouble.refused != 1 {
-		t.Errorf("got request %d, %v and %d refused messages; want a refused message", r.id, found, l.trouble.refused)
+}
+
+// failed wants a PONG to fail these requests.
+func failed(t *testing.T, l *ledger, want ...uint64) {
+	t.Helper()
+	var got []uint64
+	for _, r := range l.pong() {
+		got = append(got, r.id)
+		if r.err != errDenied {
+			t.Errorf("request %d has failed with %v", r.id, r.err)
+		}
 	}
-	l.done(l.written)
-	l.pong()
-	l.ping()
-	l.pong()
-	l.handed.requests = []request{{subject: "a", id: 7}, {subject: "b", id: 8}, {subject: "a", id: 9}, {subject: "b", id: 10}}
-	reported(7) // the subject was denied at last
-	if r, found := l.refuse("b", denied); !found || r.id != 10 {
-		t.Errorf("got request %d, %v; want the newest on a subject that was allowed", r.id, found)
+	if !slices.Equal(got, want) {
+		t.Errorf("requests %v have failed, want %v", got, want)
 	}
-	l.ping()
-	l.pong()
-	l.handed.requests = []request{{subject: "a", id: 11}, {subject: "a", id: 12}}
-	reported(12) // the subject was allowed at last
 }
 
 // A Flush whose PING was under way has nothing more to wait for if the

@@ -200,18 +200,15 @@ func quotedAfter(text, words string) string {
 	return name
 }
 
-// refusePublish reports a message that the server has refused: to its request,
-// or as an event (S27).
+// refusePublish handles the refusal of a message (S27). A request fails with the
+// next PONG, an event is reported.
 func (b *Bus) refusePublish(subject string, cause error) {
 	err := fmt.Errorf("%w: %w", driver.ErrRefused, cause)
-	r, found := b.ledger.refuse(subject, err)
-	b.notify(func(f driver.Front) {
-		if found {
-			f.Fail(r.id, err)
-			return
-		}
-		f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err)
-	})
+	if b.ledger.refuse(subject, err) {
+		b.kickFlusher()
+		return
+	}
+	b.notify(func(f driver.Front) { f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err) })
 }
 
 // refuse ends a topic that the server does not allow, or no longer allows:

@@ -260,7 +260,9 @@ func (b *Bus) confirm(l *link) {
 		}
 		l.settle() // handles the refusals that came before the PONG
 		b.measure(l)
-		b.ledger.pong()
+		for _, r := range b.ledger.pong() {
+			b.notify(func(f driver.Front) { f.Fail(r.id, r.err) })
+		}
 		wake(l.space)
 	}
 }
