@@ -155,9 +155,12 @@ func (p *post) dropReply(d driver.Driver, op locktest.Op) error {
 	return nil
 }
 
-// client returns the process as its hub knows it, or nil, and its session.
+// client returns the process as its hub knows it, or nil, and its session. A hub may
+// know what the process has reported before the process has its session.
 func (p *post) client(d driver.Driver) (*Client, *session, error) {
-	s, err := d.(locksOf).node.session()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s, err := d.(locksOf).node.ready(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
