@@ -62,7 +62,7 @@ func Call(ctx context.Context, role string, order, answer any) (err error) {
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	defer context.AfterFunc(ctx, func() { _ = c.Stop() })()
 	if err := json.NewEncoder(c.in).Encode(order); err != nil {
-		return fmt.Errorf("order: %w", err)
+		return errors.Join(fmt.Errorf("order: %w", err), ctx.Err())
 	}
 	if err := json.NewDecoder(c.out).Decode(answer); err != nil {
 		return errors.Join(fmt.Errorf("read the answer: %w", err), ctx.Err())
