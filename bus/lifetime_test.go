@@ -669,6 +669,7 @@ func TestOptionsOutOfBounds(t *testing.T) {
 		"bytes":         {"a", h, bus.Buffer(1, 0), bus.ErrInvalid},
 		"policy":        {"a", h, bus.OnFull(7), bus.ErrInvalid},
 		"many messages": {"a", h, bus.Buffer(bus.MaxBuffer+1, 1), bus.ErrInvalid},
+		"no middleware": {"a", h, bus.Use(nil), bus.ErrInvalid},
 	} {
 		if _, err := b.Subscribe(t.Context(), c.pattern, c.h, c.opt); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -677,7 +678,10 @@ func TestOptionsOutOfBounds(t *testing.T) {
 	if _, err := b.Respond(t.Context(), "a", nil); !errors.Is(err, bus.ErrInvalid) {
 		t.Errorf("no responder: %v", err)
 	}
-	for _, c := range []bus.Config{{Timeout: -1}, {MaxPayload: -1}, {StuckAfter: -1}} {
+	for _, c := range []bus.Config{
+		{Timeout: -1}, {MaxPayload: -1}, {StuckAfter: -1},
+		{Use: []bus.Middleware{nil}}, {Codecs: map[string]bus.Codec{"text/x": nil}},
+	} {
 		if _, err := bus.New(memoryBus(), c); !errors.Is(err, bus.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}

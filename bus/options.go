@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -83,8 +84,19 @@ func (c Config) check(d driver.Driver) error {
 		return invalid("MaxPayload is %d, want more than 0", c.MaxPayload)
 	case c.StuckAfter < 0:
 		return invalid("StuckAfter is %v, want more than 0", c.StuckAfter)
+	case lacksOne(c.Use):
+		return invalid("a Middleware of Config.Use is nil")
+	}
+	for contentType, codec := range c.Codecs {
+		if codec == nil {
+			return invalid("the codec of %q is nil", contentType)
+		}
 	}
 	return nil
+}
+
+func lacksOne(all []Middleware) bool {
+	return slices.ContainsFunc(all, func(m Middleware) bool { return m == nil })
 }
 
 // Policy decides about a message that arrives while the buffer of its
@@ -229,6 +241,8 @@ func (o *subscription) check() error {
 		return invalid("Buffer is %d bytes, want at least 1", o.maxBytes)
 	case o.onFull < DropNewest || o.onFull > Terminate:
 		return invalid("OnFull is %d, want DropNewest, DropOldest or Terminate", o.onFull)
+	case lacksOne(o.middleware):
+		return invalid("a Middleware of Use is nil")
 	}
 	return nil
 }
