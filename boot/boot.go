@@ -67,7 +67,7 @@ import (
 type Process struct {
 	Name    string    // of the program; default: the executable's
 	Environ []string  // as from os.Environ
-	Stderr  io.Writer // the destination of the report and the log
+	Stderr  io.Writer // the destination of the report and the log; nil discards them
 
 	Args []string // arguments of the process, with its name first; workers are started with the same
 
@@ -105,6 +105,13 @@ type Process struct {
 	Offline *Offline // for test kits: the program runs without sockets
 }
 
+func (p Process) withDefaults() Process {
+	if p.Stderr == nil {
+		p.Stderr = io.Discard
+	}
+	return p
+}
+
 // Report describes a boot: in Lock and Bus the selected drivers with the reason
 // and the scope of each, in Apps the apps with their URLs, in Ops the URL of the
 // probes, in Set the keys that do not have their default. /ops/boot shows it as
@@ -121,6 +128,7 @@ type Running struct {
 // has started, or if a part of it fails to start, Start stops the parts that
 // have started. After Start returns, the end of ctx has no effect.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
+	p = p.withDefaults()
 	return start(ctx, p, time.Now(), func(in workers.Inputs) (*plan.Plan, error) { return p.plan(ctx, options, in) })
 }
 
@@ -219,6 +227,7 @@ func (r *Running) Stop() error { return r.stop() }
 //
 // It is for a program with a command line of its own; others call mega.Main.
 func Main(ctx context.Context, p Process, options ...Option) int {
+	p = p.withDefaults()
 	defer workers.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
 	if p.Command != "" {
 		return p.command(ctx, options)

@@ -122,6 +122,15 @@ func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 	}
 }
 
+func TestAProcessWithoutStderrRuns(t *testing.T) {
+	p, _ := process()
+	p.Stderr = nil
+	start(t, p, mega.App("main"))
+	if status := boot.Main(t.Context(), boot.Process{Set: []string{"nonesuch=1"}}, mega.App("main")); status == 0 {
+		t.Error("a program with an unknown setting has run")
+	}
+}
+
 func TestReportIsOneRecordWhereMachinesRead(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=json")
 	r := start(t, p, mega.App("main", mega.Routes(hello)))

@@ -22,6 +22,7 @@ import (
 // is not an error here: the plan contains the decision, and the Failure in
 // Refused.
 func Plan(p Process, options ...Option) (*plan.Plan, error) {
+	p = p.withDefaults()
 	made, err := p.plan(context.Background(), options, workers.Inputs{})
 	if err != nil {
 		return nil, p.failureOf(err)
