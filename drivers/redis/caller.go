@@ -91,6 +91,13 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 	return c.send(ctx, r.script.name, r.key, r.command)
 }
 
+// mayLoad returns an error if the user may not send a whole script. A user that may
+// only name one works as long as the server has the scripts of another process.
+func (c caller) mayLoad(ctx context.Context, key string) error {
+	_, err := c.send(ctx, "load a script", key, func(bool) []string { return []string{eval, "return 1", "1", key} })
+	return err
+}
+
 // send calls do with the command for each attempt. whole means that the server does
 // not know the script by its hash.
 func (c caller) send(ctx context.Context, name, key string, command func(whole bool) []string) (outcome, error) {

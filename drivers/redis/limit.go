@@ -74,6 +74,9 @@ func (o opening) openLimit(ctx context.Context) (*limits, error) {
 func (l *limits) rehearse(ctx context.Context) error {
 	r := driver.Request{Key: "rehearsal:" + newID(), Rates: []driver.Rate{{N: 1, Per: time.Second}}, Cost: 1, Ticket: newID(), Seq: 1, MaxWait: -1}
 	defer l.sweepUp(r)
+	if err := l.mayLoad(ctx, l.template.limitKeys(r.Key, r.Rates)[0]); err != nil {
+		return err
+	}
 	a, err := l.Take(ctx, r)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -105,6 +106,34 @@ func TestAUserThatMayNoLongerPublishIsRefused(t *testing.T) {
 	})
 	eventually(t, "the end of the report", func() bool { return a.Unavailable() == nil })
 	must(t, got.lease.Release())
+}
+
+type closer interface{ Close(context.Context) error }
+
+// L21: the scripts of another process may be in the server's cache, until a restart.
+func TestAUserThatMayNotLoadScriptsIsRefusedAtBoot(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Users: []string{"bob on >secret ~* &* +@all -eval"}})
+	bob := redis.Config{URL: "redis://bob:secret@" + s.Addr()}
+	for name, opens := range map[string]func(redis.Config) (closer, error){
+		"queue": func(c redis.Config) (closer, error) { return redis.OpenLock(t.Context(), c) },
+		"redislock": func(c redis.Config) (closer, error) {
+			c.Engine = redis.EngineRedislock
+			return redis.OpenLock(t.Context(), c)
+		},
+		"limits": func(c redis.Config) (closer, error) { return redis.OpenLimit(t.Context(), c) },
+	} {
+		first, err := opens(redis.Config{URL: s.URL()})
+		must(t, err)
+		defer func() { must(t, first.Close(context.Background())) }()
+		d, err := opens(bob)
+		if err == nil {
+			must(t, d.Close(t.Context()))
+			t.Errorf("%s: opened", name)
+		} else if !contains(err, "backend unavailable") || !contains(err, "lacks a permission") || !contains(err, "'eval'") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // L4, L16: without the push the holder would not know that others may have its key.

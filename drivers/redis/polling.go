@@ -54,6 +54,9 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 func (p *polling) rehearse(ctx context.Context) error {
 	r := driver.Request{Key: "rehearsal:" + newID(), Token: newID(), TTL: rehearsal, Slots: 1, Fences: 1}
 	defer p.sweepUp(r.Key)
+	if err := p.mayLoad(ctx, p.layout.holder(r.Key)); err != nil {
+		return err
+	}
 	g, err := p.Acquire(ctx, r)
 	if err != nil {
 		return err
