@@ -70,7 +70,7 @@ soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hour
 	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -race -timeout 12h $(PACKAGES)
 
 .PHONY: mutants
-mutants: ## run every mutation that a suite has to notice; make test runs a tenth of them
+mutants: ## run every mutation that a suite has to notice; make test runs a twentieth of them
 	MEGA_TEST_SCALE=20 go test -count=1 -timeout 30m -run Mutat ./bus/... ./lock/... ./limit/... ./drivers/...
 
 .PHONY: fuzz

@@ -144,7 +144,7 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 	defer server.Close()
 	server.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 8
 
-	n := suite.Scaled(100_000)
+	n := suite.Scaled(20_000)
 	var clients sync.WaitGroup
 	for client := range 8 {
 		clients.Go(func() {

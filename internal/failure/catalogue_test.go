@@ -68,6 +68,10 @@ func TestEveryCodeInTheSourcesIsInTheCatalogueAndNoOther(t *testing.T) {
 
 func TestEveryFailureHasTheExitStatusOfItsCode(t *testing.T) {
 	seen := 0
+	listed := map[string]failure.Code{}
+	for _, c := range failure.Codes() {
+		listed[c.Name] = c
+	}
 	for _, file := range sources(t) {
 		ast.Inspect(file.syntax, func(n ast.Node) bool {
 			lit, ok := n.(*ast.CompositeLit)
@@ -75,8 +79,8 @@ func TestEveryFailureHasTheExitStatusOfItsCode(t *testing.T) {
 				return true
 			}
 			code, exit := fieldOf(lit, "Code"), fieldOf(lit, "Exit")
-			c, err := failure.Explain(strings.Trim(code, `"`))
-			if exit == "" || err != nil || !isName(lit.Type, "Failure") {
+			c, known := listed[strings.Trim(code, `"`)]
+			if exit == "" || !known || !isName(lit.Type, "Failure") {
 				return true
 			}
 			seen++
