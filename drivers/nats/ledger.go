@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -44,25 +43,6 @@ type sequence struct {
 	wire            int    // bytes on the connection
 	largest         int    // size of the largest message
 	requests        []request
-}
-
-// request is an unconfirmed request.
-type request struct {
-	id      uint64
-	subject string
-}
-
-// denial counts the server's reports of refused requests on a subject. A report
-// does not tell which request it is about.
-type denial struct {
-	count int
-	err   error // the latest report
-}
-
-// refusedRequest is a request that the server has refused.
-type refusedRequest struct {
-	id  uint64
-	err error
 }
 
 func (p *sequence) add(other sequence) {
@@ -202,61 +182,6 @@ func (l *ledger) pong() []refusedRequest {
 	return refused
 }
 
-// settle finds the refused requests among those that are confirmed now, and records
-// which subjects are denied. Permissions may have changed between the requests on a
-// subject: if it was denied before them, the later ones were accepted, else the
-// earlier ones. Reports beyond their number are about requests after the PING. The
-// caller holds l.mu.
-func (l *ledger) settle() (refused []refusedRequest) {
-	accepted := map[string]int{} // how many requests on a subject come before its refused ones
-	for _, r := range l.pinged.requests {
-		if l.isReported(r) && !l.denied[r.subject] {
-			accepted[r.subject]++
-		}
-	}
-	for subject := range accepted {
-		accepted[subject] -= l.denials[subject].count
-	}
-	for _, r := range l.pinged.requests {
-		switch {
-		case !l.isReported(r):
-			delete(l.denied, r.subject)
-		case accepted[r.subject] > 0:
-			accepted[r.subject]--
-		default:
-			refused = append(refused, refusedRequest{r.id, l.denials[r.subject].err})
-			l.deny(r.subject)
-		}
-	}
-	maps.DeleteFunc(l.denials, func(subject string, _ denial) bool { return !l.asks(subject) })
-	return refused
-}
-
-// deny records that the latest confirmed request on a subject was refused, which
-// uses up a report. The caller holds l.mu.
-func (l *ledger) deny(subject string) {
-	const most = 1024
-	if l.denied == nil || len(l.denied) >= most {
-		l.denied = make(map[string]bool)
-	}
-	l.denied[subject] = true
-	d := l.denials[subject]
-	d.count--
-	l.denials[subject] = d
-}
-
-// asks reports whether a request on subject follows those that a PING covers. The
-// caller holds l.mu.
-func (l *ledger) asks(subject string) bool { return l.handed.asks(subject) || l.written.asks(subject) }
-
-func (p *sequence) asks(subject string) bool {
-	return slices.ContainsFunc(p.requests, func(r request) bool { return r.subject == subject })
-}
-
-// isReported reports whether the server has refused a request on the subject of r.
-// The caller holds l.mu.
-func (l *ledger) isReported(r request) bool { return l.denials[r.subject].count > 0 }
-
 // release ends the waits of Flush whose condition holds, or all. The caller
 // holds l.mu.
 func (l *ledger) release(all bool) {
@@ -309,25 +234,6 @@ func (l *ledger) discard(bytes int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lose(1, bytes, err)
-}
-
-// refuse records that the server has refused a message on subject. It returns true
-// if that was a request: pong returns which one, because the report names only the
-// subject, and the other requests on it may have been accepted. Otherwise the
-// message was an event or an answer, which refuse counts.
-func (l *ledger) refuse(subject string, err error) (isRequest bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pinged.asks(subject) || l.asks(subject) {
-		if l.denials == nil {
-			l.denials = make(map[string]denial)
-		}
-		l.denials[subject] = denial{l.denials[subject].count + 1, err}
-		return true
-	}
-	l.trouble.refused++
-	l.trouble.err = err
-	return false
 }
 
 // confirmed waits until everything up to target is confirmed and, if there is a

@@ -39,6 +39,7 @@
 //	outbox.go   the bounded queue of accepted messages
 //	writer.go   the writer and the flusher
 //	ledger.go   what is unconfirmed, lost or refused; Flush
+//	denial.go   which requests were refused
 //	window.go   how much may be unconfirmed
 //	topic.go    subscriptions at the server
 //	backlog.go  the bound of the messages that wait in the client
