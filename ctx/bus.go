@@ -27,7 +27,7 @@ type Bus struct {
 // accepted the event, and does not wait for handlers: see [bus.Bus.Publish].
 func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	if b.bus == nil {
-		return ErrNotConfigured
+		return errNoBus
 	}
 	data, err := b.encode(v, opts)
 	if err != nil {
@@ -44,7 +44,7 @@ func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 // request has one. For the errors see [bus.Bus.Request].
 func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.Msg, err error) {
 	if b.bus == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoBus
 	}
 	data, err := b.encode(v, opts)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.
 // answers; see [bus.Bus.RequestMany].
 func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq2[*bus.Msg, error] {
 	if b.bus == nil {
-		return failing(ErrNotConfigured)
+		return failing(errNoBus)
 	}
 	var sent []bus.PubOption // of the request: its Content-Type decides
 	for _, o := range opts {
@@ -94,7 +94,7 @@ func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus
 	opts = atCallSite(opts)
 	switch {
 	case b.bus == nil:
-		return nil, ErrNotConfigured
+		return nil, errNoBus
 	case h == nil:
 		return b.bus.Subscribe(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
@@ -110,7 +110,7 @@ func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts .
 	opts = atCallSite(opts)
 	switch {
 	case b.bus == nil:
-		return nil, ErrNotConfigured
+		return nil, errNoBus
 	case r == nil:
 		return b.bus.RespondValue(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
@@ -130,7 +130,7 @@ func atCallSite(opts []bus.SubOption) []bus.SubOption {
 // before.
 func (b Bus) Flush() error {
 	if b.bus == nil {
-		return ErrNotConfigured
+		return errNoBus
 	}
 	return b.bus.Flush(b.ctx)
 }

@@ -1,6 +1,10 @@
 package megactx
 
-import "github.com/megaframework/mega/internal/request"
+import (
+	"fmt"
+
+	"github.com/megaframework/mega/internal/request"
+)
 
 var (
 	// ErrNotConfigured is the error of a Ctx without the requested service:
@@ -18,7 +22,16 @@ var (
 	// tasks that are not finished at the shutdown timeout:
 	// mega.shutting_down.
 	ErrShuttingDown = request.ErrShuttingDown
+
+	errNoLocks  = without("locks")
+	errNoLimits = without("limits")
+	errNoBus    = without("bus")
 )
+
+// without returns the error of a view that no app has made.
+func without(what string) error {
+	return fmt.Errorf("%w: this Ctx has no %s: use the Ctx of a handler, of a task or of package megatest", ErrNotConfigured, what)
+}
 
 // Error returns an error that answers a request with this status, this dotted
 // code and this detail. It belongs to the application: nothing of it is hidden

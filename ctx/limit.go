@@ -20,7 +20,7 @@ type Limit struct {
 // [limit.Limiter.Allow].
 func (l Limit) Allow(key string, m limit.Limit, opts ...limit.Option) (limit.Result, error) {
 	if l.limiter == nil {
-		return limit.Result{}, ErrNotConfigured
+		return limit.Result{}, errNoLimits
 	}
 	return l.limiter.Allow(l.ctx, key, m, opts...)
 }
@@ -29,7 +29,7 @@ func (l Limit) Allow(key string, m limit.Limit, opts ...limit.Option) (limit.Res
 // *limit.LimitedError if they cannot be had in time: see [limit.Limiter.Wait].
 func (l Limit) Wait(key string, m limit.Limit, opts ...limit.Option) (*limit.Permit, error) {
 	if l.limiter == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoLimits
 	}
 	return l.limiter.Wait(l.ctx, key, m, opts...)
 }
@@ -38,7 +38,7 @@ func (l Limit) Wait(key string, m limit.Limit, opts ...limit.Option) (*limit.Per
 // the Ctx of fn ends, and With returns lock.ErrLost, joined with fn's error.
 func (l Limit) With(key string, m limit.Limit, fn func(*Ctx, *limit.Permit) error, opts ...limit.Option) error {
 	if l.limiter == nil {
-		return ErrNotConfigured
+		return errNoLimits
 	}
 	if fn == nil {
 		return l.limiter.With(l.ctx, key, m, nil, opts...) // W15
@@ -52,7 +52,7 @@ func (l Limit) With(key string, m limit.Limit, fn func(*Ctx, *limit.Permit) erro
 // longest pause of a key counts; Reset ends it.
 func (l Limit) Pause(key string, d time.Duration, reason string) error {
 	if l.limiter == nil {
-		return ErrNotConfigured
+		return errNoLimits
 	}
 	return l.limiter.Pause(l.ctx, key, d, reason)
 }
@@ -60,7 +60,7 @@ func (l Limit) Pause(key string, d time.Duration, reason string) error {
 // Reset makes all units of key free and ends its pause.
 func (l Limit) Reset(key string) error {
 	if l.limiter == nil {
-		return ErrNotConfigured
+		return errNoLimits
 	}
 	return l.limiter.Reset(l.ctx, key)
 }
@@ -68,7 +68,7 @@ func (l Limit) Reset(key string) error {
 // Peek returns the state of key under m, and consumes nothing.
 func (l Limit) Peek(key string, m limit.Limit) (limit.State, error) {
 	if l.limiter == nil {
-		return limit.State{}, ErrNotConfigured
+		return limit.State{}, errNoLimits
 	}
 	return l.limiter.Peek(l.ctx, key, m)
 }
@@ -76,7 +76,7 @@ func (l Limit) Peek(key string, m limit.Limit) (limit.State, error) {
 // Inspect returns the state of key, with each rate that is in use.
 func (l Limit) Inspect(key string) (limit.State, error) {
 	if l.limiter == nil {
-		return limit.State{}, ErrNotConfigured
+		return limit.State{}, errNoLimits
 	}
 	return l.limiter.Inspect(l.ctx, key)
 }
@@ -84,7 +84,7 @@ func (l Limit) Inspect(key string) (limit.State, error) {
 // List returns the state of every key in use that begins with prefix.
 func (l Limit) List(prefix string) ([]limit.State, error) {
 	if l.limiter == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoLimits
 	}
 	return l.limiter.List(l.ctx, prefix)
 }

@@ -21,7 +21,7 @@ type Lock struct {
 // With then returns ErrLost, joined with fn's error.
 func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
-		return ErrNotConfigured
+		return errNoLocks
 	}
 	if fn == nil {
 		return l.locker.With(l.ctx, key, nil, opts...) // L14
@@ -43,7 +43,7 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 // joined with fn's error.
 func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
-		return ErrNotConfigured
+		return errNoLocks
 	}
 	if fn == nil {
 		return l.locker.WithAll(l.ctx, keys, nil, opts...) // L14
@@ -64,7 +64,7 @@ func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) e
 // The caller must release it.
 func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoLocks
 	}
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.Acquire(l.ctx, key, forwarded(opts)...)
@@ -75,7 +75,7 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 // TryAcquire is Acquire without waiting.
 func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoLocks
 	}
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.TryAcquire(l.ctx, key, forwarded(opts)...)
@@ -99,7 +99,7 @@ func forwarded(opts []lock.Option) []lock.Option {
 // returns the number of leases it ended. With lock.OnlySlot, it takes one slot.
 func (l Lock) ForceRelease(key, reason string, opts ...lock.ForceOption) (released int, err error) {
 	if l.locker == nil {
-		return 0, ErrNotConfigured
+		return 0, errNoLocks
 	}
 	return l.locker.ForceRelease(l.ctx, key, reason, opts...)
 }
@@ -108,7 +108,7 @@ func (l Lock) ForceRelease(key, reason string, opts ...lock.ForceOption) (releas
 // for an operator's reason.
 func (l Lock) Heal(key string, slot int, reason string) error {
 	if l.locker == nil {
-		return ErrNotConfigured
+		return errNoLocks
 	}
 	return l.locker.Heal(l.ctx, key, slot, reason)
 }
@@ -125,7 +125,7 @@ func (l Lock) Stats() lock.Stats {
 // Inspect returns the holders and waiters of key.
 func (l Lock) Inspect(key string) (lock.State, error) {
 	if l.locker == nil {
-		return lock.State{}, ErrNotConfigured
+		return lock.State{}, errNoLocks
 	}
 	return l.locker.Inspect(l.ctx, key)
 }
@@ -133,7 +133,7 @@ func (l Lock) Inspect(key string) (lock.State, error) {
 // List returns the state of every key in use that begins with prefix.
 func (l Lock) List(prefix string) ([]lock.State, error) {
 	if l.locker == nil {
-		return nil, ErrNotConfigured
+		return nil, errNoLocks
 	}
 	return l.locker.List(l.ctx, prefix)
 }

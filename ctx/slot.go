@@ -11,7 +11,7 @@ import (
 // with fn's error. See [lock.Locker.WithSlot].
 func (l Lock) WithSlot(p *lock.Pool, fn func(*Ctx, *lock.Slot) error, opts ...lock.Option) error {
 	if l.locker == nil {
-		return ErrNotConfigured
+		return errNoLocks
 	}
 	if fn == nil {
 		return l.locker.WithSlot(l.ctx, p, nil, opts...) // L14
