@@ -242,11 +242,11 @@ func TestForeignDataIsSkippedAndNeverForced(t *testing.T) {
 func TestListDelaysNoHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
-	must(t, command("DEBUG", "POPULATE", 20_000, "other", 8)(s))
+	must(t, command("DEBUG", "POPULATE", 60_000, "other", 8)(s))
 	p := redistest.StartProxy(t, s, redistest.FirstWord)
 	near, far := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: p.URL()})
-	for range 20 { // a server with many keys, a long way off
-		p.DelayReply(redistest.Named("SCAN"), 300*time.Millisecond)
+	for range 60 { // a server with many keys, a long way off
+		p.DelayReply(redistest.Named("SCAN"), 100*time.Millisecond)
 	}
 	listed := make(chan error, 1)
 	go func() {
