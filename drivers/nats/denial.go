@@ -9,6 +9,7 @@ import (
 type request struct {
 	id      uint64
 	subject string
+	late    bool // a PONG has confirmed it, and settle waits for the next one
 }
 
 // denial counts the server's reports of refused requests on a subject. A report
@@ -44,10 +45,12 @@ func (l *ledger) refuse(subject string, err error) (isRequest bool) {
 }
 
 // settle finds the refused requests among those that are confirmed now, and records
-// which subjects are denied. Permissions may have changed between the requests on a
-// subject: if it was denied before them, the later ones were accepted, else the
-// earlier ones. Reports beyond their number are about requests after the PING. The
-// caller holds l.mu.
+// which subjects are denied. The caller holds l.mu.
+//
+// Permissions may have changed between the requests on a subject: if it was denied
+// before them, the later ones were accepted, else the earlier ones. A report may be
+// about a request after the PING, and have been recorded before its PONG. So if there
+// is such a request, the others on its subject wait for the next PONG, once.
 func (l *ledger) settle() (refused []refusedRequest) {
 	accepted := map[string]int{} // how many requests on a subject come before its refused ones
 	for _, r := range l.pinged.requests {
@@ -58,16 +61,23 @@ func (l *ledger) settle() (refused []refusedRequest) {
 	for subject := range accepted {
 		accepted[subject] -= l.denials[subject].count
 	}
+	var late []request
 	for _, r := range l.pinged.requests {
 		switch {
 		case !l.isReported(r):
 			delete(l.denied, r.subject)
+		case !r.late && l.asks(r.subject):
+			r.late = true
+			late = append(late, r)
 		case accepted[r.subject] > 0:
 			accepted[r.subject]--
 		default:
 			refused = append(refused, refusedRequest{r.id, l.denials[r.subject].err})
 			l.deny(r.subject)
 		}
+	}
+	if len(late) > 0 {
+		l.handed.requests = append(late, l.handed.requests...)
 	}
 	maps.DeleteFunc(l.denials, func(subject string, _ denial) bool { return !l.asks(subject) })
 	return refused

@@ -32,9 +32,8 @@ func TestEachReportOfTheServerFailsOneRequest(t *testing.T) {
 	}
 }
 
-// The server refuses the requests before a PING before it answers it. The reports may
-// arrive while later requests on the subject are on their way.
-func TestReportsFailTheRequestsBeforeThePing(t *testing.T) {
+// Reports may arrive while later requests on the subject are on their way.
+func TestReportsFailTheRequestsInTheirOrder(t *testing.T) {
 	l := ledger{handed: requests("a1", "a2", "a3")}
 	reports(t, &l, "a", 1)
 	l.ping()
@@ -42,16 +41,35 @@ func TestReportsFailTheRequestsBeforeThePing(t *testing.T) {
 	reports(t, &l, "a", 2)
 	l.done(l.written)
 	l.written = requests("a5")
-	failed(t, &l, 1, 2, 3)
+	failed(t, &l)
 	reports(t, &l, "a", 1)
 	l.ping()
-	reports(t, &l, "a", 1) // the last one overtook the PING
-	failed(t, &l, 4)
+	reports(t, &l, "a", 1) // the last request overtook the PING
+	failed(t, &l, 1, 2, 3)
 	if !l.done(l.written) {
 		t.Error("no PING is due for the last refused request")
 	}
 	l.ping()
-	failed(t, &l, 5)
+	failed(t, &l, 4, 5)
+}
+
+// The client may report a refusal that came after a PONG before it reports the PONG.
+func TestAReportThatOvertakesAPongIsOfALaterRequest(t *testing.T) {
+	l := ledger{handed: requests("a1")} // accepted
+	l.ping()
+	l.handed = requests("a2")
+	reports(t, &l, "a", 1)
+	failed(t, &l)
+	l.ping()
+	failed(t, &l, 2)
+
+	l.handed = requests("a3") // refused, as a2 was
+	l.ping()
+	reports(t, &l, "a", 1)
+	l.handed = requests("a4")
+	failed(t, &l)
+	l.ping()
+	failed(t, &l, 3)
 }
 
 var errDenied = errors.New("denied")
