@@ -113,7 +113,7 @@ func acquireReplyLost(e *env) {
 	}
 	for i, opts := range calls {
 		key := e.key(fmt.Sprint("k", i))
-		a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
+		a.plan.Add(Step{Op: Acquire, Key: key, Executed: true, Err: errUnreachable, Times: 1}) // the probe after a failure has another key
 		lease, err := a.Acquire(e.Ctx, key, opts...)
 		e.Want(lease == nil, "a call whose reply was lost has a lease")
 		e.Want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
