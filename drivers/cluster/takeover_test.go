@@ -209,20 +209,24 @@ func TestHoldersAndWaitersOutliveTheirHubs(t *testing.T) {
 	c.verify(killed)
 }
 
-// queued waits until all but the first of order are in the queue.
+// queued waits until all but the first of order are in the queue, and know that.
 func (c *court) queued(order []*proc) {
 	c.t.Helper()
 	want := fmt.Sprint("sees k ", len(order)-1)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		order[0].tell("look k")
 		if got := order[0].says(""); got == want || strings.HasPrefix(got, "took") {
-			if got == want {
-				return
+			if got != want {
+				c.t.Fatalf("%s says %q", order[0].name, got)
 			}
-			c.t.Fatalf("%s says %q", order[0].name, got)
+			break
 		} else if time.Now().After(end) {
 			c.t.Fatalf("%s %s, want %q", order[0].name, got, want)
 		}
+	}
+	for _, p := range order[1:] { // the answer comes after the one to its request
+		p.tell("look k")
+		p.says(want)
 	}
 }
 
