@@ -159,6 +159,9 @@ func TestAMessageWhoseWriteFailsIsTheOneThatWasTooLarge(t *testing.T) {
 	const size = 200_000 // more than the client's buffer, so that the publish itself writes
 	server := natstest.Start(t, natstest.Options{MaxPayload: 100_000})
 	b := open(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(breaker{})}})
+	if err := b.Flush(t.Context()); err != nil { // the client cannot handle an answer during the write, and so not read the next
+		t.Fatal(err)
+	}
 	publish(t, b, "n", strings.Repeat("x", size))
 	publish(t, b, "n", "small")
 	connected(t, b, 1)
