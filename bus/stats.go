@@ -25,7 +25,7 @@ type Stats struct {
 	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over before an answer came
 	Late         uint64 `json:"late"`          // answers that nobody waited for, second ones among them
 
-	Unreported uint64 `json:"untold"` // events that the observer was too slow for
+	Unreported uint64 `json:"unreported"` // events that the observer was too slow for
 
 	// Total is the sum over all subscriptions, those that have ended included.
 	Total SubStats `json:"total"`
