@@ -28,7 +28,6 @@ func orphans(t *testing.T) (addr string, goOn func()) {
 		}
 		workers = append(workers, pid)
 	}
-	kill(t, c.cmd.Process.Pid)
 	signal := func(s syscall.Signal) {
 		for _, pid := range workers {
 			if err := redistest.Signal(pid, s); err != nil {
@@ -36,7 +35,8 @@ func orphans(t *testing.T) (addr string, goOn func()) {
 			}
 		}
 	}
-	signal(syscall.SIGSTOP) // or they leave within a second
+	signal(syscall.SIGSTOP) // before their supervisor ends: they leave within a second
+	kill(t, c.cmd.Process.Pid)
 	goOn = sync.OnceFunc(func() { signal(syscall.SIGCONT) })
 	t.Cleanup(func() {
 		goOn()
