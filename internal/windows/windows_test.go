@@ -492,6 +492,9 @@ func TestEstimateIsNeverNegative(t *testing.T) {
 		if r := b.ask(driver.Request{Key: "k", Rates: per(1, longest), Smooth: smooth, Cost: 1, Ticket: "b", Seq: 1, MaxWait: time.Hour}); r.Again != 0 {
 			t.Errorf("smooth %v: got %+v, want a refusal", smooth, r)
 		}
+		if r := b.ask(driver.Request{Key: "k", Rates: per(1, longest), Smooth: smooth, Cost: 1, Ticket: "b", Seq: 2, MaxWait: -1}); r.Again != time.Second {
+			t.Errorf("smooth %v: got %+v, want a request every second", smooth, r)
+		}
 	}
 }
 

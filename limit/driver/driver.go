@@ -281,5 +281,5 @@ func Again(wait time.Duration) time.Duration {
 	case wait <= minAgain:
 		return wait
 	}
-	return min(max(wait*7/10, minAgain), maxAgain)
+	return min(max(wait/10*7, minAgain), maxAgain) // in this order: a wait may be centuries long
 }
