@@ -465,6 +465,51 @@ func TestReturnedUnitsWakeTheFirstWaiter(t *testing.T) {
 	})
 }
 
+// A call behind others is not refused with an estimate from before a change.
+func TestChangesEndTheEstimateOfALine(t *testing.T) {
+	m := rates(limit.PerMinute(2))
+	for name, change := range map[string]func(context.Context, *limit.Limiter, *limit.Permit) error{
+		"reset":  func(ctx context.Context, l *limit.Limiter, _ *limit.Permit) error { return l.Reset(ctx, "k") },
+		"cancel": func(ctx context.Context, _ *limit.Limiter, p *limit.Permit) error { return p.Cancel(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+				p := wait(t, l, m, limit.Cost(2))
+				var first sync.WaitGroup
+				first.Go(func() { wait(t, l, m) })
+				synctest.Wait()
+				if err := change(t.Context(), l, p); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, l, m, limit.MaxWait(time.Second))
+				first.Wait()
+			})
+		})
+	}
+}
+
+// The estimate is on its way during the Reset.
+func TestAnEstimateFromBeforeAResetRefusesNobody(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := rates(limit.PerMinute(2))
+		allow(t, l, m, limit.Cost(2))
+		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			a, err := take()
+			time.Sleep(100 * time.Millisecond)
+			return a, err
+		})
+		var first sync.WaitGroup
+		first.Go(func() { wait(t, l, m) })
+		synctest.Wait()
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(150 * time.Millisecond) // the call ahead asks again
+		wait(t, l, m, limit.MaxWait(time.Second))
+		first.Wait()
+	})
+}
+
 func TestSlackLengthensTheWindow(t *testing.T) {
 	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
 		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Slack: 50 * time.Millisecond}

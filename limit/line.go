@@ -115,11 +115,14 @@ func (ls *lines) alone(w *waiting) bool {
 	return w.line.calls.Len() == 1
 }
 
-// estimate records when the first call of the line may be granted.
+// estimate records when the first call of the line may be granted. It ignores an
+// answer from before a poke, after which w asks again.
 func (ls *lines) estimate(w *waiting, at instant) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	w.line.notBefore = at
+	if len(w.poked) == 0 {
+		w.line.notBefore = at
+	}
 }
 
 // notBefore returns the estimate for the first call of the line of w.
@@ -129,11 +132,13 @@ func (ls *lines) notBefore(w *waiting) instant {
 	return w.line.notBefore
 }
 
-// poke makes the first call of the line of key ask again.
+// poke makes the first call of the line of key ask again, and forgets the estimate
+// for it.
 func (ls *lines) poke(key string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l := ls.byKey[key]; l != nil {
+		l.notBefore = 0
 		select {
 		case l.calls.Front().Value.(*waiting).poked <- struct{}{}:
 		default:
