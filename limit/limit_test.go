@@ -848,6 +848,25 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	})
 }
 
+func TestARememberedRefusalNamesThePause(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerMinute(1))
+		if err := l.Pause(t.Context(), "k", time.Minute, "a reason"); err != nil {
+			t.Fatal(err)
+		}
+		allow(t, l, m)
+		time.Sleep(300 * time.Millisecond)
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		limited, ok := errors.AsType[*limit.LimitedError](err)
+		if !ok || limited.Paused == nil || limited.Paused.Reason != "a reason" || limited.Paused.Left != limited.RetryAfter {
+			t.Errorf("got %v", err)
+		}
+		if l.Stats().Local != 1 {
+			t.Error("the backend was asked")
+		}
+	})
+}
+
 func TestAFullMemoryOfRefusalsForgetsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10

@@ -127,7 +127,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, m Limit, opts ...Option
 	}
 	epoch := l.refusals.epoch.Load()
 	sent := l.sent()
-	if r, known := l.refusals.find(&c, sent); known {
+	if r, _, known := l.refusals.find(&c, sent); known {
 		l.refused(&c, r, true)
 		return r, nil
 	}
@@ -143,7 +143,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, m Limit, opts ...Option
 		l.granted(&c, 0, degraded)
 	default:
 		if !degraded {
-			l.refusals.add(&c, r, cmp.Or(sent, l.now()), epoch)
+			l.refusals.add(&c, r, a.Paused, cmp.Or(sent, l.now()), epoch)
 		}
 		l.refused(&c, r, false)
 	}

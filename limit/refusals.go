@@ -29,12 +29,13 @@ type refusal struct {
 	limit  Limit
 	cost   int
 	result Result
+	paused *Pause
 	at     instant // before the call was sent
 }
 
-// add remembers that c was refused. sent is the time before the call, and epoch
-// the epoch then.
-func (rs *refusals) add(c *call, r Result, sent instant, epoch uint64) {
+// add remembers that c was refused, and the pause of its key then. sent is the time
+// before the call, and epoch the epoch then.
+func (rs *refusals) add(c *call, r Result, paused *Pause, sent instant, epoch uint64) {
 	if rs.most < 0 || r.RetryAfter <= 0 {
 		return
 	}
@@ -53,29 +54,35 @@ func (rs *refusals) add(c *call, r Result, sent instant, epoch uint64) {
 		rs.byKey = make(map[string]refusal)
 	}
 	m := Limit{Rates: slices.Clone(c.limit.Rates), Smooth: c.limit.Smooth, Slack: c.limit.Slack}
-	rs.byKey[c.key] = refusal{m, c.cost, r, sent}
+	rs.byKey[c.key] = refusal{m, c.cost, r, paused, sent}
 	rs.count.Store(int64(len(rs.byKey)))
 }
 
 // none reports whether nothing is remembered.
 func (rs *refusals) none() bool { return rs.count.Load() == 0 }
 
-// find returns the result of a call that would be refused again.
-func (rs *refusals) find(c *call, now instant) (Result, bool) {
+// find returns the result of a call that would be refused again, and the pause of its
+// key or nil.
+func (rs *refusals) find(c *call, now instant) (r Result, paused *Pause, known bool) {
 	if rs.none() {
-		return Result{}, false
+		return Result{}, nil, false
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	f, known := rs.byKey[c.key]
 	passed := now.sub(f.at)
 	if !known || passed >= min(f.result.RetryAfter, maxSilence) || c.cost < f.cost || !c.limit.equal(&f.limit) {
-		return Result{}, false
+		return Result{}, nil, false
 	}
-	r := f.result
+	r = f.result
 	r.RetryAfter -= passed
 	r.ResetAfter = max(r.ResetAfter-passed, 0)
-	return r, true
+	if f.paused != nil && f.paused.Left > passed {
+		left := *f.paused
+		left.Left -= passed
+		paused = &left
+	}
+	return r, paused, true
 }
 
 // clear forgets the refusal of key.

@@ -72,13 +72,13 @@ func (t *turn) permit(ctx context.Context) (*Permit, error) {
 
 // known refuses a call of which the process knows that it is too late (W12).
 func (t *turn) known() error {
-	r, known := t.limiter.refusals.find(t.call, t.began)
+	r, paused, known := t.limiter.refusals.find(t.call, t.began)
 	if !known || t.deadline == 0 || t.began.add(r.RetryAfter) <= t.deadline {
 		return nil
 	}
 	t.limiter.counters.local.Add(1)
 	t.local = true
-	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By}
+	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By, Paused: paused}
 }
 
 // wait waits for the turn of the call in this process, and then for its ticket.
