@@ -38,8 +38,8 @@ for i = 1, arg / 2 do
     local n, seen, rest = match(state[i + 2], '^(%d+) (%d+)(.*)$')
     l.known, l.seen = tonumber(n), tonumber(seen)
     if rest ~= '' then
-      local last, units = match(rest, '(%d+) (%d+)')
-      l.last, l.units = tonumber(last), tonumber(units)
+      local last, units, plain = match(rest, '(%d+) (%d+)(.*)')
+      l.last, l.units, l.plain = tonumber(last), tonumber(units), plain ~= ''
     end
     if l.n == 0 then l.n = l.known end
     local e = call('zrange', l.key, -1, -1, 'withscores')

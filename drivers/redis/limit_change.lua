@@ -13,9 +13,10 @@ local function save(ms, ...)
   if expires > had then call('pexpire', S, int(ceil((expires - now) / 1000))) end
 end
 
--- described returns the field of a log in the state.
+-- described returns the field of a log in the state. Its last grant is in it if it
+-- was spaced; and with a mark if it was not, but a debt hides it in the log.
 local function described(l)
-  if l.last then return format('%.0f %.0f %.0f %.0f', l.n, l.seen, l.last, l.units) end
+  if l.last then return format('%.0f %.0f %.0f %.0f%s', l.n, l.seen, l.last, l.units, l.plain and ' plain' or '') end
   return format('%.0f %.0f', l.n, l.seen)
 end
 
@@ -67,7 +68,10 @@ local function grow(units, spaced)
   local changed, longest = {}, 0
   for _, l in ipairs(logs) do
     local was = l.known
-    if spaced == nil then l.last, l.units = last(l) end -- the debt hides it in the log
+    if spaced == nil and not l.last then -- the debt hides it in the log
+      l.last, l.units = last(l)
+      l.plain = true
+    end
     add(l, units)
     if not was or now - l.seen >= refresh then
       local life = ceil((l.per + l.tick + 2 * refresh) / 1000)
@@ -77,7 +81,7 @@ local function grow(units, spaced)
     end
     local had = l.last
     if spaced then
-      l.last, l.units = now, units
+      l.last, l.units, l.plain = now, units, false
     elseif spaced == false then
       l.last = nil -- the log has it
     end

@@ -6,7 +6,7 @@ local rates, waiters, pers = {}, {}, {}
 for _, l in ipairs(logs) do
   local at = #rates
   local free = l.n > 0 and earliest(l, 1) or now
-  if l.n > 0 and l.last then free = max(free, spaced(l, 0)) end
+  if l.n > 0 and l.last and not l.plain then free = max(free, spaced(l, 0)) end
   rates[at + 1], rates[at + 2], rates[at + 3] = l.n, l.total - l.base, free - now
 end
 if arg == 0 then

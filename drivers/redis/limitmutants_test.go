@@ -59,9 +59,11 @@ var limitMutants = []mutant{
 	{name: "keeps the pause at a reset", noticed: "W13/the longest pause wins and Reset lifts it",
 		old: `if field ~= 'head' then`, new: `if field ~= 'head' and field ~= 'pause' then`},
 	{name: "does not show the spacing", noticed: "W14/the next free unit of a smooth limit is spaced",
-		old: `if l.n > 0 and l.last then free`, new: `if false then free`},
+		old: `if l.n > 0 and l.last and not l.plain then free`, new: `if false then free`},
 	{name: "shows the spacing of an earlier grant", noticed: "W14/the next free unit of a smooth limit is spaced",
 		old: `l.last = nil -- the log has it`, new: ``},
+	{name: "shows the spacing of a debt", noticed: "W14/the next free unit of a smooth limit is spaced",
+		old: `l.plain and ' plain' or ''`, new: `''`},
 	{name: "shows no waiters", noticed: "W14/the state shows rates, waiters and pause",
 		old: `if record and tonumber(due[j] or 0) > now then`, new: `if record and tonumber(due[j] or 0) < now then`},
 }

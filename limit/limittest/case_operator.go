@@ -94,6 +94,11 @@ func spacedState(e *env) {
 	}
 	r := p.allow(key, m)
 	e.Want(!r.Allowed && r.RetryAfter > e.Units(5) && r.RetryAfter <= e.Units(20), "a spaced call after one that is not: %+v", r)
+	plain := p.wait(key, limitOf(rate))
+	e.Must(plain.Settle(e.Ctx, 2), "Settle")
+	for name, s := range states() {
+		e.Want(s.Remaining == 6 && s.NextFree == 0, "%s after the debt of a grant that is not spaced: %+v", name, s)
+	}
 }
 
 func looking(e *env) {
