@@ -116,11 +116,12 @@ local function last(l)
 end
 
 -- spaced returns when a request may be granted, if grants are spaced by Per/N for
--- each unit.
+-- each unit. The last grant, which may have had more than N units, delays it by one
+-- window at most. W8
 local function spaced(l, units)
   local function spacing(n) return min(ceil(n * l.per / l.n), 4e15) end
   local at, had = last(l)
-  return max(at + spacing(had), now) + spacing(units)
+  return max(at + min(spacing(had), l.per), now) + spacing(units)
 end
 
 -- paused returns how long the key is paused, in us, and the JSON that describes it.

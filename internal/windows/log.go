@@ -99,12 +99,13 @@ func (l *log) earliest(units, n, now int64) int64 {
 }
 
 // spaced returns the time at which a smooth request may be granted, with ahead
-// units before it.
+// units before it. The last grant, which may have had more than n units, delays it
+// by one window at most (W8).
 func (l *log) spaced(ahead, n, now int64) int64 {
 	spacing := func(units int64) int64 {
 		return int64(min(math.Ceil(float64(units)*float64(l.per)/float64(n)), farthest))
 	}
-	return max(l.last+spacing(l.granted), now) + spacing(ahead)
+	return max(l.last+min(spacing(l.granted), l.per), now) + spacing(ahead)
 }
 
 // find returns the index of the first mark in the window for which holds is

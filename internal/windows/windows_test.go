@@ -256,6 +256,19 @@ func TestSmoothSpacesGrants(t *testing.T) {
 	b.refused(smooth(1), 100*time.Millisecond)
 }
 
+// Units that were granted under a larger N are spaced by one window at most, after
+// which the table may have forgotten them (W8).
+func TestASmallerSmoothNLocksNobodyOut(t *testing.T) {
+	b := newBench(t)
+	smooth := func(n, cost int) driver.Answer {
+		return b.ask(driver.Request{Key: "k", Rates: per(n, time.Second), Cost: cost, Smooth: true})
+	}
+	b.granted(smooth(100, 100))
+	b.refused(smooth(1, 1), time.Second)
+	b.pass(time.Second)
+	b.granted(smooth(1, 1))
+}
+
 func TestLongestPauseWinsAndResetLiftsIt(t *testing.T) {
 	b, rate := newBench(t), per(4, time.Second)
 	for _, p := range []driver.Pause{{Left: 2 * time.Second, Reason: "long"}, {Left: time.Second, Reason: "short"}} {

@@ -47,7 +47,7 @@
 //     entries may treat those that lie ahead of the clock as if they were at the
 //     present time.
 //   - With Smooth, a request is granted no earlier than Per × n / N after the
-//     last grant of the key, which had n units.
+//     last grant of the key, which had n units, or Per if that is earlier (W8).
 //
 // Requests that wait have tickets, one per process, in the order in which they
 // came (W5). A ticket is granted only if no ticket is ahead of it, and a request

@@ -24,6 +24,7 @@ var windowCases = []testCase{
 	{rule: "W4", claim: "a cost of 0 consumes nothing", run: noCost},
 	{rule: "W8", claim: "another N counts from the next call on", run: anotherN},
 	{rule: "W8", claim: "an N across the bound of exact windows counts at once", run: anotherKindOfN},
+	{rule: "W8", claim: "a smaller N with spaced grants counts at once and locks nobody out", run: smallerSmoothN},
 	{rule: "W8", claim: "a small N behind a waiter with a large one is refused with its wait", run: smallN},
 }
 
@@ -214,6 +215,19 @@ func anotherN(e *env) {
 	b.granted(key, 5, e.per(15, 60))
 	a.refused(key, 0, 60, 1, e.per(15, 60))
 	a.granted(key, 1, e.per(16, 60))
+}
+
+func smallerSmoothN(e *env) {
+	p, key := e.process(), e.key("k")
+	smooth := func(n, cost int) limit.Result {
+		return p.allow(key, limit.Limit{Rates: []limit.Rate{e.per(n, 2)}, Smooth: true}, limit.Cost(cost))
+	}
+	e.Want(smooth(100, 100).Allowed, "the first units were refused")
+	r := smooth(1, 1)
+	e.Want(!r.Allowed && r.RetryAfter <= e.Units(2), "got %+v, want a wait for one window", r)
+	e.Sleep(r.RetryAfter + e.Units(0.05))
+	r = smooth(1, 1)
+	e.Want(r.Allowed, "refused after the window: %+v", r)
 }
 
 func smallN(e *env) {
