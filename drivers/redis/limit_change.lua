@@ -91,6 +91,7 @@ local function grow(units, spaced)
     end
   end
   if changed[1] or stepped then save(longest, unpack(changed)) end
+  if state[2] and paused() == 0 then call('hdel', S, 'pause') end -- with it no grant goes the short way
 end
 
 -- refund returns units of the grant at the time at to its own window. The entry

@@ -203,6 +203,18 @@ func TestUnitsOfALogThatWasResetAreNotReturned(t *testing.T) {
 	w.refused(w.take(1, all...), time.Second)
 }
 
+func TestAPauseThatIsOverIsForgotten(t *testing.T) {
+	t.Parallel()
+	w, all := newWard(t), rates(9, time.Minute)
+	must(t, w.Pause(t.Context(), w.key, driver.Pause{Left: time.Second, Reason: "test"}))
+	w.refused(w.take(1, all...), time.Second)
+	w.pass(time.Second)
+	w.granted(w.take(1, all...))
+	if kept, err := w.client.HExists(t.Context(), "mega:{"+w.key+"}:rate", "pause").Result(); err != nil || kept {
+		t.Errorf("the pause is kept: %v, %v", kept, err)
+	}
+}
+
 func TestClosedLimitRefusesCalls(t *testing.T) {
 	t.Parallel()
 	limits, err := redis.OpenLimit(t.Context(), redis.Config{URL: shared.URL()})
