@@ -20,8 +20,8 @@ import (
 // that the client accepts.
 //
 // Each limited response has the headers RateLimit-Policy and RateLimit, as in
-// draft-ietf-httpapi-ratelimit-headers: the rates, and what is left of the one
-// that decided. Their times are whole seconds, rounded up.
+// draft-ietf-httpapi-ratelimit-headers: the rates, and the one that decided with the
+// units that every rate has left. Their times are whole seconds, rounded up.
 func HTTP(l *Limiter, keyOf func(*http.Request) string, m Limit, opts ...Option) func(http.Handler) http.Handler {
 	policy := m.policy()
 	return func(next http.Handler) http.Handler {

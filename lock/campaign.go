@@ -103,7 +103,8 @@ func isFinal(err error) bool {
 // one, the next run is in the next tick.
 //
 // An error of fn is reported as Ran and does not end Every. When the backend
-// does not answer, Every reports Retrying and asks again after 1 s to 1 min.
+// does not answer, Every reports Retrying and asks again after 1 s to 1 min, or after
+// the interval if that is shorter.
 //
 // Every returns ctx's error when ctx has ended, after fn has returned, and
 // ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at once.
