@@ -867,6 +867,23 @@ func TestARememberedRefusalNamesThePause(t *testing.T) {
 	})
 }
 
+func TestACallBehindAnotherNamesThePause(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerMinute(1))
+		if err := l.Pause(t.Context(), "k", time.Minute, "a reason"); err != nil {
+			t.Fatal(err)
+		}
+		var first sync.WaitGroup
+		first.Go(func() { wait(t, l, m) })
+		synctest.Wait()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
+		if limited, ok := errors.AsType[*limit.LimitedError](err); !ok || limited.Paused == nil || limited.Paused.Reason != "a reason" {
+			t.Errorf("got %v", err)
+		}
+		first.Wait()
+	})
+}
+
 func TestAFullMemoryOfRefusalsForgetsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10

@@ -16,6 +16,7 @@ type lines struct {
 type line struct {
 	calls     list.List // of *waiting
 	notBefore instant   // when the first call may be granted, as the backend estimates
+	paused    *Pause    // the pause of the key at the estimate, or nil
 	fault     error     // of the last request of the line, if the backend has not answered it
 	since     instant   // while there is a fault: from when on the backend has not answered
 }
@@ -66,7 +67,7 @@ func (ls *lines) leave(w *waiting) (last bool) {
 		return true
 	}
 	if wasFirst {
-		w.line.notBefore = 0 // the next call may cost less
+		w.line.notBefore, w.line.paused = 0, nil // the next call may cost less
 		close(first.Value.(*waiting).turn)
 	}
 	return false
@@ -115,21 +116,22 @@ func (ls *lines) alone(w *waiting) bool {
 	return w.line.calls.Len() == 1
 }
 
-// estimate records when the first call of the line may be granted. It ignores an
-// answer from before a poke, after which w asks again.
-func (ls *lines) estimate(w *waiting, at instant) {
+// estimate records when the first call of the line may be granted, and the pause of
+// the key. It ignores an answer from before a poke, after which w asks again.
+func (ls *lines) estimate(w *waiting, at instant, paused *Pause) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if len(w.poked) == 0 {
-		w.line.notBefore = at
+		w.line.notBefore, w.line.paused = at, paused
 	}
 }
 
-// notBefore returns the estimate for the first call of the line of w.
-func (ls *lines) notBefore(w *waiting) instant {
+// notBefore returns the estimate for the first call of the line of w, and the pause
+// of the key then.
+func (ls *lines) notBefore(w *waiting) (instant, *Pause) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.line.notBefore
+	return w.line.notBefore, w.line.paused
 }
 
 // poke makes the first call of the line of key ask again, and forgets the estimate
@@ -138,7 +140,7 @@ func (ls *lines) poke(key string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l := ls.byKey[key]; l != nil {
-		l.notBefore = 0
+		l.notBefore, l.paused = 0, nil
 		select {
 		case l.calls.Front().Value.(*waiting).poked <- struct{}{}:
 		default:

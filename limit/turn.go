@@ -127,7 +127,8 @@ func (t *turn) first(ctx context.Context) error {
 		return nil
 	default:
 	}
-	if _, fault := t.ahead(); t.deadline != 0 && fault == nil && l.lines.notBefore(t.place) > t.deadline { // W6
+	at, _ := l.lines.notBefore(t.place)
+	if _, fault := t.ahead(); t.deadline != 0 && fault == nil && at > t.deadline { // W6
 		return t.limited(nil)
 	}
 	overdue := time.NewTimer(driver.CallTimeout)
@@ -231,7 +232,7 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 	t.lost = t.lost || outage != nil
 	t.unsure = outage != nil || t.lost && a.Again == 0
 	t.last, t.at = a, sent
-	l.lines.estimate(t.place, sent.add(a.Wait))
+	l.lines.estimate(t.place, sent.add(a.Wait), a.Paused)
 	if outage == nil {
 		l.lines.answered(t.place)
 	} else {
@@ -322,7 +323,8 @@ func (t *turn) limited(cause error) error {
 			e.Rate = t.call.by(t.last.By)
 		}
 	case t.place != nil:
-		e.RetryAfter = max(l.lines.notBefore(t.place).sub(now), 0)
+		at, paused := l.lines.notBefore(t.place)
+		e.RetryAfter, e.Paused = max(at.sub(now), 0), paused
 	}
 	return e
 }

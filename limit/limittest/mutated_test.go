@@ -29,7 +29,7 @@ var mutations = mutants.Table{
 	{"W6/what is known to be too late is refused at once", "turn.go",
 		"\tt.request.MaxWait = forever\n\tif t.deadline != 0 {", "\tt.request.MaxWait = forever\n\tif false {"},
 	{"W6/a call behind another one that is known to be too late is refused at once", "turn.go",
-		"l.lines.notBefore(t.place) > t.deadline {", "false {"},
+		"at > t.deadline {", "at < 0 {"},
 	{"W6/the end of the context ends the wait without a trace", "turn.go",
 		"if err := l.driver.Withdraw(ctx, t.request); err != nil {", "if err := ctx.Err(); err != nil {"},
 	{"W7/a waiter that gives up leaves its place to the next one", "turn.go",
