@@ -260,16 +260,16 @@ func (e *entry) withdraw(r *driver.Request, now int64) {
 	case t != nil && r.Seq < t.seq:
 		return
 	case t != nil && r.Seq == t.seq && t.at != 0:
-		e.refund(r.Rates, t.cost, t.at)
+		e.refund(r.Rates, t.cost, t.at, now)
 	}
 	e.leave(r.Ticket)
 	e.tickets = append(e.tickets, ticket{id: r.Ticket, seq: r.Seq, until: now + driver.TicketMemory.Microseconds()})
 }
 
-func (e *entry) refund(rates []driver.Rate, units, at int64) {
+func (e *entry) refund(rates []driver.Rate, units, at, now int64) {
 	for _, rate := range rates {
 		if l := e.log(rate.Per.Microseconds()); l != nil {
-			l.refund(units, at)
+			l.refund(units, int64(rate.N), at, now)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func (e *entry) refund(rates []driver.Rate, units, at int64) {
 func (e *entry) correct(s *driver.Settlement, now int64) {
 	debt := int64(s.Actual - s.Cost)
 	if debt <= 0 {
-		e.refund(s.Rates, -debt, s.At.UnixMicro())
+		e.refund(s.Rates, -debt, s.At.UnixMicro(), now)
 		return
 	}
 	for _, rate := range s.Rates {

@@ -132,14 +132,27 @@ func (l *log) stamp(n, now int64) int64 {
 	if n <= driver.Exact && len(l.marks)-l.first < 2*driver.Exact {
 		return now
 	}
-	tick := max(l.per/driver.Exact, 1)
-	return (now + tick - 1) / tick * tick
+	return l.rounded(now)
 }
 
-// refund takes units of the grant at the time at out of the log. The entry of a
-// grant is the first one that is not before it, because times are only rounded
-// up. A grant whose entry has left the window has nothing to return.
-func (l *log) refund(units, at int64) {
+// rounded returns the first tick that is not before at.
+func (l *log) rounded(at int64) int64 {
+	tick := max(l.per/driver.Exact, 1)
+	return (at + tick - 1) / tick * tick
+}
+
+// refund takes units of the grant at the time at, to a caller with the limit n, out
+// of the log. The entry of a grant is the first one that is not before it, because
+// times are only rounded up. A grant whose entry has left the window has nothing to
+// return. A log that was restored may not have known that entry.
+func (l *log) refund(units, n, at, now int64) {
+	own := at
+	if n > driver.Exact {
+		own = l.rounded(at)
+	}
+	if own+l.per <= now {
+		return
+	}
 	i := l.find(func(m mark) bool { return m.at >= at })
 	if at <= l.gone || i == len(l.marks) {
 		return

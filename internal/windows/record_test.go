@@ -150,6 +150,27 @@ func TestUnitsAreReturnedToTheNextTable(t *testing.T) {
 	}
 }
 
+// A copy that lacks the newest decisions reports first: it does not know that a
+// grant has left the window.
+func TestUnitsOfAPastWindowAreNotReturnedToTheNextTable(t *testing.T) {
+	for _, n := range []int{5, 1000} {
+		c, rate := newCopies(t, 2), []driver.Rate{{N: n, Per: time.Second}, {N: 10_000, Per: time.Hour}}
+		c.granted(c.take(1, rate...))
+		c.hear(0, 1)
+		c.pass(rate[0].Per)
+		old := c.granted(c.take(3, rate...))
+		c.pass(rate[0].Per + 2*driver.Tick(rate[0]))
+		c.granted(c.take(3, rate...))
+		c.hear(1, 3)
+		next := c.successor()
+		left := driver.Settlement{Key: "k", Rates: rate, At: old.At, Cost: 3}
+		if err := errors.Join(c.Settle(&left), next.Settle(&left)); err != nil {
+			t.Fatal(err)
+		}
+		c.want(next, rate)
+	}
+}
+
 // The next table has exactly what the copy with the most news has, in whatever
 // order they report.
 func TestNextTableHasWhatTheLastOneHad(t *testing.T) {
