@@ -30,7 +30,7 @@ type Limit struct {
 	// Rates must all allow a call: 1 to MaxRates, with different Per.
 	Rates []Rate
 	// Smooth spaces calls by Per/N for each unit, instead of allowing a whole
-	// window's worth at once.
+	// window's worth at once. With several rates the longest Per/N counts.
 	Smooth bool
 	// Slack lengthens each Per by the jitter on the way to the limited resource,
 	// 0 to MaxSlack: calls that leave in two windows may arrive in one.
