@@ -164,6 +164,9 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 	if err := lost(all); err != nil { // L4: not after the deadline, even if ctx's timer is late
 		return err
 	}
+	if err := ctx.Err(); err != nil { // database/sql has rolled back, and its Commit would return ErrTxDone
+		return fmt.Errorf("guard: %w", err)
+	}
 	if err := tx.Commit(); err != nil {
 		// Not ErrLost, even if a lease has ended meanwhile: ErrLost means that
 		// nothing is written, and this transaction may be committed.

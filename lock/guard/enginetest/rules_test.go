@@ -47,6 +47,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G4 an old snapshot does not hide a fence":     oldSnapshot,
 				"G4 stricter levels lose no write":             stricterLevels,
 				"G3 no order of keys is a deadlock":            twoKeys,
+				"G3 the end of ctx is no error of the commit":  endedInside,
 				"G5 a lease costs one statement, two on MySQL": oneStatement,
 				"G5 the table is the user's":                   noTable,
 				"G5 a table that was altered passes no fence":  alteredTable,
@@ -189,6 +190,31 @@ func stricterLevels(t *testing.T, e engine) {
 		if kept := counted(t, db) - before; kept != writers*rounds {
 			t.Errorf("%s: %d of %d increments were kept", level, kept, writers*rounds)
 		}
+	}
+}
+
+// endedInside has a context that ends behind the last statement of fn. Nothing is
+// written then, which an error of the commit would leave open.
+func endedInside(t *testing.T, e engine) {
+	db := e.open(t)
+	lease := acquire(t, t.Context(), "ended")
+	ctx, cancel := context.WithCancel(lease.Context())
+	defer cancel()
+	err := guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error {
+		if err := e.write(ctx, tx, "ended", lease.Fence()); err != nil {
+			return err
+		}
+		cancel()
+		for err, n := error(nil), 0; !errors.Is(err, sql.ErrTxDone); { // until database/sql has rolled back
+			err = tx.QueryRowContext(t.Context(), "SELECT 1").Scan(&n)
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "commit") {
+		t.Errorf("got %v, want the error of ctx alone", err)
+	}
+	if got := e.ledger(t, db, "ended"); len(got) != 0 {
+		t.Errorf("the ledger has %v", got)
 	}
 }
 
