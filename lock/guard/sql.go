@@ -140,10 +140,14 @@ func lacksTable(err error) bool {
 //
 // Where transactions overlap, Tx may end with an error of the database after which
 // nothing is written and Tx can be called again: on MySQL, for a new key, with a
-// deadlock (error 1213); on PostgreSQL, if its default_transaction_isolation is
+// deadlock (error 1213), and for any key when innodb_lock_wait_timeout has passed
+// (1205, after 50 s by default); on MariaDB with innodb_snapshot_isolation, which is
+// on by default in 11.8, with error 1020 of a statement of fn, under SERIALIZABLE
+// also of the check; on PostgreSQL, if its default_transaction_isolation is
 // above READ COMMITTED, with a serialization failure (40001), of the check, of a
-// statement of fn or of the commit; on SQLite, for any key, with SQLITE_BUSY when
-// busy_timeout has passed, also of the commit.
+// statement of fn or of the commit, and when lock_timeout has passed (55P03); on
+// SQLite, for any key, with SQLITE_BUSY when busy_timeout has passed, also of the
+// commit.
 func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
 	all, err := claims(ctx)
 	if err != nil {

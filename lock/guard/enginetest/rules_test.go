@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	goredis "github.com/redis/go-redis/v9"
 
@@ -44,6 +45,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 			for name, rule := range map[string]func(*testing.T, engine){
 				"G1 a check needs a transaction":               needsTransaction,
 				"G1 a writer reads what the one before wrote":  serialWriters,
+				"G1 a wait has the bound of the database":      boundedWait,
 				"G4 an old snapshot does not hide a fence":     oldSnapshot,
 				"G4 stricter levels lose no write":             stricterLevels,
 				"G3 no order of keys is a deadlock":            twoKeys,
@@ -121,15 +123,7 @@ func serialWriters(t *testing.T, e engine) {
 	for range writers {
 		all.Go(func() {
 			for range rounds {
-				err := guard.Tx(lease.Context(), db, e.dialect, func(tx *sql.Tx) error {
-					var n int
-					if err := tx.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil {
-						return err
-					}
-					_, err := tx.ExecContext(t.Context(), "UPDATE counter SET n = "+e.bind(1), n+1)
-					return err
-				})
-				if err != nil {
+				if err := e.increment(db, lease); err != nil {
 					t.Error(err)
 				}
 			}
@@ -138,6 +132,37 @@ func serialWriters(t *testing.T, e engine) {
 	all.Wait()
 	if kept := counted(t, db) - before; kept != writers*rounds {
 		t.Errorf("%d of %d increments were kept", kept, writers*rounds)
+	}
+}
+
+// boundedWait has a writer that waits for an open transaction for longer than the
+// database allows.
+func boundedWait(t *testing.T, e engine) {
+	db := e.open(t)
+	switch e.dialect {
+	case guard.SQLite:
+		e.dsn = strings.Replace(e.dsn, "busy_timeout(20000)", "busy_timeout(100)", 1)
+	case guard.Postgres:
+		e.dsn += "&options=-c%20lock_timeout%3D100"
+	case guard.MySQL:
+		e.dsn += "?innodb_lock_wait_timeout=1"
+	}
+	impatient := e.open(t)
+	early, late := acquire(t, t.Context(), "bounded"), acquire(t, t.Context(), "bounded")
+	err := guard.Tx(early.Context(), db, e.dialect, func(*sql.Tx) error {
+		if err := e.save(impatient, late); err == nil || errors.Is(err, lock.ErrStale) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("while another transaction is open: %v, want the database's error", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := e.save(impatient, late); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if got := e.ledger(t, db, "bounded"); len(got) != 1 {
+		t.Errorf("the ledger has %v", got)
 	}
 }
 
@@ -150,15 +175,16 @@ func counted(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// stricterLevels has many writers with one fence in a PostgreSQL whose default
-// level is stricter. They call Tx again after a serialization failure.
+// stricterLevels has many writers with one fence in a database whose default
+// level is stricter. They call Tx again after a refusal.
 func stricterLevels(t *testing.T, e engine) {
-	if e.dialect != guard.Postgres {
-		return // SQLite has one level, and MySQL's check locks the row under each
+	defaults := map[guard.Dialect][]string{ // SQLite has one level
+		guard.Postgres: {"&options=-c%20default_transaction_isolation%3Drepeatable%5C%20read", "&options=-c%20default_transaction_isolation%3Dserializable"},
+		guard.MySQL:    {"?tx_isolation=%27SERIALIZABLE%27", "?innodb_snapshot_isolation=1", "?innodb_snapshot_isolation=1&tx_isolation=%27SERIALIZABLE%27"},
 	}
-	for _, level := range []string{"repeatable%5C%20read", "serializable"} {
+	for _, level := range defaults[e.dialect] {
 		e := e
-		e.dsn += "&options=-c%20default_transaction_isolation%3D" + level
+		e.dsn += level
 		db := e.open(t)
 		lease := acquire(t, t.Context(), "strict")
 		before := counted(t, db)
@@ -167,18 +193,9 @@ func stricterLevels(t *testing.T, e engine) {
 		for range writers {
 			all.Go(func() {
 				for range rounds {
-					var err error
-					for again := true; again; {
-						err = guard.Tx(lease.Context(), db, e.dialect, func(tx *sql.Tx) error {
-							var n int
-							if err := tx.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil {
-								return err
-							}
-							_, err := tx.ExecContext(t.Context(), "UPDATE counter SET n = $1", n+1)
-							return err
-						})
-						failure, ok := errors.AsType[*pgconn.PgError](err)
-						again = ok && failure.Code == "40001"
+					err := e.increment(db, lease)
+					for refused(err) {
+						err = e.increment(db, lease)
 					}
 					if err != nil {
 						t.Error(err)
@@ -191,6 +208,29 @@ func stricterLevels(t *testing.T, e engine) {
 			t.Errorf("%s: %d of %d increments were kept", level, kept, writers*rounds)
 		}
 	}
+}
+
+// increment adds 1 to the counter, as a value that it has read.
+func (e engine) increment(db *sql.DB, lease *lock.Lease) error {
+	ctx := lease.Context()
+	return guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error {
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT n FROM counter").Scan(&n); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE counter SET n = "+e.bind(1), n+1)
+		return err
+	})
+}
+
+// refused reports whether a database has refused a transaction that overlaps with
+// another one.
+func refused(err error) bool {
+	if failure, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return failure.Code == "40001"
+	}
+	failure, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (failure.Number == 1020 || failure.Number == 1213)
 }
 
 // endedInside has a context that ends behind the last statement of fn. Nothing is
@@ -230,6 +270,10 @@ func oldSnapshot(t *testing.T, e engine) {
 	for _, level := range levels[e.dialect] {
 		t.Run(level.String(), func(t *testing.T) { e.writeBehindASnapshot(t, level) })
 	}
+	if e.dialect == guard.MySQL {
+		e.dsn += "?innodb_snapshot_isolation=1" // the default of a later MariaDB
+		t.Run("snapshot isolation", func(t *testing.T) { e.writeBehindASnapshot(t, sql.LevelRepeatableRead) })
+	}
 }
 
 func (e engine) writeBehindASnapshot(t *testing.T, level sql.IsolationLevel) {
@@ -253,9 +297,9 @@ func (e engine) writeBehindASnapshot(t *testing.T, level sql.IsolationLevel) {
 		t.Fatal(err)
 	}
 	err = guard.SQL(early.Context(), tx, e.dialect)
-	// SQLite, and PostgreSQL from REPEATABLE READ on, refuse with an error of
-	// their own to write behind an old snapshot.
-	ownError := e.dialect == guard.SQLite || e.dialect == guard.Postgres && level >= sql.LevelRepeatableRead
+	// SQLite, PostgreSQL from REPEATABLE READ on, and MariaDB with its snapshot
+	// isolation refuse with an error of their own to write behind an old snapshot.
+	ownError := e.dialect == guard.SQLite || e.dialect == guard.Postgres && level >= sql.LevelRepeatableRead || refused(err)
 	if err == nil || !ownError && !errors.Is(err, lock.ErrStale) {
 		t.Errorf("got %v, want ErrStale", err)
 	}
