@@ -135,7 +135,8 @@ func lacksTable(err error) bool {
 //
 // The check waits for an open transaction of an earlier holder, also if that process
 // is frozen or cut off. Its end is a matter of the database: on PostgreSQL
-// idle_in_transaction_session_timeout, on MariaDB idle_transaction_timeout, on MySQL
+// idle_in_transaction_session_timeout, and tcp_user_timeout for a process that is
+// frozen while it reads many rows, on MariaDB idle_transaction_timeout, on MySQL
 // wait_timeout. SQLite has none: a frozen writer holds up the writers of all keys.
 //
 // Where transactions overlap, Tx may end with an error of the database after which
