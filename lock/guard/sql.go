@@ -149,6 +149,10 @@ func lacksTable(err error) bool {
 // statement of fn or of the commit, and when lock_timeout has passed (55P03); on
 // SQLite, for any key, with SQLITE_BUSY when busy_timeout has passed, also of the
 // commit.
+//
+// With github.com/go-sql-driver/mysql, a commit and a rollback wait for the answer
+// of the server also after ctx has ended. The parameter readTimeout of its DSN bounds
+// each wait.
 func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
 	all, err := claims(ctx)
 	if err != nil {
