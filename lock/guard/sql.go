@@ -91,22 +91,39 @@ func Schema(d Dialect) string {
 	return s.schema
 }
 
-// explain adds the correction to the error of a database that lacks the table.
+// explain adds the correction to the error of a database that lacks the table, or
+// of a session that is another one than the driver expects.
 func (d Dialect) explain(err error) error {
-	if err == nil || !lacksTable(err) {
-		return err
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("the table mega_fences is missing; create it in a migration, with the statement of guard.Schema(guard.%v): %w", d, err)
+	switch state := sqlState(err); {
+	case lacksTable(err, state):
+		return fmt.Errorf("the table mega_fences is missing; create it in a migration, with the statement of guard.Schema(guard.%v): %w", d, err)
+	case state == "26000" || state == "42P05":
+		return fmt.Errorf("the driver's prepared statements are in another session, as behind PgBouncer; with pgx, add default_query_exec_mode=exec to the URL: %w", err)
+	}
+	return err
+}
+
+// sqlState returns the code of a PostgreSQL driver's error, or "". PostgreSQL
+// translates its texts.
+func sqlState(err error) string {
+	coded, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	if !ok {
+		return ""
+	}
+	return coded.SQLState()
 }
 
 // lacksTable reports whether err is the database's answer to a statement on a
 // table that does not exist.
-func lacksTable(err error) bool {
-	if coded, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok {
-		return coded.SQLState() == "42P01" // PostgreSQL translates its texts
+func lacksTable(err error, state string) bool {
+	if state != "" {
+		return state == "42P01"
 	}
 	text := err.Error()
 	return strings.Contains(text, "no such table") || strings.Contains(text, "Error 1146")

@@ -54,6 +54,7 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G5 the table is the user's":                   noTable,
 				"G5 a table that was altered passes no fence":  alteredTable,
 				"a guard leaves nothing in its session":        leavesNoSession,
+				"a session of another client is explained":     otherSession,
 				"G6 a slot is a column":                        slots,
 				"a store shares the fences":                    store,
 			} {
@@ -393,6 +394,26 @@ func leavesNoSession(t *testing.T, e engine) {
 	}
 	if got := e.ledger(t, db, lease.Key()); len(got) != 2 {
 		t.Errorf("the ledger has %v", got)
+	}
+}
+
+// otherSession has a driver that prepares its statements, behind a pooler that gives
+// each transaction another session: here the statements end between two of them.
+func otherSession(t *testing.T, e engine) {
+	if e.dialect != guard.Postgres {
+		return
+	}
+	db := e.open(t)
+	db.SetMaxOpenConns(1)
+	lease := acquire(t, t.Context(), "session")
+	if err := e.save(db, lease); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "DEALLOCATE ALL"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.save(db, lease); err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		t.Errorf("got %v, want default_query_exec_mode=exec in it", err)
 	}
 }
 
