@@ -44,7 +44,9 @@
 //
 // A store must keep the fences that it has acknowledged, and compare them at one
 // place: a database with several writers that resolve conflicts later (MariaDB
-// Galera), a PostgreSQL whose asynchronous standby is promoted, or a Redis that
+// Galera), a PostgreSQL whose asynchronous standby is promoted, a database that
+// acknowledges commits before they are on disk and crashes (synchronous_commit off in
+// PostgreSQL, innodb_flush_log_at_trx_commit 0 or 2 in MySQL), or a Redis that
 // evicts keys or fails over to a replica that lacks them can accept a stale write.
 //
 // # A change of the lock driver
