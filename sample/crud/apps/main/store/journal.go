@@ -43,6 +43,9 @@ const (
 	keptEvents  = 1000
 )
 
+// journalWait bounds the wait of a job for its journal.
+const journalWait = 5 * time.Second
+
 type jobKey struct{}
 
 // WithJob returns a context that carries the number of a job, also to Init and
@@ -83,12 +86,14 @@ func (j *Journal) Begin(ctx context.Context) (job int64, err error) {
 }
 
 // Write records an event of the job of ctx with the names and values of its text.
-// The job continues without its journal, also after the end of ctx.
+// The job continues without its journal. Write also works after the end of ctx.
 func (j *Journal) Write(ctx context.Context, sandbox int, event string, details ...any) {
 	job := JobOf(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalWait)
+	defer cancel()
 	text, err := json.Marshal(append([]any{}, details...))
 	if err == nil {
-		_, err = j.store.db.ExecContext(context.WithoutCancel(ctx), "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES ($1, $2, $3, $4, $5, $6)",
+		_, err = j.store.db.ExecContext(ctx, "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES ($1, $2, $3, $4, $5, $6)",
 			job, sandbox, os.Getpid(), time.Now().UnixMilli(), event, string(text))
 	}
 	if err != nil {

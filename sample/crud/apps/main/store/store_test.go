@@ -36,6 +36,7 @@ func TestStore(t *testing.T) {
 		{"each change has a version of its own", eachChangeHasAVersion},
 		{"the journal shows the newest events", journalShowsTheNewestEvents},
 		{"the journal shows no event without its job", journalShowsNoEventWithoutItsJob},
+		{"a job continues without its journal", jobContinuesWithoutItsJournal},
 		{"a late write is refused", lateWriteIsRefused},
 		{"the trail is bounded", trailIsBounded},
 	} {
@@ -305,6 +306,33 @@ func journalShowsNoEventWithoutItsJob(t *testing.T, url string) {
 	}
 	if begun != nil {
 		t.Error(begun)
+	}
+}
+
+// jobContinuesWithoutItsJournal has a database that does not answer.
+func jobContinuesWithoutItsJournal(t *testing.T, url string) {
+	t.Helper()
+	s := opened(t, url)
+	if s.dialect == guard.SQLite {
+		return // its busy_timeout bounds each wait
+	}
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "LOCK TABLE journal"); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan struct{})
+	go func() {
+		NewJournal(s, slog.New(slog.DiscardHandler)).Write(t.Context(), NoSandbox, "works")
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(30 * time.Second):
+		t.Error("the job waits for its journal")
 	}
 }
 
