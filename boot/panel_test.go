@@ -109,7 +109,7 @@ func breakages() []broken {
 		{code: "bus.no_server", exit: 78, run: with("MEGA_BUS_DRIVER=nats")},
 		{code: "bus.no_cluster", exit: 78, run: with("MEGA_BUS_DRIVER=cluster")},
 		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
-		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  creds_file: missing.creds\n")},
+		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  tls: {ca: missing.pem}\n")},
 		{code: "bus.driver_refused", name: "password", exit: 78, needs: guardedNATS},
 		{code: "bus.driver_refused", name: "certificate", exit: 78, needs: secureNATS},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},

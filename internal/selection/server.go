@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/refusal"
@@ -67,6 +68,9 @@ func busServer(c *settings.Config, d plan.Decision) server {
 		secure: exampleNATSTLS, trust: "nats.tls.ca for the server's authority, nats.tls.cert and nats.tls.key for a certificate of this program",
 		refused: "bus.driver_refused", unavailable: "bus.driver_unavailable",
 		without: failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
+	}
+	if len(mask.Credentials(c.NATS.URL.Reveal())) > 0 { // other credentials beside them are refused
+		s.login = failure.Set(c, s.key, "nats://user:password@host:4222")
 	}
 	if d.Key != s.key {
 		s.decision = d.Key

@@ -92,6 +92,8 @@ func TestKeysThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, x := range []struct{ file, says string }{
 		{"nats: {token: t, user: u}\n", "nats.token: nats.user (mega.config.yaml:1) sets credentials for NATS, too"},
 		{"nats: {creds_file: a, nkey_file: b}\n", "keep one of them"},
+		{"nats: {url: 'nats://u:p@h', user: u, password: q}\n", "nats.user: nats.url (mega.config.yaml:1) sets credentials for NATS, too"},
+		{"nats: {url: 'nats://a,nats://t@b', token: u}\n", "nats.token: nats.url (mega.config.yaml:1) sets credentials for NATS, too"},
 		{"nats: {password: p}\n", "nats.password: has no effect without nats.user (set MEGA_NATS_USER)"},
 		{"nats: {tls: {cert: a}}\n", "has no effect without nats.tls.key"},
 		{"nats: {tls: {key: a}}\n", "has no effect without nats.tls.cert"},

@@ -96,6 +96,9 @@ func (c *Config) cacheHint(alias string) string {
 // manyIdentities finds more than one kind of NATS credentials.
 func (c *Config) manyIdentities() Problems {
 	var ways []string
+	if len(mask.Credentials(c.NATS.URL.Reveal())) > 0 { // the client would prefer them to nats.user and nats.token
+		ways = append(ways, "nats.url")
+	}
 	for _, key := range []string{"nats.user", "nats.token", "nats.nkey_file", "nats.creds_file"} {
 		if c.values[key].Text != "" {
 			ways = append(ways, key)
