@@ -107,6 +107,34 @@ func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
 	}
 }
 
+// The engine keeps no record of runs, so the program would end after it was ready.
+func TestEveryOnTheEngineRedislockFailsTheBoot(t *testing.T) {
+	t.Parallel()
+	fn := func(context.Context) error { return nil }
+	lead, every := mega.Lead("cleanup", fn), mega.Every("cleanup", time.Hour, fn)
+	for _, x := range []struct {
+		option  mega.Option
+		environ []string
+		refused bool
+	}{
+		{every, []string{"MEGA_CACHE_MAIN_URL=redis://h", "MEGA_LOCK_REDIS_ENGINE=redislock"}, true},
+		{lead, []string{"MEGA_CACHE_MAIN_URL=redis://h", "MEGA_LOCK_REDIS_ENGINE=redislock"}, false},
+		{every, []string{"MEGA_CACHE_MAIN_URL=redis://h"}, false},
+		{every, []string{"MEGA_LOCK_REDIS_ENGINE=redislock"}, false},
+	} {
+		p, _ := process(x.environ...)
+		p.Only = []string{"main"}
+		made, err := boot.Plan(p, mega.App("main", x.option), mega.App("other", every))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, ok := errors.AsType[*failure.Failure](made.Refused)
+		if ok != x.refused || ok && (f.Code != "lock.unsupported" || !strings.Contains(fmt.Sprint(f.Facts), "elected_test.go:")) {
+			t.Errorf("%v: %v", x.environ, made.Refused)
+		}
+	}
+}
+
 func TestALockKeyThatIsTooLongFailsTheBoot(t *testing.T) {
 	t.Parallel()
 	fn := func(context.Context) error { return nil }

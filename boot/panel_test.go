@@ -94,6 +94,7 @@ func breakages() []broken {
 		{code: "lock.scope_too_small", name: "asked", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nlock:\n  require: fleet\n").and("MEGA_LOCK_DRIVER=memory")},
 		{code: "lock.scope_too_small", name: "app", exit: 78, run: in("with an app that needs the whole fleet")},
 		{code: "lock.scope_too_small", name: "only", exit: 78, run: run{args: []string{"serve", "--only", "web"}, environ: []string{"MEGA_LOCK_REQUIRE=fleet"}}},
+		{code: "lock.unsupported", exit: 78, run: in("with a report every minute").and("MEGA_CACHE_MAIN_URL=redis://cache", "MEGA_LOCK_REDIS_ENGINE=redislock")},
 		{code: "lock.driver_unavailable", exit: 69, needs: gone, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nboot:\n  wait_for: 200ms\n")},
 		{code: "lock.driver_unavailable", name: "asked", exit: 69, needs: gone, run: run{args: []string{"serve", "--set", "lock.driver=redis"}}},
 		{code: "lock.driver_refused", name: "password", exit: 78, needs: guarded},

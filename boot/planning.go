@@ -117,7 +117,7 @@ func (p Process) traces() bool { return slices.Contains(p.Trace, plan.TraceFx) }
 // decide selects the drivers of a process. The returned decisions are complete
 // even if decide returns an error.
 func (p Process) decide(program *plan.Program, c *settings.Config) (d plan.Decisions, err error) {
-	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
+	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements(), Timed: program.Timed()}
 	if p.Offline == nil {
 		return selection.Decide(c, s)
 	}

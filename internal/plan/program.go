@@ -112,6 +112,18 @@ func (p *Program) Requirements() (all []Requirement) {
 	return all
 }
 
+// Timed returns the functions of Every that this process runs.
+func (p *Program) Timed() (all []Function) {
+	for _, part := range append([]*Part{&p.Shared}, p.Runs...) {
+		for _, h := range part.Hooks {
+			if h.Kind == KindEvery {
+				all = append(all, h.Fn)
+			}
+		}
+	}
+	return all
+}
+
 // HasApp reports whether o is an app, or a module with one.
 func HasApp(o Option) bool {
 	switch o := o.(type) {

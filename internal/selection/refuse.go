@@ -54,6 +54,18 @@ func (k component) noCluster(c *settings.Config) error {
 	}
 }
 
+// noRuns returns the failure for a function of Every on an engine that records no
+// runs (O1).
+func noRuns(c *settings.Config, fn plan.Function) error {
+	const engine = "lock.redis.engine"
+	return &failure.Failure{
+		Code: "lock.unsupported", Exit: failure.ExitConfig,
+		Text:    "mega.Every needs a record of its runs, which the engine redislock does not keep.",
+		Facts:   []failure.Fact{failure.Setting(c, engine), {Name: "given at", Value: fn.Site}},
+		Actions: failure.Actions("Use the engine queue", failure.Unset(c, engine)),
+	}
+}
+
 // checkScope returns an error if the scope of the chosen driver is smaller than
 // the configuration or an app of the program requires.
 func (k component) checkScope(c *settings.Config, s Surroundings, d plan.Decision, chosen candidate) error {

@@ -17,6 +17,7 @@ type Surroundings struct {
 	Worker       bool     // the process is one of several that a supervisor runs
 	LeftOut      []string // the apps of the program that this process does not run
 	Requirements []plan.Requirement
+	Timed        []plan.Function // the functions of Every
 }
 
 // Decide selects the drivers of a process, and checks that this build includes
@@ -57,6 +58,9 @@ func Lock(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	d, err := k.decide(c, s)
 	if d.Chosen != "memory" {
 		d.Namespace = c.Lock.Namespace
+	}
+	if err == nil && d.Chosen == "redis" && c.Lock.Redis.Engine == "redislock" && len(s.Timed) > 0 {
+		err = noRuns(c, s.Timed[0])
 	}
 	return d, err
 }

@@ -131,6 +131,8 @@ func main() {
 		mega.Main(web(mega.OnStart("migrate", func() error { return nil })))
 	case "with a hook that takes two contexts":
 		mega.Main(web(mega.OnStart("migrate", func(context.Context, *mega.Ctx) error { return nil })))
+	case "with a report every minute":
+		mega.Main(web(mega.Every("report", 60e9, func(context.Context) error { return nil })))
 	default:
 		panic("there is no shop " + what)
 	}
