@@ -162,6 +162,9 @@ func (l *Locker) newPoolCall(p *Pool, opts []Option) (call, error) {
 	if p == nil {
 		return call{slots: 1}, invalidOption("the pool is nil")
 	}
+	if p.Size < 1 || p.Size > MaxSlots {
+		return call{key: p.Key, slots: 1}, invalidOption("Size is %d, want 1 to %d", p.Size, MaxSlots)
+	}
 	c := call{key: p.Key, ttl: l.config.TTL, wait: l.config.Wait, slots: p.Size, sized: true, fifo: l.config.FIFO, fixed: !p.Resize, pool: p}
 	if len(opts) > 0 {
 		c = c.with(opts)

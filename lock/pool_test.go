@@ -631,15 +631,15 @@ func TestAPoolThatIsInvalidIsRefused(t *testing.T) {
 	fn := func(context.Context, *lock.Slot) error { return nil }
 	good := lock.Pool{Key: "k", Size: 1}
 	bad := map[string]func(*lock.Pool){
-		"key": func(p *lock.Pool) { p.Key = "" }, "no size": func(p *lock.Pool) { p.Size = 0 },
-		"size": func(p *lock.Pool) { p.Size = 4097 }, "timeout": func(p *lock.Pool) { p.CleanupTimeout = -1 },
-		"quarantine": func(p *lock.Pool) { p.Quarantine = -1 }, "strikes": func(p *lock.Pool) { p.Strikes = -1 },
+		"key is empty": func(p *lock.Pool) { p.Key = "" }, "Size is 0": func(p *lock.Pool) { p.Size = 0 },
+		"Size is 4097": func(p *lock.Pool) { p.Size = 4097 }, "CleanupTimeout is": func(p *lock.Pool) { p.CleanupTimeout = -1 },
+		"Quarantine is": func(p *lock.Pool) { p.Quarantine = -1 }, "Strikes is": func(p *lock.Pool) { p.Strikes = -1 },
 	}
-	for name, change := range bad {
+	for says, change := range bad {
 		p := good
 		change(&p)
-		if err := l.WithSlot(t.Context(), &p, fn); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
+		if err := l.WithSlot(t.Context(), &p, fn); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
 		}
 	}
 	for name, err := range map[string]error{
