@@ -63,7 +63,7 @@ func (f *fragile) Ask(ctx context.Context, r driver.Request) (driver.Grant, func
 }
 
 // expire ends the leases of key and returns their number. The table can only
-// force a release; Renew translates that for the holders.
+// force a release; Renew and the like translate that for the holders.
 func (f *fragile) expire(key string) (int, error) {
 	return f.Lock.ForceRelease(context.Background(), key, driver.Force{Reason: expiry})
 }
@@ -83,11 +83,17 @@ func (f *fragile) Renew(ctx context.Context, grants []driver.Grant) []driver.Ren
 	}
 	renewals = f.Lock.Renew(ctx, grants)
 	for i := range renewals {
-		if lost, ok := errors.AsType[*driver.LostError](renewals[i].Err); ok && lost.Reason == expiry {
-			renewals[i].Err = &driver.LostError{Key: lost.Key, Cause: driver.Expired}
-		}
+		renewals[i].Err = expired(renewals[i].Err)
 	}
 	return renewals
+}
+
+// expired returns err, or for a lease that expire has ended its loss by expiry.
+func expired(err error) error {
+	if lost, ok := errors.AsType[*driver.LostError](err); ok && lost.Reason == expiry {
+		return &driver.LostError{Key: lost.Key, Cause: driver.Expired}
+	}
+	return err
 }
 
 // Release implements [driver.Driver].
@@ -95,7 +101,7 @@ func (f *fragile) Release(ctx context.Context, g driver.Grant) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	return f.Lock.Release(ctx, g)
+	return expired(f.Lock.Release(ctx, g))
 }
 
 // BeginRun implements [driver.Runner].
@@ -103,7 +109,8 @@ func (f *fragile) BeginRun(ctx context.Context, g driver.Grant, every time.Durat
 	if err := f.check(); err != nil {
 		return driver.Run{}, err
 	}
-	return f.Lock.BeginRun(ctx, g, every, spend)
+	run, err := f.Lock.BeginRun(ctx, g, every, spend)
+	return run, expired(err)
 }
 
 // EndRun implements [driver.Runner].
@@ -111,7 +118,7 @@ func (f *fragile) EndRun(ctx context.Context, g driver.Grant, r driver.Run) erro
 	if err := f.check(); err != nil {
 		return err
 	}
-	return f.Lock.EndRun(ctx, g, r)
+	return expired(f.Lock.EndRun(ctx, g, r))
 }
 
 // ForceRelease implements [driver.Driver].

@@ -104,6 +104,18 @@ func TestExpiredLockEndsTheWorkUnderIt(t *testing.T) {
 	}
 }
 
+// Such work finds the loss when the lease is released.
+func TestExpiredLockIsReportedAsExpiredToWorkThatDoesNotLook(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	err := kit.Ctx().Lock.With("work", func(*mega.Ctx) error {
+		kit.Lock.Expire("work")
+		return nil
+	})
+	if lost, ok := errors.AsType[*lock.LostError](err); !ok || lost.Cause != lock.Expired || lost.Reason != "" {
+		t.Errorf("got %v, want a lease that has expired", err)
+	}
+}
+
 func TestBrokenBackendIsUnavailableUntilItIsMended(t *testing.T) {
 	kit := megatest.New(t, megatest.Config{}, module())
 	kit.Lock.Break()
