@@ -43,6 +43,19 @@ func TestForceOfAForeignTypeIsRefused(t *testing.T) {
 	}
 }
 
+func TestErrorForAForeignTypeNamesTheCause(t *testing.T) {
+	t.Parallel()
+	d, c := openShared(t), directly(t)
+	key := "foreign:" + token()
+	name := "mega:{" + key + "}"
+	must(t, c.SAdd(t.Context(), name, "x").Err())
+	_, err := d.Acquire(t.Context(), driver.Request{Key: key, Token: token(), TTL: time.Second, Slots: 1})
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("got %v", err)
+	}
+	must(t, c.Del(t.Context(), name).Err())
+}
+
 func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	p, err := redistest.NewProxy(redistest.Start(t, redistest.Options{}), nil)

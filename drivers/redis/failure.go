@@ -89,5 +89,8 @@ func unavailable(err error) error {
 	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrClosed) {
 		return err
 	}
+	if isWrongType(err) {
+		return fmt.Errorf("%w: %w (another program has data at one of the names)", driver.ErrUnavailable, err)
+	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
