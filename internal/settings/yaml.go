@@ -11,8 +11,6 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/megaframework/mega/internal/mask"
 )
 
 // readYAML parses the single document of a file.
@@ -139,10 +137,9 @@ func (y *yamlBuilder) scalar(n *yaml.Node) node {
 	kinds := map[string]kind{
 		"!!str": textKind, "!!int": numberKind, "!!float": numberKind, "!!bool": boolKind, "!!null": nullKind, "!!timestamp": dateKind,
 	}
-	tag := n.ShortTag()
-	k, ok := kinds[tag]
-	if !ok {
-		y.fault("config.syntax", n.Line, "the tag "+mask.Quote(tag)+" is not allowed here", "remove it")
+	k, ok := kinds[n.ShortTag()]
+	if !ok { // the tag may be a secret that begins with !
+		y.fault("config.syntax", n.Line, "a tag is not allowed here", "remove it, or put a text that begins with ! in quotes")
 		k = textKind
 	}
 	return node{kind: k, text: n.Value, line: n.Line}
