@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Mark stands in the place of a masked text.
@@ -98,7 +99,7 @@ func Text(s string) string {
 	switch {
 	case !strings.Contains(s, "://"): // the usual case, checked without a regular expression
 		return s
-	case wholeURL.MatchString(s) && !strings.ContainsAny(s, "\n\""):
+	case wholeURL.MatchString(s) && (!strings.ContainsAny(s, "\n\"") || !strings.ContainsFunc(s, unicode.IsSpace)): // a quote and white space belong to an error
 		return URL(s)
 	}
 	return insideText.ReplaceAllStringFunc(s, func(u string) string {

@@ -50,6 +50,7 @@ func TestURLsInsideATextAreMasked(t *testing.T) {
 		"open https://h/x?key=hunter2: EOF":               "open https://h/x?key=***: EOF",
 		"dial redis://u:hunter2@h, then nats://hunter2@b": "dial redis://***@h, then nats://***@b",
 		"a\nredis://u:hunter2@h\nb":                       "a\nredis://***@h\nb",
+		`postgres://u:hun"ter2@h/db`:                      `postgres://***@h/db`,
 	} {
 		if got := mask.Text(in); got != want {
 			t.Errorf("Text(%q) = %q, want %q", in, got, want)
