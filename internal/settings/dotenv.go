@@ -96,7 +96,8 @@ func (r *dotEnvReader) next() {
 	a := assignment{name: m[1], line: r.line + 1}
 	r.rest = r.rest[len(m[0]):]
 	if r.rest == "" || r.rest[0] != '\'' && r.rest[0] != '"' {
-		a.text = plainValue(r.take())
+		blank := strings.TrimRight(m[0], " \t") != m[0]
+		a.text = plainValue(r.take(), blank)
 		r.all = append(r.all, a)
 		return
 	}
@@ -116,12 +117,13 @@ func (r *dotEnvReader) next() {
 }
 
 // plainValue returns a value without quotes: the text before a # that follows a
-// blank.
-func plainValue(value string) string {
+// blank. blank reports whether the value follows one.
+func plainValue(value string, blank bool) string {
 	for i := range value {
-		if value[i] == '#' && (i == 0 || value[i-1] == ' ' || value[i-1] == '\t') {
+		if value[i] == '#' && blank {
 			return strings.TrimSpace(value[:i])
 		}
+		blank = value[i] == ' ' || value[i] == '\t'
 	}
 	return value
 }

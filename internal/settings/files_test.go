@@ -660,6 +660,8 @@ MEGA_LOCK_TTL=1h
 lower-case=fine
 MEGA_LOCK_WAIT="1s"
 MEGA_CACHE_MAIN_URL=redis://:pw@h/0#a
+MEGA_NATS_TOKEN=#s3cret # let go
+MEGA_NATS_USER= # let go
 `}), "MEGA_ENV=test"))
 	if err != nil {
 		t.Fatal(err)
@@ -669,7 +671,7 @@ MEGA_CACHE_MAIN_URL=redis://:pw@h/0#a
 	for _, x := range []struct{ got, want any }{
 		{section.(limits).Note, "two\nlines \"quoted\" $HOME # kept"}, {data.(database).Password.Reveal(), `pa$$\n#wd`}, {c.Name, "shop"},
 		{strings.Join(section.(limits).Hosts, "+"), "a+b"}, {c.Lock.TTL, 10 * time.Second}, {c.Lock.Wait, time.Second},
-		{c.Cache["main"].URL.Reveal(), "redis://:pw@h/0#a"}, {c.Origin("lock.wait").Line, 10},
+		{c.Cache["main"].URL.Reveal(), "redis://:pw@h/0#a"}, {c.NATS.Token.Reveal(), "#s3cret"}, {c.NATS.User, ""}, {c.Origin("lock.wait").Line, 10},
 	} {
 		if x.got != x.want {
 			t.Errorf("got %v, want %v", x.got, x.want)
