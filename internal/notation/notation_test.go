@@ -2,6 +2,8 @@ package notation_test
 
 import (
 	"errors"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/internal/notation"
@@ -11,6 +13,22 @@ func TestNumberWithoutItsUnitIsNotASize(t *testing.T) {
 	_, err := notation.ParseSize("1500")
 	if e, ok := errors.AsType[*notation.Error](err); !ok || !e.NoUnit || e.Hint != "write 1500B or 1500KiB" {
 		t.Errorf("got %#v", err)
+	}
+}
+
+func TestSizeWithAFractionIsExact(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0.067GB": 67_000_000, "0.135TB": 135_000_000_000, "1.5KiB": 1536, "9007199254740993B": 9007199254740993,
+		"9223372036854775807B": math.MaxInt64, "1.50000000000000000000000000000000000000000000000000000000000000000KiB": 1536,
+		"0.0001KiB": -1, "8388608TiB": -1, "1e3kB": -1, "1" + strings.Repeat("0", 1000) + "B": -1,
+	} {
+		got, err := notation.ParseSize(text)
+		if err != nil {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%s: got %d, %v, want %d", text, got, err, want)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@ package notation
 
 import (
 	"fmt"
-	"math"
+	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -51,6 +51,10 @@ func decimal(number string) string {
 	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
+// maxDigits bounds the digits of a size. Any that is a whole number of bytes has
+// fewer: 19 before the point, and 40 after it.
+const maxDigits = 64
+
 // ParseSize returns the number of bytes that text describes.
 func ParseSize(text string) (int64, error) {
 	if text == "0" {
@@ -63,19 +67,19 @@ func ParseSize(text string) (int64, error) {
 	if m == nil {
 		return 0, fmt.Errorf("%s is not a size such as 512KiB or 1.5MiB", mask.Quote(text))
 	}
-	n, err := strconv.ParseFloat(m[1]+m[2], 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s is not a size: %w", mask.Quote(text), err)
+	n, ok := new(big.Rat), false
+	if number := m[1] + strings.TrimRight(m[2], ".0"); len(number) <= maxDigits {
+		n, ok = n.SetString(number)
 	}
 	for _, u := range units {
-		if u.name == m[3] {
-			n *= float64(u.bytes)
+		if ok && u.name == m[3] {
+			n.Mul(n, new(big.Rat).SetInt64(u.bytes))
 		}
 	}
-	if n >= math.MaxInt64 || n != math.Trunc(n) {
+	if !ok || !n.IsInt() || !n.Num().IsInt64() {
 		return 0, fmt.Errorf("%s is not a whole number of bytes below 8EiB", mask.Quote(text))
 	}
-	return int64(n), nil
+	return n.Num().Int64(), nil
 }
 
 // FormatSize returns n with the largest unit that gives a whole number.
