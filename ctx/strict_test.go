@@ -36,6 +36,8 @@ type parcel struct {
 	Extra  map[string]int8 `json:"extra"`
 	Any    any             `json:"any"`
 	Raw    json.RawMessage `json:"raw"`
+	Shelf  map[int]string  `json:"shelf"`
+	Marks  []int           `json:"marks,string"`
 	From   netip.Addr      `json:"from"`
 	Hidden int             `json:"-"`
 }
@@ -78,6 +80,21 @@ func TestWrongTypesAreInvalidInput(t *testing.T) {
 	status, wrong := bound(t, `{"id":"7","to":{}}`)
 	if want := map[string]string{"id": "must be a whole number", "to": "must be a list"}; status != 422 || !maps.Equal(wrong, want) {
 		t.Errorf("got  %d %v\nwant 422 %v", status, wrong, want)
+	}
+}
+
+func TestWrongTextsOfNumbersAreInvalidInput(t *testing.T) {
+	for body, want := range map[string]map[string]string{
+		`{"digits":"x"}`:                       {"digits": "must be a whole number"},
+		`{"digits":7}`:                         {"digits": "must be text"},
+		`{"shelf":{"1":"a","b":"c"}}`:          {"shelf.b": "must be a whole number"},
+		`{"shelf":{"1":2},"digits":"1"}`:       {"shelf.1": "must be text"},
+		`{"marks":"1"}`:                        {"marks": "must be a list"},
+		`{"digits":"8","marks":[1],"id":true}`: {"id": "must be a whole number"},
+	} {
+		if status, wrong := bound(t, body); status != 422 || !maps.Equal(wrong, want) {
+			t.Errorf("%s: got %d %v, want 422 %v", body, status, wrong, want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,38 @@ func (in *bodyCheck) leaf(t reflect.Type, path string) {
 	}
 }
 
+// quoted reads one value that is text which contains a value of t.
+func (in *bodyCheck) quoted(t reflect.Type, path string) {
+	var text json.RawMessage
+	if err := in.dec.Decode(&text); err != nil || !in.failed {
+		return
+	}
+	one := reflect.StructOf([]reflect.StructField{{Name: "V", Type: t, Tag: `json:"v,string"`}})
+	if json.Unmarshal(slices.Concat([]byte(`{"v":`), text, []byte("}")), reflect.New(one).Interface()) == nil {
+		return
+	}
+	if text[0] != '"' {
+		t = reflect.TypeFor[string]()
+	}
+	in.refuse(path, expected(elem(t)))
+}
+
+// key checks the name of a member of a map whose keys have the type t.
+func (in *bodyCheck) key(t reflect.Type, name, path string) {
+	if !in.failed || t.Kind() == reflect.String && !decodesItself(t) {
+		return
+	}
+	text, err := json.Marshal(map[string]any{name: nil})
+	if err == nil {
+		err = json.Unmarshal(text, reflect.New(reflect.MapOf(t, reflect.TypeFor[any]())).Interface())
+	}
+	if _, isType := errors.AsType[*json.UnmarshalTypeError](err); isType {
+		in.refuse(path, expected(t))
+	} else if err != nil {
+		in.refuse(path, short(err.Error()))
+	}
+}
+
 // object reads the members of an object that belongs to t.
 func (in *bodyCheck) object(t reflect.Type, path string) {
 	if t != nil && t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
@@ -132,21 +165,26 @@ func (in *bodyCheck) object(t reflect.Type, path string) {
 			return
 		}
 		written := token.(string) // the decoder returns nothing else here
-		name, member := written, t
+		name, member, quoted := written, t, false
 		switch {
 		case fields != nil:
-			if name, member = lookUp(fields, written); member == nil && !in.lenient {
+			if name, member, quoted = lookUp(fields, written); member == nil && !in.lenient {
 				in.isStrange = true
 				in.refuse(below(path, written), request.AboutField("unknown"))
 			}
 		case t != nil:
 			member = t.Elem()
+			in.key(t.Key(), written, below(path, written))
 		}
 		if seen[name] && !in.lenient {
 			in.isStrange = true
 			in.refuse(below(path, written), request.AboutField("twice"))
 		}
 		seen[name] = true
+		if quoted {
+			in.quoted(member, below(path, written))
+			continue
+		}
 		in.value(member, below(path, written))
 	}
 	_, _ = in.dec.Token() // the brace that closes it
@@ -242,18 +280,26 @@ func isContainer(t reflect.Type) bool {
 }
 
 // lookUp returns the field with a name, as encoding/json does: the case of
-// letters matters only if two names differ in nothing else.
-func lookUp(fields map[string]field, name string) (string, reflect.Type) {
+// letters matters only if two names differ in nothing else. quoted reports whether
+// its JSON is text that contains a value of its type.
+func lookUp(fields map[string]field, name string) (known string, t reflect.Type, quoted bool) {
 	f, ok := fields[name]
 	for other, of := range fields {
 		if !ok && strings.EqualFold(other, name) {
 			name, f, ok = other, of, true
 		}
 	}
-	if f.quoted {
-		return name, reflect.TypeFor[any]()
+	return name, f.t, f.quoted && ok && mayBeQuoted(elem(f.t))
+}
+
+// mayBeQuoted reports whether the option string of a tag has an effect on a type.
+func mayBeQuoted(t reflect.Type) bool {
+	switch k := t.Kind(); {
+	case k == reflect.String || k == reflect.Bool || k == reflect.Float32 || k == reflect.Float64:
+		return true
+	default:
+		return k >= reflect.Int && k <= reflect.Uintptr
 	}
-	return name, f.t
 }
 
 // expected returns what a field of a type has to be.
