@@ -66,15 +66,16 @@ func (c *Ctx) Redirect(status int, target string) error {
 	if status < 300 || status > 399 {
 		return fmt.Errorf("redirect to %q: the status %d is not one of a redirect", target, status)
 	}
-	location := asciiOnly(c.URL(target))
+	location := escaped(c.URL(target))
 	return c.work.Exchange.Writer.Answer(request.Answer{Status: status, Header: http.Header{"Location": {location}}})
 }
 
-// asciiOnly percent-encodes the bytes that a header must not contain.
-func asciiOnly(target string) string {
+// escaped percent-encodes the bytes that a header must not contain, and the
+// backslash: a browser takes "/\" for "//", which a host follows.
+func escaped(target string) string {
 	var b strings.Builder
 	for i := range len(target) {
-		if c := target[i]; c > ' ' && c < 0x7f {
+		if c := target[i]; c > ' ' && c < 0x7f && c != '\\' {
 			b.WriteByte(c)
 		} else {
 			fmt.Fprintf(&b, "%%%02X", c)

@@ -190,6 +190,15 @@ func TestStatusOfAnErrorIsOne(t *testing.T) {
 	}
 }
 
+// A browser takes a backslash for a slash, and what follows two of them for a host.
+func TestRedirectToAPathStaysInTheApp(t *testing.T) {
+	s := newStage()
+	s.router.Get("/there", func(c *megactx.Ctx) error { return c.Redirect(http.StatusSeeOther, `/\evil.example/x`) })
+	if w := s.ask("GET", "/there", ""); w.Header().Get("Location") != "/%5Cevil.example/x" {
+		t.Errorf("got %d %s", w.Code, w.Header().Get("Location"))
+	}
+}
+
 func TestRedirectIsOne(t *testing.T) {
 	s := newStage()
 	s.router.Get("/there", func(c *megactx.Ctx) error { return c.Redirect(http.StatusSeeOther, "/here?x=1") })
