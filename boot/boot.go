@@ -57,6 +57,7 @@ import (
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
@@ -152,12 +153,13 @@ func start(ctx context.Context, p Process, began time.Time, planned func(workers
 
 // stoppedError is the error of a boot that was stopped before it was complete.
 type stoppedError struct {
-	why error // the end of its context
-	cut error // shutdown errors; may be nil
+	why  error // the end of its context
+	cut  error // shutdown errors; may be nil
+	mask func(string) string
 }
 
 func (e *stoppedError) Error() string {
-	return errors.Join(fmt.Errorf("stopped before it had started: %w", e.why), e.cut).Error()
+	return e.mask(errors.Join(fmt.Errorf("stopped before it had started: %w", e.why), e.cut).Error())
 }
 
 func (e *stoppedError) Unwrap() error { return e.why }
@@ -169,7 +171,7 @@ func (b *booting) gaveUp(err, cut error) error {
 		if errors.Is(err, errStuck) {
 			cut = errors.Join(dig.RootCause(err), cut)
 		}
-		return &stoppedError{why, cut}
+		return &stoppedError{why, cut, b.veil.Text}
 	}
 	f := *b.process.failureOf(err)
 	f.Mask = b.veil.Text
@@ -286,7 +288,7 @@ func (p Process) notStarted(err error) int {
 	case !ok:
 		return p.writeFailure(failureOf(err))
 	case stopped.cut != nil:
-		fmt.Fprintf(p.Stderr, "%s was %v\n", p.name(), stopped)
+		fmt.Fprintf(p.Stderr, "%s was %s\n", p.name(), plain.Text(stopped.Error()))
 		return failure.ExitCut
 	}
 	return failure.ExitOK

@@ -138,6 +138,18 @@ func TestPanelShowsNoSecret(t *testing.T) {
 	}
 }
 
+func TestStopBeforeTheStartShowsNoSecret(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	p, stderr := process("MEGA_VAULT_TOKEN="+password, "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_ADDR=127.0.0.1:0")
+	status := boot.Main(ctx, p, mega.App("main", mega.Routes(hello), mega.Config[vault]("vault"),
+		mega.OnStop("log out", func(v vault, _ context.Context) error { return errors.New("refused \x1b[2J: " + v.Token.Reveal()) }),
+		mega.OnStart("log in", func(context.Context) { stop() }),
+	))
+	if text := stderr.String(); status != failure.ExitCut || shows(text) || strings.Contains(text, "\x1b") || !strings.Contains(text, "log out") {
+		t.Errorf("exit status %d:\n%q", status, text)
+	}
+}
+
 // An error may quote what a server or a file said.
 func TestPanelHasNothingThatATerminalObeys(t *testing.T) {
 	p, stderr := process("MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_ADDR=127.0.0.1:0")
