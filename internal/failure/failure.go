@@ -162,15 +162,16 @@ func (f *Failure) maskedFacts(facts []Fact) (all []Fact) {
 // a terminal obeys.
 func (f *Failure) MarshalJSON() ([]byte, error) {
 	type problem struct {
-		Code   string `json:"code"`
-		Key    string `json:"key,omitempty"`
-		Origin string `json:"origin,omitempty"`
-		Text   string `json:"text"`
-		Hint   string `json:"hint,omitempty"`
+		Code    string `json:"code"`
+		Key     string `json:"key,omitempty"`
+		Origin  string `json:"origin,omitempty"`
+		Text    string `json:"text"`
+		Hint    string `json:"hint,omitempty"`
+		Excerpt string `json:"excerpt,omitempty"`
 	}
 	var problems []problem
 	for _, p := range f.Problems {
-		problems = append(problems, problem{p.Code, p.Key, p.Origin.String(), f.masked(p.Text), p.Hint})
+		problems = append(problems, problem{p.Code, p.Key, p.Origin.String(), f.masked(p.Text), f.masked(p.Hint), f.masked(p.Excerpt)})
 	}
 	cause := ""
 	if f.Cause != nil {
