@@ -90,6 +90,7 @@ func TestWrongTextsOfNumbersAreInvalidInput(t *testing.T) {
 		`{"shelf":{"1":"a","b":"c"}}`:          {"shelf.b": "must be a whole number"},
 		`{"shelf":{"1":2},"digits":"1"}`:       {"shelf.1": "must be text"},
 		`{"marks":"1"}`:                        {"marks": "must be a list"},
+		`{"marks":1e400,"weight":"x"}`:         {"marks": "must be a list", "weight": "must be a number"},
 		`{"digits":"8","marks":[1],"id":true}`: {"id": "must be a whole number"},
 	} {
 		if status, wrong := bound(t, body); status != 422 || !maps.Equal(wrong, want) {

@@ -38,6 +38,7 @@ func readJSON(body io.Reader, v any, lenient bool, own func(error) request.Field
 		return nil
 	}
 	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, own: own, wrong: request.Fields{}}
+	in.dec.UseNumber() // a float64 cannot hold each number
 	in.value(reflect.TypeOf(v), "")
 	switch {
 	case in.isNotObject:
