@@ -456,6 +456,17 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 	}
 }
 
+// The value of a panic is no answer, and a client that has left is no excuse for it.
+func TestPanicWithAnErrorIsInternal(t *testing.T) {
+	for _, value := range []error{megactx.Error(404, "x.y", "detail"), lock.ErrUnavailable, context.DeadlineExceeded, &http.MaxBytesError{Limit: 1}} {
+		s := newStage()
+		s.router.Get("/", func(*megactx.Ctx) error { panic(fmt.Errorf("wrapped: %w", value)) })
+		if p := problemIn(t, s.ask("GET", "/", "", wantJSON)); p.Status != 500 || p.Code != "internal" || strings.Contains(p.Detail, "detail") {
+			t.Errorf("%v: got %+v", value, p)
+		}
+	}
+}
+
 func TestOnlyTheFirstAnswerCounts(t *testing.T) {
 	s := newStage()
 	s.router.Get("/", func(c *megactx.Ctx) error {

@@ -99,6 +99,9 @@ func answers() []known {
 // itself has ended: its timeout, a disconnected client, or the shutdown; nil if
 // it has not ended.
 func problemOf(err, end error) problem {
+	if _, panicked := errors.AsType[*panicError](err); panicked { // its value is no answer
+		return newProblem(http.StatusInternalServerError, "internal", "internal")
+	}
 	var own *Error
 	switch {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
@@ -130,11 +133,10 @@ func problemOf(err, end error) problem {
 		}
 	}
 	var tooLarge *http.MaxBytesError
-	var panicked *panicError
 	switch {
 	case errors.As(err, &tooLarge):
 		return problemOf(TooLarge(tooLarge), end)
-	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
+	case errors.Is(end, context.DeadlineExceeded):
 		return problemOf(context.DeadlineExceeded, nil) // also for another error that the work returned when its context ended
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "internal")
