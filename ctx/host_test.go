@@ -565,8 +565,10 @@ func TestMiddlewareMayReplaceTheWriter(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)
 		}
 	}
-	if err := late.Text(200, "late"); !errors.Is(err, megactx.ErrHandlerReturned) {
-		t.Errorf("afterwards: %v", err)
+	for name, err := range map[string]error{"Text": late.Text(200, "late"), "SSE": late.SSE(func(*megactx.Stream) error { return nil })} {
+		if !errors.Is(err, megactx.ErrHandlerReturned) {
+			t.Errorf("%s afterwards: %v", name, err)
+		}
 	}
 }
 

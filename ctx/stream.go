@@ -47,6 +47,9 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 		return x.Writer.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()})
 	}
 	if err := c.Err(); err != nil {
+		if errors.Is(context.Cause(c), ErrHandlerReturned) {
+			return ErrHandlerReturned
+		}
 		return err
 	}
 	s := c.newStream()
