@@ -58,3 +58,23 @@ func TestNoErrorShowsACredential(t *testing.T) {
 		}
 	}
 }
+
+func TestValuesOfAListShowNoCredential(t *testing.T) {
+	type mirrors struct {
+		URLs []string `key:"urls"`
+	}
+	for text, want := range map[string]string{
+		`a,https://u:hun"ter2@b`: "a,https://***@b",
+		"https://u:hun,ter2@b":   "https://***@b", // the comma of a password
+	} {
+		c, err := settings.Load(settings.Source{
+			Sections: []settings.Section{{Name: "mirrors", Type: reflect.TypeFor[mirrors](), Site: "mirrors.go:1"}}, Environ: []string{"MEGA_MIRRORS_URLS=" + text},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := c.Explain("mirrors.urls"); err != nil || e.Value != want {
+			t.Errorf("%s: got %s, %v, want %s", text, e.Value, err, want)
+		}
+	}
+}

@@ -25,13 +25,20 @@ type Value struct {
 
 // masked returns the value with its secrets masked.
 func (v Value) masked() Value {
+	var items []string
+	for _, item := range v.list {
+		items = append(items, mask.Text(item))
+	}
+	if items != nil {
+		v.Text = strings.Join(items, ",")
+	}
 	v.list, v.parsed = nil, reflect.Value{} // they are not masked
 	switch {
 	case v.secret && v.Text != "":
 		v.Text = mask.Mark
 	case v.url:
 		v.Text = mask.URL(v.Text)
-	default: // a text key may also hold a URL with a password
+	default: // a text key may also hold a URL with a password, and a list a password with a comma
 		v.Text = mask.Text(v.Text)
 	}
 	return v
