@@ -24,15 +24,16 @@ func Lenient() BindOption { return BindOption{lenient: true} }
 // Validate() error, Validate(*Ctx) error or Validate(context.Context) error. A
 // form's field belongs to the struct field with the same name in its tag
 // form, or else in its tag json, also of an embedded struct. A list has all values
-// of the form's fields with its name, another field the first one.
+// of the form's fields with its name, another field the first one, without the
+// white space around them.
 //
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
 // fields or duplicate members, 413 for a body larger than the app's limit, 415
 // for an unknown type and for a compressed body, 422 for values of the wrong
 // type and for an error of Validate. The answer names the fields. An error of
 // Validate keeps its own answer if it is one of [Error], or of a lock, limit or
-// message that fails, such as [lock.ErrUnavailable]. Without a body Bind only
-// validates.
+// message that fails, such as [lock.ErrUnavailable]. Without a body and its
+// Content-Type Bind only validates; an empty body of JSON is malformed.
 func (c *Ctx) Bind(v any, options ...BindOption) error {
 	x := c.exchange()
 	if x == nil {

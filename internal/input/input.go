@@ -12,8 +12,8 @@ import (
 	"github.com/megaframework/mega/internal/request"
 )
 
-// Read decodes the body of r into the struct that v points to. Without a body it
-// does nothing. Lenient accepts JSON with unknown fields and duplicate members. own
+// Read decodes the body of r into the struct that v points to. Without a body and its
+// Content-Type it does nothing. Lenient accepts JSON with unknown fields and duplicate members. own
 // returns the fields in the error of a value's UnmarshalJSON, or nil.
 func Read(r *http.Request, v any, lenient bool, own func(error) request.Fields) error {
 	header := r.Header.Get("Content-Type")
