@@ -441,3 +441,23 @@ func TestTheContextOfADeadlineEndsWithItsHandler(t *testing.T) {
 		}
 	})
 }
+
+func TestAReportOfDropsNamesTheSubjectOfADroppedMessage(t *testing.T) {
+	for _, opts := range [][]bus.SubOption{{}, {bus.OrderBy(func(m *bus.Msg) string { return m.Subject })}} {
+		synctest.Test(t, func(t *testing.T) {
+			var o observed
+			b := newBus(t, bus.Config{Observer: &o})
+			l := newGatedLog()
+			subscribe(t, b, "a.*", l.handler, append(opts, bus.Buffer(1, 1<<20), bus.OnFull(bus.DropOldest))...)
+			publish(t, b, "a.running", "")
+			synctest.Wait()
+			publish(t, b, "a.oldest", "")
+			publish(t, b, "a.newest", "")
+			synctest.Wait()
+			if told := of[bus.Dropped](&o); len(told) != 1 || told[0].Subject != "a.oldest" || told[0].Count != 1 {
+				t.Errorf("reported %+v", told)
+			}
+			close(l.gate)
+		})
+	}
+}

@@ -65,9 +65,6 @@ func (s *Sub) pending() int {
 // overflow applies the policy to a message that does not fit. The caller holds
 // s.mu.
 func (s *Sub) overflow(d *delivery) {
-	if s.drops.subject == "" {
-		s.drops.subject = d.msg.Subject
-	}
 	if s.onFull != DropOldest {
 		s.queue.mark(1)
 		s.countDrop(d)
@@ -98,6 +95,9 @@ func (s *Sub) loseOldest() *delivery {
 // countDrop counts a message that was dropped, and refuses it if it is a
 // request. The caller holds s.mu.
 func (s *Sub) countDrop(d *delivery) {
+	if s.drops.subject == "" {
+		s.drops.subject = d.msg.Subject
+	}
 	s.dropped++ // S4: a drop is counted
 	s.bus.refuse(d, ErrOverloaded)
 }
