@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/bus"
@@ -46,5 +47,45 @@ func TestRefusedRequestsKeepNoPayload(t *testing.T) {
 	}
 	if after := heap(); after > before+20<<20 {
 		t.Errorf("%d refused requests of 512 KiB hold %d MiB", n, (after-before)>>20)
+	}
+}
+
+// A responder that is stopped answers all requests in its queue at once, also while
+// its handler is running.
+func TestAStoppedResponderRefusesItsQueueAtOnce(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			turn := make(chan struct{})
+			s := respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) {
+				<-turn
+				return nil, nil
+			}, bus.Concurrency(n))
+			const requests = 8
+			errs := make(chan error, requests)
+			for range requests {
+				go func() {
+					_, err := b.Request(t.Context(), "a", nil)
+					errs <- err
+				}()
+			}
+			synctest.Wait()
+			for range n { // the next handlers run, with others behind them
+				turn <- struct{}{}
+			}
+			synctest.Wait()
+			for range n {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+			s.Stop()
+			synctest.Wait()
+			if waiting, st := len(errs), s.Stats(); waiting != requests-2*n || st.Discarded != uint64(waiting) || st.Pending != 0 {
+				t.Errorf("concurrency %d: %d requests are answered, want %d: %+v", n, waiting, requests-2*n, st)
+			}
+			close(turn)
+			synctest.Wait()
+		})
 	}
 }

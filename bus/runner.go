@@ -98,9 +98,10 @@ func (s *Sub) replace(r *runner) {
 }
 
 // isSerial reports whether one runner takes whole batches. This is the fast
-// path, for subscriptions in which nothing else accesses the taken messages.
+// path, for subscriptions in which nothing else accesses the taken messages. A
+// responder that stops refuses its queued requests at once.
 func (s *Sub) isSerial() bool {
-	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest && s.onGap == nil
+	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest && s.onGap == nil && s.kind == driver.Event
 }
 
 func (s *Sub) runSerial(r *runner) {
