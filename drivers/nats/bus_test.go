@@ -291,6 +291,27 @@ func TestForbiddenSubscriptionIsRefused(t *testing.T) {
 	listen(t, b, "open")
 }
 
+// A pattern that matches subjects below the prefix of the other kind is refused,
+// also if the prefix has several tokens.
+func TestRawPatternsNeverMatchTheOtherKind(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	handle := func(context.Context, *bus.Msg) error { return nil }
+	raw := open(t, nats.Config{URL: server.URL(), Raw: true, RequestPrefix: "shop.rpc."})
+	requests := open(t, nats.Config{URL: server.URL(), RawRequests: true, EventPrefix: "shop.ev."})
+	for pattern, want := range map[string]error{
+		"shop.>": bus.ErrBadSubject, "shop.*.x": bus.ErrBadSubject, "shop.*.>": bus.ErrBadSubject, "shop.rpc.*": bus.ErrBadSubject, "*.rpc.x": bus.ErrBadSubject,
+		"shop.*": nil, "shop.orders.>": nil, "shops.>": nil,
+	} {
+		if _, err := raw.Subscribe(t.Context(), pattern, handle); !errors.Is(err, want) {
+			t.Errorf("subscribe to %s: %v, want %v", pattern, err, want)
+		}
+		pattern = strings.ReplaceAll(pattern, "rpc", "ev")
+		if _, err := requests.Respond(t.Context(), pattern, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }); !errors.Is(err, want) {
+			t.Errorf("respond to %s: %v, want %v", pattern, err, want)
+		}
+	}
+}
+
 func TestRawEventsReachOtherClientsAndRefuseForeignSubjects(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	raw := open(t, nats.Config{URL: server.URL(), Raw: true})
