@@ -2,8 +2,10 @@ package nats_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -230,4 +232,30 @@ func (b boaster) Read(part []byte) (int, error) {
 	n, err := b.Conn.Read(part)
 	copy(part, bytes.ReplaceAll(part[:n], []byte(`"max_payload":1000,`), []byte(`"max_payload":9000,`)))
 	return n, err
+}
+
+// The error of a responder is sent in the header, too: an answer that has no room
+// for it is a smaller error, and the requester does not wait for its deadline.
+func TestErrorsOfAnySizeReachTheRequester(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{MaxPayload: 1000})
+	b := open(t, nats.Config{URL: server.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := b.Respond(ctx, "a", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		n, _ := strconv.Atoi(string(m.Data))
+		return nil, errors.New(strings.Repeat("x", n))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 100; n <= 1100; n += 50 {
+		_, err := b.Request(ctx, "a", []byte(strconv.Itoa(n)))
+		if _, ok := errors.AsType[*bus.RemoteError](err); !ok {
+			t.Errorf("an error of %d bytes: %.200v", n, err)
+			break
+		}
+	}
+	if st := b.Stats(); st.Lost != 0 || st.Cuts != 0 {
+		t.Errorf("%d messages were lost, and %d connections", st.Lost, st.Cuts)
+	}
 }

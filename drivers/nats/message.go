@@ -124,12 +124,12 @@ func (b *Bus) put(ctx context.Context, m *driver.Message, it *item) error {
 		return driver.ErrClosed
 	}
 	if len(m.Header) == 0 {
-		return b.accept(ctx, m, it, nil, m.Size())
+		return b.accept(ctx, m, it, nil, m.Size()+serviceErrorSize(m.Err))
 	}
 	// Iterating over a map is the largest cost here, so it happens once.
 	var few [8]pair
 	header, size := listHeader(few[:0], m)
-	return b.accept(ctx, m, it, header, size)
+	return b.accept(ctx, m, it, header, size+serviceErrorSize(m.Err))
 }
 
 func (b *Bus) accept(ctx context.Context, m *driver.Message, it *item, header []pair, size int) error {
@@ -237,6 +237,15 @@ func serviceError(h nats.Header, err *driver.RemoteError) nats.Header {
 	h[keyServiceErrorCode] = []string{err.Reason}
 	h[keyServiceError] = []string{oneLine(err.Message)}
 	return h
+}
+
+// serviceErrorSize returns the bytes that serviceError adds to a header.
+func serviceErrorSize(err *driver.RemoteError) int {
+	if err == nil {
+		return 0
+	}
+	const rest = len(keyServiceErrorCode) + len(keyServiceError) + 2*len(": \r\n")
+	return rest + len(err.Reason) + len(oneLine(err.Message))
 }
 
 // oneLine returns the beginning of a text as the value of a header.
