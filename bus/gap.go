@@ -59,15 +59,15 @@ func (s *Sub) reachMark() {
 func (s *Sub) isAtBarrier() bool { return s.onGap != nil && s.queue.atMark() }
 
 // isBarred reports whether no message may start: OnGap is being called, or is
-// due and waits, for earlier handlers or for the backend. If OnGap fetched the
-// state before the subscription is active again, it would miss the messages that
-// are published in between. The caller holds s.mu.
+// due and waits, for earlier handlers, for the end of Subscribe or for the backend. If
+// OnGap fetched the state before the subscription is active, it would miss the
+// messages that are published in between. The caller holds s.mu.
 func (s *Sub) isBarred() bool {
 	g := &s.gap
 	if g.running {
 		return true
 	}
-	return g.due != 0 && (s.busy > 0 || g.due < 0 && s.phase == active && s.bus.link.down.Load())
+	return g.due != 0 && (s.busy > 0 || s.registration == nil || g.due < 0 && s.phase == active && s.bus.link.down.Load())
 }
 
 // beginRepair returns the mark for the call of OnGap that is due. The caller

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
 )
 
 // A mark in the middle and the drops around it are one, also when the oldest
@@ -260,3 +261,29 @@ func TestAGapBehindAMessageWithoutAKey(t *testing.T) {
 	})
 }
 func ignore(context.Context, *bus.Msg) error { return nil }
+
+// early is a driver that delivers a message before its Subscribe has returned.
+type early struct{ driver.Driver }
+
+func (d early) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+	r, err := d.Driver.Subscribe(ctx, s)
+	s.Sink.Deliver(driver.Message{Kind: s.Kind, Subject: s.Pattern, Data: []byte("1")})
+	time.Sleep(time.Second)
+	return r, err
+}
+
+// The gap of AfterGap is before the first message, also before one that comes while
+// the subscription is being made.
+func TestTheRepairOfAReplacedSubscriptionPrecedesItsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := busOn(t, early{memoryBus()}, bus.Config{})
+		var l log
+		subscribe(t, b, "a", l.handler, bus.AfterGap(), bus.OnGap(func(_ context.Context, missed int) error {
+			l.add(fmt.Sprint("gap ", missed))
+			return nil
+		}))
+		publish(t, b, "a", "2")
+		synctest.Wait()
+		l.want(t, "gap -1", "1", "2")
+	})
+}

@@ -137,6 +137,9 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 	if o.afterGap {
 		s.lost = -1
 	}
+	if o.afterGap && o.onGap != nil {
+		s.gap.due = -1
+	}
 	s.handler = wrap(wrap(h, o.middleware), b.config.Use)
 	s.ctx, s.cancel = context.WithCancelCause(ctx) // S20
 	return s, nil
@@ -182,8 +185,7 @@ func (s *Sub) adopt(i driver.Registration, unbind func() bool) bool {
 		return false
 	}
 	s.registration, s.unbind = i, unbind
-	if s.afterGap && s.onGap != nil { // not earlier: a repair needs an active subscription
-		s.gap.due = -1
+	if s.onGap != nil { // not earlier: a repair needs an active subscription
 		if r := s.hire(); r != nil {
 			go s.run(r)
 		}
