@@ -298,7 +298,10 @@ func (b *Bus) enroll(s *Sub) error {
 
 // retire drops a subscription that is over, and keeps its numbers.
 func (b *Bus) retire(s *Sub) {
-	last := s.Stats()
+	s.mu.Lock()
+	last := s.stats()
+	s.retired = true
+	s.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.subs, s)

@@ -119,24 +119,39 @@ func (k *sink) Gap(lost int) {
 	s := (*Sub)(k)
 	s.mu.Lock()
 	s.addGap(lost)
+	retired := s.retired
 	r := s.hire()
 	s.mu.Unlock()
 	if r != nil {
 		go s.run(r)
+	}
+	if retired {
+		s.bus.addGap(lost)
 	}
 	s.bus.notify(Missed{SubID: s.subID(), Count: lost})
 }
 
 // addGap counts lost messages and marks their place. The caller holds s.mu.
 func (s *Sub) addGap(lost int) {
-	if lost < 0 {
-		s.gaps++
-	} else {
-		s.missed += uint64(lost)
-	}
+	countGap(lost, &s.missed, &s.gaps)
 	if s.phase < emptying {
 		s.queue.mark(lost) // S10
 	}
+}
+
+// addGap counts lost messages of a subscription that is over.
+func (b *Bus) addGap(lost int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	countGap(lost, &b.gone.Missed, &b.gone.Gaps)
+}
+
+func countGap(lost int, missed, gaps *uint64) {
+	if lost < 0 {
+		*gaps++
+		return
+	}
+	*missed += uint64(lost)
 }
 
 // Load implements [driver.Sink].

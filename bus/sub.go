@@ -56,6 +56,7 @@ type Sub struct {
 
 	dropped, discarded uint64
 	missed, gaps       uint64 // reported by the driver: lost messages, and losses of unknown size
+	retired            bool   // its numbers are in Bus.gone
 	drops              drops
 	blocked            time.Time // when Blocked was reported last
 

@@ -181,8 +181,9 @@ type Subscription struct {
 type Sink interface {
 	// Deliver hands over a message. It returns false if the subscription has
 	// stopped accepting messages; a driver that can choose another member of
-	// the group then must do so. With a full queue it returns true, since the
-	// front counts and reports the loss.
+	// the group then must do so, and one that cannot reports the lost events to
+	// Gap before Registration.End returns. With a full queue it returns true,
+	// since the front counts and reports the loss.
 	Deliver(m Message) bool
 
 	// Gap reports that messages were lost between the last one that was

@@ -33,6 +33,7 @@ func (m *member) End(ctx context.Context) error {
 	}
 	e, l, first, err := m.begin()
 	if e == nil {
+		m.reportStrays()
 		return err
 	}
 	err = e.wait(ctx, l)
@@ -40,9 +41,18 @@ func (m *member) End(ctx context.Context) error {
 		err = m.topic.deliverRest(ctx, l, e.sub)
 	}
 	if first {
+		m.reportStrays()
 		return errors.Join(err, m.leave(err == nil && !e.lost.Load()))
 	}
 	return err
+}
+
+// reportStrays reports the events that have come for a group whose last member here
+// had stopped.
+func (m *member) reportStrays() {
+	if n := m.topic.strays.Swap(0); n > 0 {
+		m.topic.bus.notify(func(driver.Front) { m.sink.Gap(int(n)) }) // S4
+	}
 }
 
 // ending is a subscription at the server that is no longer needed, or a member

@@ -54,6 +54,39 @@ func TestARequestOnItsWayToAStoppedResponderIsRefused(t *testing.T) {
 	<-stopped
 }
 
+// Events that the server has sent to the only member of a group in this process are
+// counted, and reported once, if the member has stopped: no other member gets them.
+func TestEventsOnTheirWayToAStoppedMemberAreCounted(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, told := observe(t, nats.Config{URL: proxy.URL()})
+	other := open(t, nats.Config{URL: server.URL()})
+	s, err := b.Subscribe(t.Context(), "a", func(context.Context, *bus.Msg) error { return nil }, bus.Group("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Hold(natstest.ToServer, natstest.ToClient)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); s.Stop() }()
+	<-s.Done()
+	const n = 3
+	for range n {
+		publish(t, other, "a", "1")
+	}
+	if err := other.Flush(t.Context()); err != nil { // the server has sent them on
+		t.Fatal(err)
+	}
+	proxy.Heal()
+	<-stopped
+	if own, all := s.Stats().Missed, b.Stats().Total.Missed; own != n || all != n {
+		t.Errorf("the subscription has missed %d messages, and all of the bus %d, want %d", own, all, n)
+	}
+	await(t, func() bool { return len(of[bus.Missed](told)) > 0 })
+	if events := of[bus.Missed](told); len(events) != 1 || events[0].Count != n || events[0].Pattern != "a" {
+		t.Errorf("reported %+v", events)
+	}
+}
+
 // A server that no longer accepts the credentials closes the connection after its
 // reason. The report of the loss has that reason (S23).
 func TestTheLossOfRevokedCredentialsNamesThem(t *testing.T) {

@@ -26,6 +26,7 @@ type topic struct {
 	turn    atomic.Uint32 // of the members of a group
 	taken   atomic.Uint64 // messages that were handed to the members, or are lost
 	settled atomic.Uint64 // those up to the last one that was handed over: no gap is unreported
+	strays  atomic.Int64  // events for a group that no member took, since all of them have stopped
 	refused atomic.Bool   // err is set
 
 	// Guarded by the mutex of the Bus:
@@ -144,9 +145,9 @@ func (b *Bus) passOn(ctx context.Context) {
 	_ = b.ledger.passed(ctx, b.out.count(), l.over) // as above
 }
 
-// deliver hands a message to every member, or to one of a group. It refuses a
-// request that no member of the group takes, because all of them have stopped: no
-// other process of the group has it.
+// deliver hands a message to every member, or to one of a group. If no member of the
+// group takes it, because all of them have stopped, no other process of the group has
+// it: a request is refused, and an event is counted.
 func (t *topic) deliver(m driver.Message) {
 	members := *t.members.Load()
 	if t.key.queue == "" {
@@ -155,8 +156,12 @@ func (t *topic) deliver(m driver.Message) {
 		}
 		return
 	}
-	if !deliverToOne(members, t.turn.Add(1), m) && m.Kind == driver.Request {
+	switch {
+	case deliverToOne(members, t.turn.Add(1), m):
+	case m.Kind == driver.Request:
 		t.bus.refuseRequest(m)
+	default:
+		t.strays.Add(1) // S4
 	}
 }
 
