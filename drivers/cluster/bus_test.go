@@ -592,3 +592,69 @@ func TestGroupsOfOneProcessAreServedByOneFrame(t *testing.T) {
 		}
 	}
 }
+
+// servedRequest reads a request from the hub, with its message.
+func (r *rawClient) servedRequest(t *testing.T, n int) (id protocol.RequestID, message []byte) {
+	t.Helper()
+	r.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
+		if typ == protocol.TypeServe {
+			n--
+			id = protocol.ReadRequestID(d)
+			d.Bool()
+			for range d.Count() {
+				d.Uint()
+			}
+			message = slices.Clone(d.Rest())
+		}
+		return n == 0
+	})
+	return id, message
+}
+
+// giveBack gives a request for a group back to the hub.
+func (r *rawClient) giveBack(t *testing.T, id protocol.RequestID, pattern string, message []byte) {
+	t.Helper()
+	f := protocol.Begin(protocol.TypeReturn).Uint(id.Client).Uint(id.Number).Bool(true).Byte(byte(driver.Request)).String(pattern).String("g")
+	r.send(t, f.Rest(message))
+}
+
+// A process may get a request twice: for a group of its own, and in place of the
+// process that was chosen for another group. It owes an answer for each.
+func TestARequestThatAProcessHasTwiceEndsTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		act  func(*rawClient, protocol.RequestID, []byte)
+		want error
+	}{
+		"nobody takes it": {func(r *rawClient, id protocol.RequestID, message []byte) {
+			r.giveBack(t, id, "r.>", message)
+			r.giveBack(t, id, "r.*", message)
+		}, bus.ErrNoResponders},
+		"it has no subscription any more": {func(r *rawClient, id protocol.RequestID, _ []byte) {
+			for range 2 {
+				r.send(t, protocol.Begin(protocol.TypeNoMember).Uint(id.Client).Uint(id.Number))
+			}
+		}, bus.ErrNoResponders},
+		"the process ends": {func(r *rawClient, _ protocol.RequestID, _ []byte) { r.line.Close() }, bus.ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, HubConfig{})
+			first, second, b := newRawClient(t, h), newRawClient(t, h), busAt(t, h)
+			first.join(t, 1, driver.Request, "r.*", "g")
+			second.join(t, 1, driver.Request, "r.>", "g")
+			asked := make(chan error, 1)
+			go func() {
+				_, err := b.Request(t.Context(), "r.a", nil)
+				asked <- err
+			}()
+			id, message := first.servedRequest(t, 1)
+			second.join(t, 2, driver.Request, "r.*", "g")
+			first.send(t, protocol.Begin(protocol.TypeLeave).Uint(1))
+			first.giveBack(t, id, "r.*", message)
+			second.servedRequest(t, 2)
+			c.act(second, id, message)
+			if err := <-asked; !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}

@@ -262,7 +262,9 @@ func (h *hubBus) leave(c *Client) {
 		h.end(r)
 	}
 	for a, x := range owed {
-		h.settle(c, a.Number, x, protocol.FailGone)
+		for range x.more + 1 {
+			h.settle(c, a.Number, x, protocol.FailGone)
+		}
 	}
 	h.mu.Lock()
 	delete(h.requesters, c.number)

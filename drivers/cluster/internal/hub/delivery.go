@@ -34,7 +34,8 @@ type clientBus struct {
 type pending struct {
 	requester *Client
 	until     int64          // when the sender stops waiting, in nanoseconds since 1970; 0 is never
-	answered  bool           // guarded by the bus.mu of the client that has the request
+	answered  bool           // guarded by the bus.mu of the client that has the request, as is more
+	more      int            // how many times more the client has the request, in place of other clients
 	shared    *sharedRequest // nil if no other client has the request
 }
 
@@ -156,6 +157,11 @@ func (c *Client) addPending(d protocol.RequestID, x *pending) {
 	if b.pending == nil {
 		b.pending = make(map[protocol.RequestID]*pending)
 	}
+	if had := b.pending[d]; had != nil { // for another group
+		had.more++
+		had.answered = had.answered || x.answered
+		return
+	}
 	b.pending[d] = x
 	b.unanswered.Store(int64(len(b.pending)))
 	if b.expiry == nil {
@@ -211,6 +217,17 @@ func (c *Client) expire() (probe bool) {
 func (b *clientBus) forget(d protocol.RequestID) {
 	delete(b.pending, d)
 	b.unanswered.Store(int64(len(b.pending)))
+}
+
+// takePending takes a pending request out, once if the client has it several times.
+// The caller holds b.mu.
+func (b *clientBus) takePending(d protocol.RequestID, x *pending) *pending {
+	if x.more > 0 {
+		x.more--
+		return &pending{requester: x.requester, until: x.until, answered: x.answered, shared: x.shared}
+	}
+	b.forget(d)
+	return x
 }
 
 // reply queues a frame with an answer to a request of c. If there is no room,

@@ -110,7 +110,7 @@ func (b *clientBus) answered(a protocol.RequestID, done bool) *pending {
 	}
 	x.answered = true
 	if done {
-		b.forget(a)
+		return b.takePending(a, x)
 	}
 	return x
 }
@@ -145,8 +145,7 @@ func (b *clientBus) pass(a protocol.RequestID, done bool) *pending {
 	case x == nil:
 		return nil
 	case done:
-		b.forget(a)
-		return x
+		return b.takePending(a, x)
 	}
 	return x.split()
 }
