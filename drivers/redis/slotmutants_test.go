@@ -15,6 +15,8 @@ var slotMutants = []mutant{
 		old: "    r[TOKEN], r[LAST] = token,", new: "    r[WHY] = ''\n    r[TOKEN], r[LAST] = token,"},
 	{name: "loses the note of a slot", noticed: "P5/a slot that was handed back is clean and keeps its note",
 		old: `r[STRIKES], r[NOTE], r[REASON] = strikes, note, reason`, new: `r[STRIKES], r[REASON] = strikes, reason`},
+	{name: "clears the note and the strikes after an unknown outcome", noticed: "P5/a holder that has not touched its slot leaves it as it was",
+		old: `if strikes ~= '' then r[STRIKES], r[NOTE], r[REASON] = strikes, note, reason end`, new: `r[STRIKES], r[NOTE], r[REASON] = strikes == '' and 0 or strikes, note, reason`},
 	{name: "puts a clean slot among the dirty ones", noticed: "P5/a slot that was handed back is clean and keeps its note",
 		old: "    elseif slot < size then\n      move(slot, slot)", new: "    elseif slot < size then\n      move(slot, dirty + slot)"},
 	{name: "forgets at the release why the slot is dirty", noticed: "P5/a holder that has not touched its slot leaves it as it was",

@@ -134,17 +134,18 @@ func handback(h *driver.Handback, slot int) []string {
 	if h.Status == driver.SlotFree {
 		return []string{string(h.Status), digits(h.Strikes), oneLine(h.Note), "", "", "", "", digits(slot)}
 	}
-	why, at, by := "", "", ""
+	strikes, why, at, by := digits(h.Strikes), "", "", ""
 	if h.Status == driver.SlotDirty {
-		why = driver.LeftUnknown
-		if h.Left != nil {
+		if h.Left == nil {
+			why, strikes = driver.LeftUnknown, ""
+		} else {
 			why, by = h.Left.Why, encodeHolder(h.Left.By)
 			if !h.Left.At.IsZero() {
 				at = digits(h.Left.At.UnixMilli())
 			}
 		}
 	}
-	return []string{string(h.Status), digits(h.Strikes), oneLine(h.Note), oneLine(h.Reason), why, at, by}
+	return []string{string(h.Status), strikes, oneLine(h.Note), oneLine(h.Reason), why, at, by}
 }
 
 // oneLine returns v as JSON, which has no line breaks, or "" for nothing.

@@ -71,12 +71,12 @@ local function states()
   end
 
   -- handBack ends a holder as it says. A slot whose holder has not touched it
-  -- ('back') is as it was.
+  -- ('back') is as it was. Strikes and note stay where it does not know them ('').
   function T.handBack(slot, status, strikes, note, reason, why, at, by)
     local r = read(slot)
     r[TOKEN] = ''
     if status ~= 'back' then
-      r[STRIKES], r[NOTE], r[REASON] = strikes, note, reason
+      if strikes ~= '' then r[STRIKES], r[NOTE], r[REASON] = strikes, note, reason end
       r[WHY], r[AT], r[BY] = why, at, by
     end
     if status == 'withdrawn' then

@@ -200,6 +200,11 @@ func untouchedSlot(e *env) {
 		p.give(g, &driver.Handback{Status: driver.SlotDirty, Left: g.Found.Left})
 		next := p.take()
 		p.finds(next, slot, driver.LeftUnknown)
+		p.give(next, &driver.Handback{Status: driver.SlotFree, Note: "warm", Strikes: 1})
+		p.give(p.take(), &driver.Handback{Status: driver.SlotDirty}) // after an unknown outcome, nobody knows how it was found
+		last := p.take()
+		p.finds(last, slot, driver.LeftUnknown)
+		e.Want(last.Found.Note == "warm" && last.Found.Strikes == 1, "the slot has the note %q and %d strikes", last.Found.Note, last.Found.Strikes)
 	})
 }
 
