@@ -29,10 +29,8 @@ local function resize(n)
   local was, rested = size or 1, tonumber(rests)
   if n == was and (not rested or rest == rested) then return 0 end
   local used = call('exists', H) + call('exists', Q) > 0 or (size and call('zcount', S, taken, '+inf') > 0)
-  if n ~= was and fixed == '1' and used then
-    if not find(token) and not call('zscore', Q, token) then return was, true end
-    n = was
-  end
+  if used and (find(token) or call('zscore', Q, token)) then return 0 end -- a repeated call: a newer one may have set the size. L15
+  if n ~= was and fixed == '1' and used then return was, true end
   rest = rested or rest
   if P or rested then
     if not P then

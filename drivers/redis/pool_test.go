@@ -131,6 +131,22 @@ func TestChangedPoolSizeIsReportedWithTheOldSize(t *testing.T) {
 	}
 }
 
+// A copy of an earlier request is not the newest one. L15
+func TestRepeatedRequestChangesNoPoolSize(t *testing.T) {
+	d := openShared(t)
+	early := seat(t.Name(), 4)
+	acquire(t, d, early)
+	full(t, d, t.Name(), 1) // shrinks
+	waiting := queueUp(t, d, seat(t.Name(), 1))
+	if g := acquire(t, d, early); g.Slot != 0 || g.Resized != 0 {
+		t.Errorf("the repeated request has slot %d, resized from %d", g.Slot, g.Resized)
+	}
+	if s := inspect(t, d, t.Name()); s.Size != 1 || len(s.Holders) != 1 || len(s.Waiters) != 1 {
+		t.Errorf("the pool is %+v", s)
+	}
+	waiting.cancel()
+}
+
 func TestLockIsThePoolOfOne(t *testing.T) {
 	d := openShared(t)
 	lock := acquire(t, d, request(t.Name()))
