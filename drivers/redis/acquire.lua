@@ -35,13 +35,12 @@ local function resize(n)
   if P or rested then
     if not P then
       P = states()
-      if size then
-        resized(n)
-        P.begin()
-      else
+      if not size then
         call('del', S)
         top = (elsewhere and 1 or call('exists', H)) - 1
       end
+      resized(n)
+      P.begin()
     end
     if n < was then P.shrink(n) end
     resized(n)

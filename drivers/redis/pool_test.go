@@ -147,6 +147,32 @@ func TestRepeatedRequestChangesNoPoolSize(t *testing.T) {
 	waiting.cancel()
 }
 
+// A pool that gets states knows the slots that are held without one: they rest when
+// they are lost, and say whose they were. P4, P6
+func TestSlotsThatAreHeldWhenAPoolGetsStatesAreKnown(t *testing.T) {
+	d := openShared(t)
+	for slot, size := range []int{1, 2} { // slot 0 of a lock, and slot 1 of a pool
+		key := fmt.Sprint(t.Name(), slot)
+		plain := fill(t, d, key, size)[slot]
+		r := seat(key, size+2)
+		r.Pool = &driver.Pool{Quarantine: time.Minute, Prefer: -1, Avoid: -1}
+		acquire(t, d, r)
+		if s := inspect(t, d, key).Slots[slot]; s.Status != driver.SlotHeld || s.LastHolder.PID != 1 {
+			t.Errorf("the held slot is %+v", s)
+		}
+		plain.TTL, plain.Rev = 100*time.Millisecond, 1
+		must(t, d.Renew(t.Context(), []driver.Grant{plain})[0].Err)
+		time.Sleep(150 * time.Millisecond)
+		r.Token = token()
+		if g := acquire(t, d, r); g.Slot == slot {
+			t.Errorf("the lost slot %d was given again, %+v", slot, g.Found)
+		}
+		if s := inspect(t, d, key).Slots[slot]; s.Status != driver.SlotResting || s.Reason != driver.LeftExpired || s.LastHolder.PID != 1 {
+			t.Errorf("the lost slot is %+v", s)
+		}
+	}
+}
+
 func TestLockIsThePoolOfOne(t *testing.T) {
 	d := openShared(t)
 	lock := acquire(t, d, request(t.Name()))

@@ -56,7 +56,7 @@ local function states()
 
   function T.take(slot, token, tail)
     local r = read(slot)
-    r[TOKEN], r[LAST] = token, string.match(tail, '^ %S+ ?(.*)$')
+    r[TOKEN], r[LAST] = token, string.match(tail, '^ %S+ ?(.*)$') or ''
     write(slot, r)
     if slot == 0 then call('zrem', S, 0) end
   end
@@ -104,11 +104,17 @@ local function states()
     return true
   end
 
-  -- begin makes a plain pool, or a key that was none, a pool with states.
+  -- begin makes a plain pool, or a key that was none, a pool with states. The slots
+  -- that are held become known by it.
   function T.begin()
     for slot = 0, top do
-      local score = tonumber(call('zscore', S, slot))
-      if not score or score < taken then move(slot, dirty + slot) end
+      local v
+      if slot == 0 then v = call('get', H) else v = call('hget', L, 's' .. slot) end
+      if v then
+        T.take(slot, string.match(v, '^[%w_-]*'), string.match(v, '^%S+ 3 %d+ %d+ %S+( .*)$') or '')
+      else
+        move(slot, dirty + slot)
+      end
     end
     T.open()
   end
