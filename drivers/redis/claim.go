@@ -413,9 +413,13 @@ func untouched(c *claim) *driver.Handback {
 	return &driver.Handback{Status: asItWas}
 }
 
-// entered reports whether Acquire has returned the grant of c.
-func (cs *claims) entered(c *claim) bool {
+// unused returns untouched for the claim of token, or nil if Acquire has returned
+// its grant.
+func (cs *claims) unused(token string) *driver.Handback {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return c.entered
+	if c := cs.byToken[token]; c != nil && !c.entered {
+		return untouched(c)
+	}
+	return nil
 }

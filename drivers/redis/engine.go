@@ -111,8 +111,8 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if c == nil {
 		c = &claim{name: e.layout.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
-	if g.Handback == nil && c.r.Pool != nil && !e.claims.entered(c) {
-		g.Handback = untouched(c)
+	if g.Handback == nil {
+		g.Handback = e.claims.unused(g.Token)
 	}
 	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no, handback(g.Handback, g.Slot)...))
 	if err != nil {
@@ -258,7 +258,8 @@ func (e *engine) tidy() {
 	for _, c := range e.claims.orphans() {
 		room <- struct{}{}
 		calls.Go(func() {
-			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no))
+			back := handback(e.claims.unused(c.r.Token), 0)
+			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no, back...))
 			<-room
 		})
 	}

@@ -282,6 +282,35 @@ func TestAPoolThatIsUsedIsKept(t *testing.T) {
 	}
 }
 
+// stateOf returns the state of slot 0 of a pool of one.
+func stateOf(t testing.TB, d driver.Driver, key string) driver.SlotState {
+	t.Helper()
+	s := inspect(t, d, key)
+	if len(s.Slots) != 1 {
+		t.Fatalf("the slots are %+v", s.Slots)
+	}
+	return s.Slots[0]
+}
+
+// The push of a grant meets the end of its waiter: the slot is given back as it was,
+// and does not rest.
+func TestASlotThatItsWaiterCannotUseDoesNotRest(t *testing.T) {
+	a, b := openShared(t), openShared(t)
+	r := seat(t.Name(), 1)
+	r.Pool = &driver.Pool{Quarantine: time.Minute, Prefer: -1, Avoid: -1}
+	held := acquire(t, b, r)
+	r.Token = token()
+	waiter := queueUp(t, a, r)
+	waiter.cancel()
+	<-waiter.done
+	held.Handback = &driver.Handback{Status: driver.SlotFree, Note: "warm", Strikes: 1}
+	release(t, b, held)
+	soon(t, "the slot to be given back", func() bool { return stateOf(t, b, t.Name()).Status != driver.SlotHeld }) // L22
+	if s := stateOf(t, b, t.Name()); s.Status != driver.SlotFree || s.Note != "warm" || s.Strikes != 1 {
+		t.Errorf("the slot is %+v", s)
+	}
+}
+
 // A pool takes the short ways again when its last waiter has gone: they make a
 // third of the calls.
 func TestAPoolForgetsItsQueue(t *testing.T) {

@@ -345,8 +345,9 @@ func (q *queue) refuse(holder, token string) {
 	default:
 		return
 	}
+	back := handback(q.claims.unused(token), 0)
 	q.refusals.Go(func() {
-		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no))
+		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no, back...))
 		<-q.refusing
 	})
 }
