@@ -195,7 +195,7 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 			g, ok, err := q.woken(ctx, c, start)
 			if ok || err != nil {
 				g.Resized = resized
-				return g, err
+				return g, resizing(err, resized)
 			}
 		case <-over:
 			return driver.Grant{}, resizing(q.withdraw(c, time.Since(start)), resized)
