@@ -73,8 +73,12 @@ func (s *shard) restore(l *Lease, o *Owner, now instant) (driver.Grant, error) {
 
 // reinstate gives l its slot again, unless a later grant has the slot.
 func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now instant) (driver.Grant, error) {
-	if e == nil {
+	newest := e == nil || e.queue.len == 0 && l.Grant.Fence > e.newest() // a queued request is newer than every grant
+	switch {
+	case e == nil:
 		e = s.add(l.Grant.Key, l.Slots)
+	case newest:
+		e.resize(l.Slots, now) // L15
 	}
 	lost := &driver.LostError{Key: l.Grant.Key, Cause: driver.Expired}
 	if other := e.at(l.Grant.Slot); other != nil {
@@ -88,7 +92,9 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now instant) (driver.Gra
 		s.own(other, nil)
 	}
 	if l.Pool != nil {
-		e.track().quarantine = l.Pool.Quarantine
+		if p := e.track(); newest {
+			p.quarantine = l.Pool.Quarantine
+		}
 	}
 	t := s.restored(l)
 	s.own(t, o)
@@ -102,6 +108,16 @@ func (s *shard) restored(l *Lease) *ticket {
 	t := &ticket{holder: l.Holder, grant: l.Grant, state: granted, expires: s.clock.at(l.Expires)}
 	t.grant.Deadline = l.Expires.Add(-driver.Margin(l.Grant.TTL))
 	return t
+}
+
+// newest returns the highest fence of the holders.
+func (e *entry) newest() (fence uint64) {
+	for _, t := range e.slots {
+		if t != nil {
+			fence = max(fence, t.grant.Fence)
+		}
+	}
+	return fence
 }
 
 // at returns the ticket in the slot, or nil.

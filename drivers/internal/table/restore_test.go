@@ -302,6 +302,37 @@ func TestASlotInAnUnknownStateIsDirty(t *testing.T) {
 	}
 }
 
+// L15: in whatever order the processes report
+func TestTheNewestSizeOfAPoolIsTakenOver(t *testing.T) {
+	small, large := held("k", "small", 1, 0), held("k", "large", 2, 2)
+	small.Slots, large.Slots = 1, 3
+	for _, order := range [][]table.Lease{{small, large}, {large, small}} {
+		tab, p := shut(), newProcess()
+		for _, l := range order {
+			if _, err := tab.Restore(l, p.Owner); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, err := tab.Inspect("k"); err != nil || s.Size != 3 || len(s.Holders) != 2 {
+			t.Errorf("after %s: %+v, %v", order[0].Grant.Token, s, err)
+		}
+		r := request("k", "waiter")
+		r.Slots = 2
+		queuedAt(t, tab, p, r, 10)
+		earlier := r
+		earlier.Token, earlier.Slots = "earlier", 3
+		queuedAt(t, tab, p, earlier, 5)
+		late := held("k", "late", 3, 1)
+		late.Slots = 3
+		if _, err := tab.Restore(late, p.Owner); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := tab.Inspect("k"); err != nil || s.Size != 2 {
+			t.Errorf("with waiters: %+v, %v", s, err)
+		}
+	}
+}
+
 func TestALeaseThatTheTableStillHasGetsItsNewOwner(t *testing.T) {
 	tab, before, after := open(), newProcess(), newProcess()
 	g := granted(t, tab, before, request("k", "a"))

@@ -116,9 +116,14 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if r.Fixed && e.size != r.Slots && e.used() { // P9
 		return nil, &driver.PoolSizeError{Key: r.Key, Size: e.size, Asked: r.Slots}
 	}
-	resized := e.resize(r.Slots, now)
+	resized, newest := 0, o == nil || e.queue.len == 0 || since >= e.queue.tail.since // L15
+	if newest {
+		resized = e.resize(r.Slots, now)
+	}
 	if r.Pool != nil {
-		e.track().quarantine = r.Pool.Quarantine
+		if p := e.track(); newest {
+			p.quarantine = r.Pool.Quarantine
+		}
 	}
 	slot := e.room(r.Pool) // if there is one, the queue is empty
 	if slot < 0 && !r.At.IsZero() {
