@@ -29,7 +29,8 @@ local function resize(n)
   local was, rested = size or 1, tonumber(rests)
   if n == was and (not rested or rest == rested) then return 0 end
   local used = call('exists', H) + call('exists', Q) > 0 or (size and call('zcount', S, taken, '+inf') > 0)
-  if used and (find(token) or call('zscore', Q, token)) then return 0 end -- a repeated call: a newer one may have set the size. L15
+  local known = size and (P or not rested) and number -- a ticket that comes back to a pool that is there
+  if used and (known or find(token) or call('zscore', Q, token)) then return 0 end -- repeated: a newer call may have set the size. L15
   if n ~= was and fixed == '1' and used then return was, true end
   rest = rested or rest
   if P or rested then

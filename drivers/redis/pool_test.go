@@ -147,6 +147,28 @@ func TestRepeatedRequestChangesNoPoolSize(t *testing.T) {
 	waiting.cancel()
 }
 
+// Nor is a ticket that comes back after its process was silent. L15
+func TestReturnedTicketChangesNoPoolSize(t *testing.T) {
+	a, b := openShared(t), openShared(t)
+	held := fill(t, b, t.Name(), 2)
+	waiting := queueUp(t, a, seat(t.Name(), 2))
+	base := "mega:{" + t.Name() + "}:"
+	do(t, "ZREM", base+"order", waiting.Token)
+	do(t, "HDEL", base+"state", waiting.Token)
+	do(t, "ZREM", base+"due", waiting.Token)
+	full(t, b, t.Name(), 1) // shrinks
+	redis.Beat(t.Context(), a)
+	if s := inspect(t, b, t.Name()); s.Size != 1 || len(s.Waiters) != 1 {
+		t.Errorf("the pool is %+v", s)
+	}
+	release(t, b, held[1])
+	if s := inspect(t, b, t.Name()); len(s.Holders) != 1 {
+		t.Errorf("the pool of one is %+v", s)
+	}
+	release(t, b, held[0])
+	waiting.granted(t, slack)
+}
+
 // A pool that gets states knows the slots that are held without one: they rest when
 // they are lost, and say whose they were. P4, P6
 func TestSlotsThatAreHeldWhenAPoolGetsStatesAreKnown(t *testing.T) {
