@@ -37,7 +37,7 @@ type parcel struct {
 	Any    any             `json:"any"`
 	Raw    json.RawMessage `json:"raw"`
 	Shelf  map[int]string  `json:"shelf"`
-	Marks  []int           `json:"marks,string"`
+	Marks  []int           `json:"marks,string"` //nolint:staticcheck // the option has no effect there
 	From   netip.Addr      `json:"from"`
 	Hidden int             `json:"-"`
 }

@@ -295,12 +295,8 @@ func lookUp(fields map[string]field, name string) (known string, t reflect.Type,
 
 // mayBeQuoted reports whether the option string of a tag has an effect on a type.
 func mayBeQuoted(t reflect.Type) bool {
-	switch k := t.Kind(); {
-	case k == reflect.String || k == reflect.Bool || k == reflect.Float32 || k == reflect.Float64:
-		return true
-	default:
-		return k >= reflect.Int && k <= reflect.Uintptr
-	}
+	k := t.Kind()
+	return k == reflect.String || k == reflect.Bool || k == reflect.Float32 || k == reflect.Float64 || k >= reflect.Int && k <= reflect.Uintptr
 }
 
 // expected returns what a field of a type has to be.

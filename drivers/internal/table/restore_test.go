@@ -302,7 +302,7 @@ func TestASlotInAnUnknownStateIsDirty(t *testing.T) {
 	}
 }
 
-// L15: in whatever order the processes report
+// The order in which the processes report does not matter (L15).
 func TestTheNewestSizeOfAPoolIsTakenOver(t *testing.T) {
 	small, large := held("k", "small", 1, 0), held("k", "large", 2, 2)
 	small.Slots, large.Slots = 1, 3
