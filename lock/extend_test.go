@@ -119,6 +119,35 @@ func TestAnExtendDuringTheReleaseKeepsTheCooldown(t *testing.T) {
 	})
 }
 
+// The late answer to an Extend does not end the cooldown of a forgotten lease either.
+func TestAnExtendOfAForgottenLeaseKeepsTheCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Process}
+		d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, g)
+			time.Sleep(900 * time.Millisecond)
+			return renewals
+		}
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := l.Acquire(ctx, "k", lock.Cooldown(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second) // the first renewal is over
+		cancel()                    // the lease is taken back in a second
+		time.Sleep(500 * time.Millisecond)
+		if err := lease.Extend(t.Context(), 9*time.Second); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("extend: %v; want ErrLost", err)
+		}
+		time.Sleep(time.Second)
+		if again, err := l.TryAcquire(t.Context(), "k"); err == nil {
+			t.Error("the key is free during its cooldown")
+			release(t, again)
+		}
+	})
+}
+
 func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{}, 2)

@@ -30,6 +30,7 @@ type hold struct {
 	doubted   bool    // the driver has hinted at a loss, and no later renewal has been answered
 	again     bool    // the driver has hinted since the renewal in flight was sent
 	touched   bool    // there was a lease
+	forgotten bool    // taken back from an owner that did not release its lease
 
 	// The current lease. From its first renewal on, the hold watches it: by a
 	// weak pointer, to detect a lease that is garbage, and for the end of the

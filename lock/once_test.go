@@ -268,6 +268,28 @@ func TestCooldownIsNotHandedOn(t *testing.T) {
 	})
 }
 
+// A release of a lease that its owner forgot leaves the key taken, as any other one
+// does. The owner's late Release does not change that.
+func TestCooldownOfAForgottenLeaseKeepsTheKeyTaken(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := a.Acquire(ctx, "k", lock.Cooldown(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		time.Sleep(15 * time.Second)
+		if err := lease.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("the lease was not taken back: %v", err)
+		}
+		release(t, acquire(t, b, "k", lock.Wait(lock.Forever)))
+		if waited := time.Since(start); waited < time.Minute || waited > 62*time.Second {
+			t.Errorf("the key was free after %v; want a minute", waited)
+		}
+	})
+}
+
 func TestTheRunOfALeaseThatWasHandedOnHasItsFence(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
 		held := acquire(t, a, "job")

@@ -80,10 +80,10 @@ func (h *hold) leaveLost(l *Lease) error {
 	if !errors.As(l.cause, &lost) {
 		return nil
 	}
-	switch lost.Cause {
-	case Shutdown:
+	switch {
+	case lost.Cause == Shutdown:
 		_ = h.giveBack(0) // after a failure, the TTL ends the grant
-	default:
+	case !h.forgotten: // else forget has sent the release
 		h.bury()
 	}
 	if h.with {
@@ -124,12 +124,19 @@ func (h *hold) giveBack(now instant) error {
 	}
 	err = l.unavailable(err, driver.CallTimeout)
 	l.health.failed(err)
+	g, until := h.unreleased(sent)
+	l.cleaner.Add(g, time.Duration(until), err)
+	return err
+}
+
+// unreleased returns the grant for a release in the background in place of sent, and
+// when the backend ends it.
+func (h *hold) unreleased(sent driver.Grant) (driver.Grant, instant) {
 	g, until := h.keptUntil()
 	if sent.Rest > 0 {
 		g = sent // the backend ignores a rest with the number of a renewal
 	}
-	l.cleaner.Add(g, time.Duration(until), err)
-	return err
+	return g, until
 }
 
 // returned returns the grant for its release: with the rest of the cooldown, if
@@ -231,12 +238,14 @@ func (h *hold) forget(fence uint64, reason string) {
 	}
 	lost := &LostError{Key: h.grant.Key, Cause: Expired}
 	ending := h.endCurrent(lost)
+	h.forgotten = true
 	held, site := l.clock.now().sub(h.taken), h.site
 	h.mu.Unlock()
 	ending.end(lost)
 	h.discard()
 	l.counters.hold.add(held)
 	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})
-	h.bury()
+	g, until := h.unreleased(h.returned(0)) // O5: as any other release
+	l.cleaner.Add(g, time.Duration(until), nil)
 	l.gate.leave()
 }

@@ -219,7 +219,7 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		return nil
 	case r.Err == nil:
 		err := lease.gone()
-		rests := h.cools > 0 && !errors.Is(lease.cause, ErrLost) // its release may leave the key taken
+		rests := h.cools > 0 && (h.forgotten || !errors.Is(lease.cause, ErrLost)) // its release may leave the key taken
 		bury := h.ended && !rests
 		h.rev++                          // L12
 		h.renewAt = h.locker.clock.now() // renew to the TTL of the next lease

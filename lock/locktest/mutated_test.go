@@ -103,7 +103,7 @@ var mutations = mutants.Table{
 	{"L5/at most 65 536 failed releases wait, and further ones are counted", "internal/cleaner/cleaner.go",
 		"\t\tc.owner.Dropped() // L5: left to its TTL\n", ""},
 	{"L5/the first release of a lost lease returns ErrLost, the second is a no-op", "release.go",
-		"\tdefault:\n\t\th.bury()\n", "\tdefault:\n"},
+		"\t\th.bury()\n\t}\n\tif h.with {", "\t}\n\tif h.with {"},
 	{"L5/the first release of a lost lease returns ErrLost, the second is a no-op", "release.go",
 		"\tif l.released {", "\tif false {"},
 	{"O5/a cooldown keeps the key taken after its release, also after the end of the process", "release.go",
