@@ -125,7 +125,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("run %q every %v: %w", key, every, contextError(ctx))
-		case failed == nil, called && !errors.Is(failed, ErrLost):
+		case failed == nil, called && !round.lost: // fn may return the ErrLost of another key
 			p.last = 0
 			next = l.tickAfter(max(next, round.nextTick), every)
 			l.sleepUntil(ctx, next.add(spread(every)))

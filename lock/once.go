@@ -72,7 +72,8 @@ func (l *Locker) runner() (driver.Runner, error) {
 	return r, nil
 }
 
-// once is Once with a checked call. It sets c.nextTick, unless the key was busy.
+// once is Once with a checked call. It sets c.nextTick, unless the key was busy, and
+// c.lost.
 func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func(context.Context) error, invalid error) (run Run, err error) {
 	lease, err := l.acquire(ctx, c, invalid)
 	if isSkipped(ctx, err) {
@@ -84,6 +85,7 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	var ran *Ran // once fn has been called
 	defer func() {
 		loss := lease.leave() // L11
+		c.lost = errors.Is(loss, ErrLost)
 		err = joinLoss(c.key, err, loss)
 		if ran != nil && l.observed() {
 			ran.Err = joinLoss(c.key, ran.Err, loss)

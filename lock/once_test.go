@@ -389,16 +389,18 @@ func TestEveryRunsInEachTickWhateverTheLengthOfARun(t *testing.T) {
 }
 
 func TestAFailedRunOfEveryIsNotRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen recorder
-		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
-		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer stop()
-		err := l.Every(ctx, "job", time.Minute, func(context.Context) error { return errors.New("failed") })
-		if runs, retries := eventsOf[lock.Ran](&seen), eventsOf[lock.Retrying](&seen); len(runs) != 10 || len(retries) != 0 {
-			t.Errorf("%v: %d runs in ten minutes, and %d retries: %+v", err, len(runs), len(retries), retries)
-		}
-	})
+	for _, failed := range []error{errors.New("failed"), &lock.LostError{Key: "other", Cause: lock.Expired}} {
+		synctest.Test(t, func(t *testing.T) {
+			var seen recorder
+			l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer stop()
+			err := l.Every(ctx, "job", time.Minute, func(context.Context) error { return failed })
+			if runs, retries := eventsOf[lock.Ran](&seen), eventsOf[lock.Retrying](&seen); len(runs) != 10 || len(retries) != 0 {
+				t.Errorf("%v: %d runs in ten minutes, and %d retries: %+v", err, len(runs), len(retries), retries)
+			}
+		})
+	}
 }
 
 func TestEveryRepeatsALostRunInItsTickUnderAtLeastOnce(t *testing.T) {

@@ -129,6 +129,7 @@ type call struct {
 	waited        time.Duration // until the grant
 	within        bool          // the lease belongs to With and ends with its function
 	forwarded     bool          // the caller's caller is the call site
+	lost          bool          // the lease of a Once was lost
 	from          callers
 }
 
