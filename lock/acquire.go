@@ -249,10 +249,8 @@ func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err
 	l.health.failed(err)
 	if busy, ok := errors.AsType[*NotAcquiredError](err); ok {
 		l.resized(c.key, c.slots, busy.Resized, l.clock.now())
-	}
-	if errors.Is(err, ErrNotAcquired) {
 		l.counters.contended.Add(1)
-		if ctx.Err() == nil && c.wait > 0 {
+		if ctx.Err() == nil && c.wait > 0 && !busy.Full && !busy.Withdrawn { // these two are refused at once
 			l.counters.timedOut.Add(1)
 		}
 	}

@@ -48,6 +48,22 @@ func TestStatsAddUp(t *testing.T) {
 	})
 }
 
+// A call that is refused at once has not timed out.
+func TestAWithdrawnPoolIsNotATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		p := &lock.Pool{Key: "pool", Size: 1, Strikes: 1, Init: func(context.Context, *lock.Slot) error { return errors.New("broken") }}
+		for range 2 {
+			if _, err := l.AcquireSlot(t.Context(), p); err == nil {
+				t.Fatal("the slot is ready")
+			}
+		}
+		if s := l.Stats(); s.Contended != 1 || s.TimedOut != 0 {
+			t.Errorf("%d contended, %d timed out", s.Contended, s.TimedOut)
+		}
+	})
+}
+
 func TestAWriteThatAStoreRefusesIsReported(t *testing.T) {
 	var seen recorder
 	l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
