@@ -23,6 +23,7 @@ func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 // ErrLost after its release. Unlike the Err of its context, it does not depend
 // on the context of the Acquire call.
 func (l *Lease) Err() error {
+	l.hold.heed() // L4: a force ends the lease also if nothing waits for its context
 	over, cause := l.end()
 	switch {
 	case !over:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
@@ -66,5 +67,23 @@ func TestForceEndsWithItsContext(t *testing.T) {
 		if _, err := l.ForceRelease(ctx, "k", "test"); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want the end of the context", err)
 		}
+	})
+}
+
+// L4: a holder that asks only its lease, and uses no context, learns of a force by
+// push and not at its next renewal.
+func TestErrOfALeaseFindsAForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		lease := acquire(t, l, "k")
+		if _, err := l.ForceRelease(t.Context(), "k", "test"); err != nil {
+			t.Fatal(err)
+		}
+		_ = lease.Err() // in memory the push is a hint, which a renewal confirms
+		time.Sleep(time.Millisecond)
+		if lost, ok := errors.AsType[*lock.LostError](lease.Err()); !ok || lost.Cause != lock.Forced {
+			t.Errorf("Err returns %v after a force", lost)
+		}
+		_ = lease.Release()
 	})
 }
