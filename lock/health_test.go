@@ -207,3 +207,23 @@ func TestEachCallFindsALoss(t *testing.T) {
 		})
 	}
 }
+
+// L21: a call that its caller cancels is not a silent backend.
+func TestACancelledInspectIsNotUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet}
+		d.inspect = func(ctx context.Context, _ driver.Driver, _ string) (driver.State, error) {
+			<-ctx.Done()
+			return driver.State{}, ctx.Err()
+		}
+		l := process(t, d, lock.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		if _, err := l.Inspect(ctx, "k"); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("a cancelled call: %v", err)
+		}
+		if _, err := l.Inspect(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a silent backend: %v", err)
+		}
+	})
+}

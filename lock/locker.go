@@ -356,12 +356,16 @@ func (l *Locker) complete(s State) State {
 // outage may have used up the deadline of ctx, so only a cancelled call is
 // no sign of an outage (L21).
 func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
-	if ctx.Err() == nil {
+	cancelled := errors.Is(ctx.Err(), context.Canceled)
+	switch {
+	case ctx.Err() == nil:
 		err = l.unavailable(err, bound)
-	} else {
+	case cancelled && errors.Is(err, context.Canceled) && !errors.Is(err, ErrUnavailable):
+		return contextError(ctx)
+	default:
 		err = l.classify(err)
 	}
-	if !errors.Is(ctx.Err(), context.Canceled) {
+	if !cancelled {
 		l.health.failed(err)
 	}
 	return err
