@@ -102,7 +102,8 @@ func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown
 
 // AtLeastOnce makes [Locker.Once] and [Locker.Every] store the tick when the
 // function has returned instead of when it starts: after a crash, or the loss of
-// the lease, another process runs it again in the same tick (O3).
+// the lease, another process runs it again in the same tick (O3). A panic of the
+// function spends the tick as an error does, also if it ends the process.
 func AtLeastOnce() Option { return Option{func(c *call) { c.atLeast = true }} }
 
 // Forwarded makes the caller of the calling function the call site in events. It
