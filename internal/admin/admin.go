@@ -8,7 +8,7 @@
 //	GET  /lock            ?key=: lock.State
 //	GET  /stats           of locks: lock.Stats
 //	GET  /limits          ?prefix= &limit=: LimitListing
-//	GET  /limit           ?key=: limit.State
+//	GET  /limit           ?key=: LimitEntry
 //	GET  /limit/stats     limit.Stats
 //	GET  /boot            the report of the boot
 //	GET  /config          the configuration, secrets masked, with origins

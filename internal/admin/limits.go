@@ -16,9 +16,15 @@ import (
 // LimitListing is the limits in use whose keys begin with a prefix, sorted by
 // key.
 type LimitListing struct {
-	Limits    []limit.State `json:"limits"`
-	Total     int           `json:"total"`
-	Truncated bool          `json:"truncated"` // there are more limits than Limits contains
+	Limits    []LimitEntry `json:"limits"`
+	Total     int          `json:"total"`
+	Truncated bool         `json:"truncated"` // there are more limits than Limits contains
+}
+
+// LimitEntry is one limit, with its first waiters and their total number.
+type LimitEntry struct {
+	limit.State
+	Waiting int `json:"waiting"`
 }
 
 // limitStateView is a limit.State with its durations as text.
@@ -143,8 +149,8 @@ func (c *Client) Limits(ctx context.Context, prefix string, most int) (l LimitLi
 }
 
 // Limit returns the state of key.
-func (c *Client) Limit(ctx context.Context, key string) (s limit.State, err error) {
-	return s, c.Get(ctx, "/limit?"+url.Values{"key": {key}}.Encode(), &s)
+func (c *Client) Limit(ctx context.Context, key string) (e LimitEntry, err error) {
+	return e, c.Get(ctx, "/limit?"+url.Values{"key": {key}}.Encode(), &e)
 }
 
 // PauseLimit refuses all calls for key for the time d.

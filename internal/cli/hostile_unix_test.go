@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // hostile is text that a terminal would obey, or show in another order.
@@ -92,5 +95,28 @@ func TestHugeTextsOfAnotherProcessAreShown(t *testing.T) {
 	status, stdout, stderr := s.tool(t, "lock ls --json")
 	if status == 0 || !strings.Contains(stderr, "longer than") || len(stdout) > 1<<10 {
 		t.Errorf("an answer of 100 MiB: status %d, %d bytes, %.200s", status, len(stdout), stderr)
+	}
+}
+
+// A process lists the first waiters of a key, and their total number.
+func TestLimitsHaveTheNumberOfAllTheirWaiters(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	crowded := map[string]any{"key": "k", "waiting": 25, "waiters": []any{map[string]any{"pid": 1, "cost": 1}, map[string]any{"pid": 2, "cost": 1}}}
+	s.lying(t, map[string]any{
+		"/process": map[string]any{"name": "shop", "pid": 7},
+		"/limits":  map[string]any{"limits": []any{crowded}, "total": 1},
+		"/limit":   crowded,
+	})
+	for line, want := range map[string]string{
+		"limit ls":            `k +- +- +- +- +25 +-`,
+		"limit ls --json":     `"waiting": 25`,
+		"limit show k":        `waits 2.*\n +and 23 more waiters`,
+		"limit show k --json": `"waiting": 25`,
+	} {
+		status, stdout, stderr := verb(t, "caller", environ, strings.Fields(line)...)
+		if status != failure.ExitOK || !regexp.MustCompile(want).MatchString(stdout) {
+			t.Errorf("%s: exit status %d: %s%s", line, status, stdout, stderr)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type limits struct {
 // limitKeeper answers questions about limits: a running process.
 type limitKeeper interface {
 	Limits(ctx context.Context, prefix string, most int) (admin.LimitListing, error)
-	Limit(ctx context.Context, key string) (limit.State, error)
+	Limit(ctx context.Context, key string) (admin.LimitEntry, error)
 	PauseLimit(ctx context.Context, key string, d time.Duration, reason string) error
 	ResetLimit(ctx context.Context, key string) error
 }
@@ -94,7 +94,7 @@ func (l *limits) ls() *cobra.Command {
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the limits in use whose keys begin with PREFIX",
 		Long: "It lists every limit of which units are in use, that has waiters, or that is paused.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"error\", \"limits\", \"total\",\n" +
-			"\"truncated\"}, one for each set of limits; a limit is {\"key\", \"rates\", \"waiters\", \"paused\"}.",
+			"\"truncated\"}, one for each set of limits; a limit is {\"key\", \"rates\", \"waiters\", \"waiting\", \"paused\"}.",
 		Args: arguments(0, "a prefix"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if most < 1 || most > maxLimit {
@@ -108,7 +108,7 @@ func (l *limits) ls() *cobra.Command {
 			}
 			all := make([]listedLimits, len(sources))
 			for i, s := range sources {
-				answers[i].Limits = append([]limit.State{}, answers[i].Limits...)
+				answers[i].Limits = append([]admin.LimitEntry{}, answers[i].Limits...)
 				all[i] = listedLimits{s.about, s.failed(), answers[i]}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListedLimits(w, all) }), err)
@@ -122,18 +122,18 @@ func (l *limits) ls() *cobra.Command {
 type shownLimit struct {
 	about
 	Error string `json:"error,omitempty"`
-	limit.State
+	admin.LimitEntry
 }
 
 func (l *limits) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY", Short: "show the use of a limit by rate, and the waiters in order",
 		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"rates\", \"waiters\",\n" +
-			"\"paused\", \"error\"}, one for each set of limits.",
+			"\"waiting\", \"paused\", \"error\"}, one for each set of limits.",
 		Args:              arguments(1, "the key of a limit"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (limit.State, error) { return k.Limit(ctx, args[0]) })
+			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitEntry, error) { return k.Limit(ctx, args[0]) })
 			if sources == nil {
 				return err
 			}
@@ -245,7 +245,11 @@ func printListedLimits(w io.Writer, all []listedLimits) {
 		if l.Error != "" {
 			continue // reported on standard error
 		}
-		shell.PrintLimits(w, l.Limits)
+		var rows []shell.LimitRow
+		for _, e := range l.Limits {
+			rows = append(rows, shell.LimitRow{State: e.State, Waiting: e.Waiting})
+		}
+		shell.PrintLimits(w, rows)
 		if l.Truncated {
 			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Limits), l.Total)
 		}
@@ -260,12 +264,12 @@ func printShownLimits(w io.Writer, all []shownLimit) {
 		}
 		fmt.Fprintln(w, s.about)
 		if s.Error == "" {
-			printLimitState(w, s.State)
+			printLimitState(w, s.State, s.Waiting)
 		}
 	}
 }
 
-func printLimitState(w io.Writer, s limit.State) {
+func printLimitState(w io.Writer, s limit.State, waiting int) {
 	if s.Skipped != "" {
 		fmt.Fprintf(w, "  this is not a limit: %s\n", plain.Line(s.Skipped))
 		return
@@ -294,4 +298,7 @@ func printLimitState(w io.Writer, s limit.State) {
 		t.Add(fmt.Sprintf("waits %d", i+1), shell.HolderName(x.Holder), shell.Age(x.Holder), fmt.Sprint(x.Cost), x.Request)
 	}
 	t.Print(w)
+	if more := waiting - len(s.Waiters); more > 0 {
+		fmt.Fprintf(w, "  and %d more waiters\n", more)
+	}
 }

@@ -87,7 +87,11 @@ func printLimits(p Process, all LimitListing) error {
 	}
 	var b strings.Builder
 	fmt.Fprintln(&b, plain.Line(heading(all.Driver, all.Scope, all.URL, all.Socket)))
-	PrintLimits(&b, all.Limits)
+	var rows []LimitRow
+	for _, s := range all.Limits {
+		rows = append(rows, LimitRow{s, len(s.Waiters)})
+	}
+	PrintLimits(&b, rows)
 	return p.write(b.String())
 }
 
@@ -101,9 +105,15 @@ func heading(driver, scope, url, socket string) string {
 	return fmt.Sprintf("%s: %s, scope %s", at, driver, scope)
 }
 
+// LimitRow is a limit of a table, with the number of its waiters.
+type LimitRow struct {
+	limitdriver.State
+	Waiting int
+}
+
 // PrintLimits writes limits as a table, with a row for each rate. A limit without
 // rates has one row, too.
-func PrintLimits(w io.Writer, all []limitdriver.State) {
+func PrintLimits(w io.Writer, all []LimitRow) {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "  no limit is in use")
 		return
@@ -120,10 +130,10 @@ func PrintLimits(w io.Writer, all []limitdriver.State) {
 			paused = plain.Short(s.Paused.Left) + ": " + s.Paused.Reason
 		}
 		if len(s.Rates) == 0 {
-			t.Add(s.Key, "-", "-", "-", "-", fmt.Sprint(len(s.Waiters)), paused)
+			t.Add(s.Key, "-", "-", "-", "-", fmt.Sprint(s.Waiting), paused)
 		}
 		for i, r := range s.Rates {
-			key, waits, pause := s.Key, fmt.Sprint(len(s.Waiters)), paused
+			key, waits, pause := s.Key, fmt.Sprint(s.Waiting), paused
 			if i > 0 {
 				key, waits, pause = "", "", ""
 			}
