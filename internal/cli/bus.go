@@ -36,7 +36,7 @@ func (l *line) busVerb() *cobra.Command {
 	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.busProcesses}
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
 	c.Long = "It calls the processes of this program that run on this machine as this user."
-	c.PersistentFlags().IntVar(&m.pid, "pid", 0, "call only the process with the number `PID`")
+	c.PersistentFlags().Var(workerNumber{of: &m.pid}, "pid", "call only the process with the number `PID`")
 	workerFlag(c, &m.worker)
 	return c
 }

@@ -52,6 +52,8 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"serve --workers abc", "cli.wrong_flag", "must be a number from 1 to 256"},
 		{"lock ls --worker 0", "cli.wrong_flag", "must be a number from 1 on"},
 		{"bus topics --worker x", "cli.wrong_flag", "must be a number from 1 on"},
+		{"bus pub a --pid 0", "cli.wrong_flag", "must be a number from 1 on"},
+		{"worker restart --pid -1", "cli.wrong_flag", "must be a number from 1 on"},
 		{"explain lock.lots", "cli.unknown_code", "did you mean: shop explain lock.lost"},
 		{"explain LOCK.LOTS", "cli.unknown_code", "did you mean: shop explain lock.lost"},
 		{"explain lock.lost now", "cli.extra_argument", `"now"`},

@@ -84,7 +84,7 @@ func (l *line) workerVerb() *cobra.Command {
 	v := &supervised{shell: l.shell, find: l.processes}
 	c := group("worker", "list the workers of a supervisor, and restart them", v.ls(), v.restart())
 	c.Long = "It calls the supervisors of this program that run on this machine as this user (serve --workers N)."
-	c.PersistentFlags().IntVar(&v.pid, "pid", 0, "call only the supervisor with the number `PID`")
+	c.PersistentFlags().Var(workerNumber{of: &v.pid}, "pid", "call only the supervisor with the number `PID`")
 	return c
 }
 
