@@ -281,7 +281,7 @@ func (l *locks) release() *cobra.Command {
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			if reason == "" && shell.IsHandle(args[0]) {
+			if reason == "" && shell.IsHandle(args[0]) && !c.Flags().Changed("slot") && !c.Flags().Changed("fence") {
 				return l.giveBack(c, args[0])
 			}
 			if strings.TrimSpace(reason) == "" {

@@ -54,6 +54,8 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"bus topics --worker x", "cli.wrong_flag", "must be a number from 1 on"},
 		{"bus pub a --pid 0", "cli.wrong_flag", "must be a number from 1 on"},
 		{"worker restart --pid -1", "cli.wrong_flag", "must be a number from 1 on"},
+		{"lock release lease-aaaa --fence 3", "cli.no_reason", "A forced release needs a reason"},
+		{"lock release lease-aaaa --slot 3", "cli.no_reason", "A forced release needs a reason"},
 		{"explain lock.lots", "cli.unknown_code", "did you mean: shop explain lock.lost"},
 		{"explain LOCK.LOTS", "cli.unknown_code", "did you mean: shop explain lock.lost"},
 		{"explain lock.lost now", "cli.extra_argument", `"now"`},
