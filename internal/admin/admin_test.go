@@ -119,6 +119,28 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	<-lease.Context().Done()
 }
 
+// JSON replaces each byte that is not UTF-8 by U+FFFD, which is in other keys.
+func TestChangeOfAKeyThatIsNotUTF8ReachesNoOtherKey(t *testing.T) {
+	p, _ := process(t)
+	c, ctx := admin.Dial(open(t, p, folders(runtimeDir(t))).Path()), t.Context()
+	lease, err := p.Locks.Acquire(ctx, "caf\ufffd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "caf\xe9"
+	_, err = c.Release(ctx, key, "stuck", admin.Only{})
+	for verb, err := range map[string]error{
+		"release": err, "heal": c.Heal(ctx, key, 0, "clean"), "pause": c.PauseLimit(ctx, key, time.Second, "slow"), "reset": c.ResetLimit(ctx, key),
+	} {
+		if no, ok := errors.AsType[*admin.Error](err); !ok || no.Status != http.StatusBadRequest || !strings.HasSuffix(no.Code(), ".invalid_key") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestForcedHolderLearnsAuthorAndReason(t *testing.T) {
 	p, log := process(t)
 	s := open(t, p, folders(runtimeDir(t)))

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/private"
@@ -136,6 +137,9 @@ func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
 // Release forces the release of key from its holders, or from
 // one of them, and returns the number of leases it ended.
 func (c *Client) Release(ctx context.Context, key, reason string, only Only) (released int, err error) {
+	if err := checkKey("lock", key); err != nil {
+		return 0, err
+	}
 	var out releaseAnswer
 	err = c.post(ctx, "/lock/release", releaseRequest{key, reason, only}, &out)
 	return out.Released, err
@@ -143,7 +147,18 @@ func (c *Client) Release(ctx context.Context, key, reason string, only Only) (re
 
 // Heal puts a withdrawn or resting slot of the pool key back into circulation.
 func (c *Client) Heal(ctx context.Context, key string, slot int, reason string) error {
+	if err := checkKey("lock", key); err != nil {
+		return err
+	}
 	return c.post(ctx, "/lock/heal", healRequest{key, slot, reason}, nil)
+}
+
+// checkKey returns a refusal of a key that JSON would replace by another one.
+func checkKey(what, key string) error {
+	if utf8.ValidString(key) {
+		return nil
+	}
+	return &Error{http.StatusBadRequest, what + ".invalid_key", fmt.Sprintf("%s: key %q is not valid UTF-8", what, key)}
 }
 
 // Reload requests the process to read its configuration again and returns the

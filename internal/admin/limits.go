@@ -155,10 +155,16 @@ func (c *Client) Limit(ctx context.Context, key string) (e LimitEntry, err error
 
 // PauseLimit refuses all calls for key for the time d.
 func (c *Client) PauseLimit(ctx context.Context, key string, d time.Duration, reason string) error {
+	if err := checkKey("limit", key); err != nil {
+		return err
+	}
 	return c.post(ctx, "/limit/pause", pauseRequest{key, d, reason}, nil)
 }
 
 // ResetLimit makes all units of key free and ends its pause.
 func (c *Client) ResetLimit(ctx context.Context, key string) error {
+	if err := checkKey("limit", key); err != nil {
+		return err
+	}
 	return c.post(ctx, "/limit/reset", resetRequest{key}, nil)
 }
