@@ -71,7 +71,7 @@ func Short(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d < 0:
-		return "-" + Short(-d)
+		return "-" + Short(max(-d, -(d+1))) // the least duration has no opposite
 	case d < time.Millisecond:
 		return fmt.Sprintf("%dµs", d.Microseconds())
 	case d < time.Second:

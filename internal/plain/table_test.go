@@ -1,6 +1,7 @@
 package plain_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestDurationsAreShort(t *testing.T) {
 		0: "0µs", 950 * time.Microsecond: "950µs", 12 * time.Millisecond: "12ms", 999 * time.Millisecond: "999ms",
 		1290 * time.Millisecond: "1.2s", 9999 * time.Millisecond: "9.9s", 10 * time.Second: "10s", 59900 * time.Millisecond: "59s",
 		61 * time.Second: "1m01s", 2*time.Hour + 5*time.Minute: "2h05m", 49 * time.Hour: "2d01h", -1500 * time.Millisecond: "-1.5s",
+		math.MinInt64: "-106751d23h", // of another process; the difference of far times, too
 	} {
 		if got := plain.Short(d); got != want {
 			t.Errorf("%d: got %s, want %s", d, got, want)
