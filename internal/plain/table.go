@@ -5,12 +5,13 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/text/width"
 )
 
 // Table is rows of cells whose columns are aligned by their displayed width: a
-// Hangul letter is two columns wide.
+// Hangul letter is two columns wide, a combining accent takes none.
 type Table struct {
 	Indent string // in front of each row
 	Rows   [][]string
@@ -56,6 +57,9 @@ func (t *Table) Print(w io.Writer) {
 // columns returns the width of s on a terminal.
 func columns(s string) (n int) {
 	for _, r := range s {
+		if unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x1160 && r <= 0x11ff { // joins the letter before it
+			continue
+		}
 		switch width.LookupRune(r).Kind() {
 		case width.EastAsianWide, width.EastAsianFullwidth:
 			n += 2

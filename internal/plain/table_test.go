@@ -14,12 +14,16 @@ func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
 	table.Add("KEY", "HOLDER", "HELD")
 	table.Add("상품:1", "web", "1.2s")
 	table.Add("product:lamp", "", "")
+	table.Add("cafe\u0301:1", "web", "") // its accent and the Hangul below are decomposed
+	table.Add("\u1109\u1161\u11bc\u1111\u116e\u11b7:2", "web", "")
 	var b strings.Builder
 	table.Print(&b)
 	const want = "" +
 		"KEY           HOLDER  HELD\n" +
 		"상품:1        web     1.2s\n" +
-		"product:lamp\n"
+		"product:lamp\n" +
+		"cafe\u0301:1        web\n" +
+		"\u1109\u1161\u11bc\u1111\u116e\u11b7:2        web\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", &b, want)
 	}
