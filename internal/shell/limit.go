@@ -71,6 +71,11 @@ func LimitVerb(name string) Verb {
 		Flags:    o.flags,
 		Run: func(p Process, args []string, dash int) error {
 			if lists && dash < 0 && len(args) > 0 && len(args) < 3 && args[0] == "ls" && len(o.Rates) == 0 {
+				for _, name := range []string{"cost", "wait", "allow"} { // of a permit
+					if o.given.Changed(name) {
+						return usage("cli.wrong_flag", "limit ls has no use for --"+name+": it takes no units.")
+					}
+				}
 				all, err := o.list(p, strings.Join(args[1:], ""))
 				if err != nil {
 					return err

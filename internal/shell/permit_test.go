@@ -96,6 +96,11 @@ func TestLimitsInUseAreListed(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &all); err != nil || status != 0 || len(all) != 1 || all[0].Total != 2 || all[0].Socket != p.socket() {
 		t.Errorf("exit status %d, %v: %s", status, err, out)
 	}
+	for _, flag := range []string{"--wait 1s", "--allow", "--cost 2"} {
+		if out, status := p.start("limit ls " + flag).rest(); status != ExitUsage || !strings.Contains(out, "cli.wrong_flag") {
+			t.Errorf("limit ls %s: status %d: %s", flag, status, out)
+		}
+	}
 	if out, status := p.start("limit ls --rate 5/24h -- echo a key, too").rest(); status != 0 || out != "a key, too\n" {
 		t.Errorf("exit status %d: %s", status, out)
 	}
