@@ -26,6 +26,10 @@ func TestBootIsRehearsed(t *testing.T) {
 	if _, doc, _ := b.run("boot --dry-run --json"); json.Unmarshal([]byte(doc), &report) != nil || report.Lock.Chosen != "memory" || report.Program != "shop" {
 		t.Errorf("got %s", doc)
 	}
+	b = newBench(t, "")
+	if _, doc, _ := b.run("boot --dry-run --json"); !strings.Contains(doc, `"files"`) || strings.Contains(doc, "null") {
+		t.Errorf("a list without elements is no list: %s", doc)
+	}
 }
 
 // What would stop the boot has its exit status, and the decisions are there.

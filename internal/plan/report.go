@@ -144,7 +144,7 @@ type Reloaded struct {
 func newReport(c *settings.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
-		Files: files(c), Keys: len(c.Values()), Console: c.Ops.Console, Doubt: c.Doubt(),
+		Files: files(c), Keys: len(c.Values()), Set: []Setting{}, Console: c.Ops.Console, Doubt: c.Doubt(),
 	}
 	for _, v := range c.Values() {
 		if v.Origin.IsDefault() {
@@ -183,7 +183,8 @@ func version() string {
 }
 
 // files returns the configuration files, the weakest first.
-func files(c *settings.Config) (paths []string) {
+func files(c *settings.Config) []string {
+	paths := []string{} // not null in JSON
 	for _, f := range c.Files() {
 		paths = append(paths, f.Path)
 	}
