@@ -230,7 +230,7 @@ func (m *messages) pub() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pub SUBJECT [DATA]", Short: "publish an event",
 		Long: "A running process publishes it to the subscribers of SUBJECT.\n\n" + dataHelp + "\n\n" +
-			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"bytes\"}; name and pid identify the process.",
+			"With --json: {\"name\", \"pid\", \"worker\", \"driver\", \"scope\", \"subject\", \"bytes\"}; name and pid identify the process.",
 		Args:              arguments(1, "a subject", "data"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -270,8 +270,8 @@ func (m *messages) req() *cobra.Command {
 	c := &cobra.Command{
 		Use: "req SUBJECT [DATA]", Short: "make a request and show the answer",
 		Long: "A running process sends a request to a responder of SUBJECT.\n\n" + dataHelp + "\n\n" +
-			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"headers\", \"took\"} and the answer, as \"json\", as\n" +
-			"\"data\" if it is text, or as \"base64\".",
+			"With --json: {\"name\", \"pid\", \"worker\", \"driver\", \"scope\", \"subject\", \"headers\", \"took\"} and the answer, as\n" +
+			"\"json\", as \"data\" if it is text, or as \"base64\".",
 		Args:              arguments(1, "a subject", "data"),
 		ValidArgsFunction: m.completeTopic(true),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -230,8 +230,8 @@ func (l *line) reloadVerb() *cobra.Command {
 		Use: "reload", Short: "make the running processes read the configuration again",
 		Long: "Live keys take effect at once. The other changed keys are listed and need a restart. If the configuration\n" +
 			"has an error, a process keeps its current values.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}], \"error\"}, one for\n" +
-			"each process.",
+			"With --json: a list of {\"name\", \"pid\", \"driver\", \"scope\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}],\n" +
+			"\"error\"}, one for each process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			sources, err := l.strictly(c.Context())
