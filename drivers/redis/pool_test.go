@@ -134,14 +134,15 @@ func TestChangedPoolSizeIsReportedWithTheOldSize(t *testing.T) {
 // A copy of an earlier request is not the newest one. L15
 func TestRepeatedRequestChangesNoPoolSize(t *testing.T) {
 	d := openShared(t)
-	early := seat(t.Name(), 4)
+	key := t.Name() + token() // the test can be repeated
+	early := seat(key, 4)
 	acquire(t, d, early)
-	full(t, d, t.Name(), 1) // shrinks
-	waiting := queueUp(t, d, seat(t.Name(), 1))
+	full(t, d, key, 1) // shrinks
+	waiting := queueUp(t, d, seat(key, 1))
 	if g := acquire(t, d, early); g.Slot != 0 || g.Resized != 0 {
 		t.Errorf("the repeated request has slot %d, resized from %d", g.Slot, g.Resized)
 	}
-	if s := inspect(t, d, t.Name()); s.Size != 1 || len(s.Holders) != 1 || len(s.Waiters) != 1 {
+	if s := inspect(t, d, key); s.Size != 1 || len(s.Holders) != 1 || len(s.Waiters) != 1 {
 		t.Errorf("the pool is %+v", s)
 	}
 	waiting.cancel()
@@ -150,19 +151,20 @@ func TestRepeatedRequestChangesNoPoolSize(t *testing.T) {
 // Nor is a ticket that comes back after its process was silent. L15
 func TestReturnedTicketChangesNoPoolSize(t *testing.T) {
 	a, b := openShared(t), openShared(t)
-	held := fill(t, b, t.Name(), 2)
-	waiting := queueUp(t, a, seat(t.Name(), 2))
-	base := "mega:{" + t.Name() + "}:"
+	key := t.Name() + token() // the test can be repeated
+	held := fill(t, b, key, 2)
+	waiting := queueUp(t, a, seat(key, 2))
+	base := "mega:{" + key + "}:"
 	do(t, "ZREM", base+"order", waiting.Token)
 	do(t, "HDEL", base+"state", waiting.Token)
 	do(t, "ZREM", base+"due", waiting.Token)
-	full(t, b, t.Name(), 1) // shrinks
+	full(t, b, key, 1) // shrinks
 	redis.Beat(t.Context(), a)
-	if s := inspect(t, b, t.Name()); s.Size != 1 || len(s.Waiters) != 1 {
+	if s := inspect(t, b, key); s.Size != 1 || len(s.Waiters) != 1 {
 		t.Errorf("the pool is %+v", s)
 	}
 	release(t, b, held[1])
-	if s := inspect(t, b, t.Name()); len(s.Holders) != 1 {
+	if s := inspect(t, b, key); len(s.Holders) != 1 {
 		t.Errorf("the pool of one is %+v", s)
 	}
 	release(t, b, held[0])
@@ -174,7 +176,7 @@ func TestReturnedTicketChangesNoPoolSize(t *testing.T) {
 func TestSlotsThatAreHeldWhenAPoolGetsStatesAreKnown(t *testing.T) {
 	d := openShared(t)
 	for slot, size := range []int{1, 2} { // slot 0 of a lock, and slot 1 of a pool
-		key := fmt.Sprint(t.Name(), slot)
+		key := fmt.Sprint(t.Name(), slot, token())
 		plain := fill(t, d, key, size)[slot]
 		r := seat(key, size+2)
 		r.Pool = &driver.Pool{Quarantine: time.Minute, Prefer: -1, Avoid: -1}
@@ -184,7 +186,7 @@ func TestSlotsThatAreHeldWhenAPoolGetsStatesAreKnown(t *testing.T) {
 		}
 		plain.TTL, plain.Rev = 100*time.Millisecond, 1
 		must(t, d.Renew(t.Context(), []driver.Grant{plain})[0].Err)
-		time.Sleep(150 * time.Millisecond)
+		soon(t, "the lease has expired", func() bool { return len(inspect(t, d, key).Holders) == size })
 		r.Token = token()
 		if g := acquire(t, d, r); g.Slot == slot {
 			t.Errorf("the lost slot %d was given again, %+v", slot, g.Found)
@@ -243,7 +245,7 @@ func TestForceFreesEverySlotAndServesTheQueue(t *testing.T) {
 func TestAPoolIsKeptForItsWithdrawnSlot(t *testing.T) {
 	d := openShared(t)
 	for slot := range 2 {
-		key := fmt.Sprint(t.Name(), slot)
+		key := fmt.Sprint(t.Name(), slot, token())
 		var held [2]driver.Grant // by slot
 		for range held {
 			r := seat(key, 2)
@@ -271,7 +273,7 @@ func TestAPoolIsKeptForItsWithdrawnSlot(t *testing.T) {
 func TestAPoolThatIsUsedIsKept(t *testing.T) {
 	d := openShared(t)
 	for slot := range 2 {
-		key := fmt.Sprint(t.Name(), slot)
+		key := fmt.Sprint(t.Name(), slot, token())
 		take := func(prefer int) driver.Grant {
 			r := seat(key, 2)
 			r.TTL, r.Pool = time.Minute, &driver.Pool{Prefer: prefer, Avoid: -1}
