@@ -97,15 +97,22 @@ func TestARenewalAfterAFailedExtendOvertakesItsLateCopy(t *testing.T) {
 	})
 }
 
+// answersRenewalsAfter returns a driver whose renewals take effect at once, and are
+// answered after d.
+func answersRenewalsAfter(d time.Duration) *hooked {
+	h := &hooked{Driver: memory.NewLock(), scope: driver.Process}
+	h.renew = func(ctx context.Context, under driver.Driver, g []driver.Grant) []driver.Renewal {
+		renewals := under.Renew(ctx, g)
+		time.Sleep(d)
+		return renewals
+	}
+	return h
+}
+
 // The late answer to an Extend does not end the cooldown of its released lease.
 func TestAnExtendDuringTheReleaseKeepsTheCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &hooked{Driver: memory.NewLock(), scope: driver.Process}
-		d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
-			renewals := d.Renew(ctx, g)
-			time.Sleep(100 * time.Millisecond)
-			return renewals
-		}
+		d := answersRenewalsAfter(100 * time.Millisecond)
 		l := process(t, d, lock.Config{})
 		lease := acquire(t, l, "k", lock.Cooldown(time.Minute))
 		go func() { _ = lease.Extend(t.Context(), time.Minute) }()
@@ -122,12 +129,7 @@ func TestAnExtendDuringTheReleaseKeepsTheCooldown(t *testing.T) {
 // The late answer to an Extend does not end the cooldown of a forgotten lease either.
 func TestAnExtendOfAForgottenLeaseKeepsTheCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &hooked{Driver: memory.NewLock(), scope: driver.Process}
-		d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
-			renewals := d.Renew(ctx, g)
-			time.Sleep(900 * time.Millisecond)
-			return renewals
-		}
+		d := answersRenewalsAfter(900 * time.Millisecond)
 		l := process(t, d, lock.Config{TTL: 9 * time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := l.Acquire(ctx, "k", lock.Cooldown(time.Minute))
