@@ -29,10 +29,9 @@ type LimitEntry struct {
 
 // limitStateView is a limit.State with its durations as text.
 type limitStateView struct {
-	limit.State
+	LimitEntry
 	Rates   []rateView      `json:"rates"`
 	Waiters []limit.Waiter  `json:"waiters"`
-	Waiting int             `json:"waiting"`
 	Paused  *limitPauseView `json:"paused,omitempty"`
 }
 
@@ -49,7 +48,7 @@ type limitPauseView struct {
 
 func newLimitStateView(s limit.State, shown int) limitStateView {
 	v := limitStateView{
-		State: s, Rates: []rateView{}, Waiting: len(s.Waiters),
+		LimitEntry: LimitEntry{s, len(s.Waiters)}, Rates: []rateView{},
 		Waiters: append([]limit.Waiter{}, s.Waiters[:min(len(s.Waiters), shown)]...),
 	}
 	for _, r := range s.Rates {
