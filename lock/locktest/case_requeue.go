@@ -14,11 +14,12 @@ var requeueCases = []testCase{
 }
 
 // placesOverFlush makes the backend forget the queue. A newcomer acquires the
-// key, so that the waiters, which return one by one, queue again.
+// key, so that the waiters, which return one by one, queue again. It does so twice,
+// because they may return in the order of their places by chance.
 func placesOverFlush(e *env) {
 	const waiters, rounds = 6, 20
-	processes := e.processes(waiters + 2)
-	for round := range rounds {
+	processes, served := e.processes(waiters+2), 0
+	for round := 0; round < rounds && served < 2; round++ {
 		key := e.key(fmt.Sprint("k", round))
 		processes[0].acquire(key, e.ttl(200), lock.NoRenew())
 		queue := make([]*asked, waiters)
@@ -35,9 +36,9 @@ func placesOverFlush(e *env) {
 		}
 		e.Soon("all waiters are back", func() bool { return len(e.inspect(newcomer.opened, key).Waiters) == waiters })
 		e.serveInOrder(holder, queue)
-		return
+		served++
 	}
-	e.Fail("in %d rounds a waiter was served before the others were back", rounds)
+	e.Want(served > 0, "in %d rounds a waiter was served before the others were back", rounds)
 }
 
 // leave ends calls, with or without a lease.
