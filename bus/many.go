@@ -59,11 +59,11 @@ func Stall(d time.Duration) ManyOption {
 //
 // The iteration ends after [Count] answers, when answers [Stall], when a
 // responder returns ErrEnd, when the consumer breaks, and at the deadline,
-// which is ctx's or Config.Timeout from now. None of these is an error, except
-// that the deadline yields ErrTimeout if no answer came. Any other error ends
-// the iteration: for example, if 65 536 answers or 64 MiB of them wait for the
-// consumer, it gets these and then ErrOverloaded. The request is sent when the
-// iteration begins.
+// which is ctx's or Config.Timeout from now. A slow consumer gets all answers from
+// before the deadline. None of these is an error, except that the deadline yields
+// ErrTimeout if no answer came. Any other error ends the iteration: for example,
+// if 65 536 answers or 64 MiB of them wait for the consumer, it gets these and then
+// ErrOverloaded. The request is sent when the iteration begins.
 func (b *Bus) RequestMany(ctx context.Context, subject string, data []byte, opts ...ManyOption) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		if err := b.requestMany(ctx, subject, data, opts, yield); err != nil {
@@ -102,25 +102,30 @@ func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts
 	return b.gather(ctx, c, &o, m.Deadline, yield)
 }
 
-// gather yields the answers of a call until it ends.
+// gather yields the answers of a call until it ends. Answers from before the
+// deadline are yielded after it, too, if the consumer is slow.
 func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, yield func(*Msg, error) bool) error {
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
+	ending := time.AfterFunc(time.Until(deadline), func() { c.fail(errDeadline) })
+	defer ending.Stop()
 	for n := 0; o.count == 0 || n < o.count; {
-		wait := time.Until(deadline)
+		var stalled <-chan time.Time
 		if n > 0 && o.stall > 0 {
-			wait = min(wait, o.stall)
+			stalled = time.After(o.stall)
 		}
-		timer.Reset(wait)
 		select {
 		case <-c.news:
-		case <-timer.C:
+		case <-stalled:
 			return b.lull(ctx, n)
 		case <-ctx.Done():
-			return b.lull(ctx, n)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return b.lull(ctx, n)
+			}
+			c.fail(errDeadline)
 		}
 		m, err := c.take()
 		switch {
+		case errors.Is(err, errDeadline):
+			return b.lull(ctx, n)
 		case err != nil:
 			return b.failed(ctx, err)
 		case m.End:

@@ -49,14 +49,14 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	}
 	timer := time.NewTimer(time.Until(m.Deadline))
 	defer timer.Stop()
-	select {
+	select { // an answer that has come is taken, whichever of these is chosen
 	case <-c.news:
-		return b.outcome(ctx, c)
 	case <-timer.C:
-		return nil, b.timedOut(ctx)
+		c.fail(errDeadline)
 	case <-ctx.Done():
-		return nil, b.timedOut(ctx)
+		c.fail(errDeadline)
 	}
+	return b.outcome(ctx, c)
 }
 
 // composeRequest completes the request like any message, and sets its deadline.
@@ -74,10 +74,16 @@ func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte
 	return b.checkSize(m)
 }
 
+// errDeadline ends a call whose time is over. Answers that come later are late.
+var errDeadline = errors.New("bus: the time of the call is over")
+
 // outcome returns the answer or the error of a call that expects one answer.
 func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
 	m, err := c.take()
-	if err != nil {
+	switch {
+	case errors.Is(err, errDeadline):
+		return nil, b.timedOut(ctx)
+	case err != nil:
 		return nil, b.failed(ctx, err)
 	}
 	return b.received(&m)

@@ -345,6 +345,45 @@ func TestAnswersThatWaitForTheConsumerAreYieldedOnce(t *testing.T) {
 	})
 }
 
+// The consumer takes longer than the deadline allows.
+func TestAnswersFromBeforeTheDeadlineAreYieldedAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "count", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			for i := range 20 {
+				if i == 10 {
+					time.Sleep(2 * time.Second) // the others are late
+				}
+				if err := m.Reply(ctx, strconv.AppendInt(nil, int64(i), 10)); err != nil {
+					return nil, err
+				}
+			}
+			return nil, bus.ErrEnd
+		})
+		for name, limit := range map[string]func(context.Context) (context.Context, context.CancelFunc, bus.ManyOption){
+			"of the context": func(ctx context.Context) (context.Context, context.CancelFunc, bus.ManyOption) {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				return ctx, cancel, nil
+			},
+			"of the request": func(ctx context.Context) (context.Context, context.CancelFunc, bus.ManyOption) {
+				return ctx, func() {}, bus.Expires(time.Second)
+			},
+		} {
+			ctx, cancel, opt := limit(t.Context())
+			n := 0
+			for _, err := range b.RequestMany(ctx, "count", nil, opt) {
+				if n++; err != nil {
+					t.Errorf("the deadline %s: %v", name, err)
+				}
+				time.Sleep(time.Minute)
+			}
+			if cancel(); n != 10 {
+				t.Errorf("the deadline %s: got %d answers, want the 10 from before it", name, n)
+			}
+		}
+	})
+}
+
 func TestAReplyThatCannotBeSentFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{MaxPayload: 100})
