@@ -130,13 +130,16 @@ func (b *Bus) inherit(ctx context.Context, m *driver.Message) error {
 	return nil
 }
 
-// inject calls the hook to add the trace of ctx. Values that cannot be sent are
-// left out, since the caller did not set them.
+// inject calls the hook to add the trace of ctx, unless the caller has given its
+// own. Values that cannot be sent are left out, since the caller did not set them.
 func (b *Bus) inject(ctx context.Context, m *driver.Message) {
 	traced := make(Headers)
 	b.config.Inject(ctx, traced)
+	if m.Header[KeyTraceParent] != nil {
+		delete(traced, KeyTraceState)
+	}
 	for _, key := range traced.Keys() {
-		if !isReserved(key) {
+		if !isReserved(key) && m.Header[key] == nil {
 			addIfFits(m, key, traced[key]...)
 		}
 	}

@@ -186,6 +186,25 @@ func TestHooksCarryTheTrace(t *testing.T) {
 	})
 }
 
+func TestATraceOfTheCallerReplacesTheInjectedOne(t *testing.T) {
+	b := newBus(t, bus.Config{Inject: func(_ context.Context, h bus.Headers) {
+		h.Set("traceparent", "injected")
+		h.Set("tracestate", "injected=1")
+		h.Set("baggage", "injected=1")
+		h.Set("x", "injected")
+	}})
+	respond(t, b, "a", func(_ context.Context, m *bus.Msg) ([]byte, error) { return fmt.Appendf(nil, "%q", m.Header), nil })
+	for want, opts := range map[string][]bus.PubOption{
+		`map["baggage":["injected=1"] "traceparent":["own"] "x":["injected"]]`:                               {bus.Header("traceparent", "own")},
+		`map["baggage":["injected=1"] "traceparent":["injected"] "tracestate":["injected=1"] "x":["a" "b"]]`: {bus.Header("x", "a"), bus.Header("x", "b")},
+		`map["baggage":["own=1"] "traceparent":["injected"] "tracestate":["injected=1"] "x":["injected"]]`:   {bus.Header("baggage", "own=1")},
+	} {
+		if m, err := b.Request(t.Context(), "a", nil, opts...); err != nil || string(m.Data) != want {
+			t.Errorf("got %s, %v, want %s", m.Data, err, want)
+		}
+	}
+}
+
 func TestATraceThatDoesNotFitIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

@@ -49,8 +49,8 @@ type Config struct {
 	// be sent, and Extract puts it into the context of the handler. Headers is
 	// a carrier of OpenTelemetry's propagators. Without Inject, a message sent
 	// from within a handler carries the trace and the baggage of the handled
-	// message. Values that Inject adds and that cannot be sent are left out. Both
-	// are called from several goroutines at once.
+	// message. Values that Inject adds are left out if they cannot be sent, or if
+	// the caller has set their key. Both are called from several goroutines at once.
 	Inject  func(ctx context.Context, h Headers)
 	Extract func(ctx context.Context, h Headers) context.Context
 

@@ -250,6 +250,24 @@ func TestAnAnswerHas64KeysAtMost(t *testing.T) {
 	}
 }
 
+func TestTheContentTypeOfAnAnswerCountsAmongIts64Keys(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	if _, err := bus.Answer(t.Context(), b, "a", func(ctx context.Context, keys int) (n int, err error) {
+		for i := range keys {
+			err = errors.Join(err, bus.ReplyHeader(ctx, fmt.Sprint("k", i), "v"))
+		}
+		return 0, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]string{bus.MaxKeys - 1: "", bus.MaxKeys: "bus.bad_header"} {
+		m, err := b.Request(t.Context(), "a", strconv.AppendInt(nil, int64(n), 10), bus.Header("Content-Type", "application/json"))
+		if want == "" && (err != nil || len(m.Header) != bus.MaxKeys) || want != "" && !isRemote(err, want) {
+			t.Errorf("%d keys and a Content-Type: %v, %v", n, m, err)
+		}
+	}
+}
+
 // gather collects what a RequestMany yields.
 func gather(b *bus.Bus, ctx context.Context, subject string, opts ...bus.ManyOption) (answers []string, err error) {
 	for m, e := range b.RequestMany(ctx, subject, nil, opts...) {

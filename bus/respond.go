@@ -54,10 +54,11 @@ func keepAnswer(ctx context.Context, m *Msg, data []byte, contentType string) er
 	}
 	a := d.ownAnswer()
 	a.data = data
-	if contentType != "" {
-		a.set(KeyContentType, contentType)
+	if contentType == "" {
+		return nil
 	}
-	return nil
+	delete(a.header, KeyContentType) // a responder's own names another codec
+	return a.add(KeyContentType, contentType)
 }
 
 func (d *delivery) ownAnswer() *answer {
@@ -65,13 +66,6 @@ func (d *delivery) ownAnswer() *answer {
 		d.extra.answer = &answer{}
 	}
 	return d.extra.answer
-}
-
-func (a *answer) set(key, value string) {
-	if a.header == nil {
-		a.header = make(Headers, 1)
-	}
-	a.header.Set(key, value)
 }
 
 // ReplyHeader adds a value of key to the header of the answer, inside a
