@@ -144,11 +144,14 @@ func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 		"an answer and an error":   mega.Respond("x", func(*megactx.Ctx, sold) error { return nil }),
 		"not a function":           mega.Respond("x", 7),
 		"Nothing provides int":     mega.Subscribe(soldAt, func(int, *megactx.Ctx, *bus.Msg) error { return nil }),
+		"bad group \"no":           mega.Respond("x", two, bus.Group("no spaces")),
+		"Concurrency is 0":         mega.Subscribe(soldAt, func(*megactx.Ctx, sold) error { return nil }, bus.Concurrency(0)),
 		"bad subject":              mega.Subscribe(bus.Topic[sold]("no spaces"), func(*megactx.Ctx, *bus.Msg) error { return nil }),
 	} {
 		var log strings.Builder
 		_, err := boot.Start(t.Context(), boot.Process{Name: "test", Stderr: &log, Environ: []string{"MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}, mega.App("web", o))
-		if err == nil || !strings.Contains(err.Error(), says) {
+		var f *boot.Failure
+		if !errors.As(err, &f) || !strings.Contains(err.Error(), says) || f.Code != "boot.wrong_shape" && f.Code != "boot.not_provided" {
 			t.Errorf("got %v, want %q", err, says)
 		}
 	}

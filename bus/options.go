@@ -225,6 +225,13 @@ func newSubscription(k driver.Kind, pattern string, opts []SubOption) (subscript
 	return o, o.check()
 }
 
+// CheckOptions returns the error of [Bus.Subscribe] and [Bus.Respond] for these
+// options, without a bus: ErrBadGroup or ErrInvalid.
+func CheckOptions(opts ...SubOption) error {
+	_, err := newSubscription(driver.Event, ">", opts)
+	return err
+}
+
 func (o *subscription) check() error {
 	if err := CheckPattern(o.pattern); err != nil {
 		return err

@@ -60,11 +60,14 @@ func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	return Message{Fn: f, Pattern: pattern, Options: options}
 }
 
-// checkMessages returns an error for a pattern that every bus refuses.
+// checkMessages returns an error for a pattern or an option that every bus refuses.
 func (p *Part) checkMessages() error {
 	for _, m := range p.Messages {
 		if err := bus.CheckPattern(m.Pattern); err != nil {
 			return m.Fn.wrong(err.Error(), "a subject such as order.created, or a pattern such as order.*")
+		}
+		if err := bus.CheckOptions(m.Options...); err != nil {
+			return m.Fn.wrong(err.Error(), "options that the bus allows")
 		}
 	}
 	return nil
