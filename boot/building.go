@@ -69,7 +69,7 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 			return nil, err
 		}
 	}
-	host.Log, host.Locker, host.Limiter, host.Bus, host.Served, host.Refresh = log, l, limits, messages, a.served, refresh
+	host.Log, host.Locker, host.Limiter, host.Bus, host.Served, host.Refresh, host.Mask = log, l, limits, messages, a.served, refresh, a.veil.Text
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)
 	return host, nil

@@ -24,7 +24,7 @@ func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 		return nil
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
-	host := &request.Host{App: request.App{Env: c.Env}, Log: log}
+	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Mask: b.veil.Text}
 	all := listen.Addresses(b.answering())
 	for _, a := range all {
 		if err := b.listenAt(c, a, host); err != nil {

@@ -229,6 +229,20 @@ func one(t *testing.T, spans *tracetest.SpanRecorder) sdktrace.ReadOnlySpan {
 	return spans.Ended()[0]
 }
 
+func TestTheErrorOfASpanIsMasked(t *testing.T) {
+	const password = "hunter2hunter2"
+	for _, mask := range []func(string) string{nil, func(s string) string { return strings.ReplaceAll(s, password, "***") }} {
+		s, spans := traced(t)
+		s.host.Mask = mask
+		s.router.Get("/", func(*megactx.Ctx) error { return errors.New("dial redis://app:" + password + "@cache:6379: refused") })
+		s.ask("GET", "/", "")
+		events := one(t, spans).Events()
+		if text := fmt.Sprint(events); len(events) != 1 || strings.Contains(text, password) || !strings.Contains(text, "refused") {
+			t.Errorf("got %s", text)
+		}
+	}
+}
+
 func TestAnAbortedRequestIsAnErrorOfItsSpan(t *testing.T) {
 	s, spans := traced(t)
 	s.router.Get("/", func(*megactx.Ctx) error { panic(http.ErrAbortHandler) })

@@ -34,6 +34,9 @@ type Host struct {
 	Locales *locale.Texts  // without them, T returns the key
 	Served  func(Finished) // called after every request; may be nil
 	Tracer  trace.Tracer   // default: the global provider's
+	// Mask masks secrets in the text of an error before a span has it. Default: it
+	// masks only the credentials of URLs.
+	Mask func(string) string
 	// Refresh returns the files of the app after a change, which replace those
 	// above, and nil without a change. It is called at each request; its error is
 	// the answer. Nil for files that do not change.
@@ -154,7 +157,7 @@ func (h *Host) leave(rec *record) {
 	if rec.code == codeCancelled && r.Status == 0 {
 		r.Status = clientClosed
 	}
-	rec.endSpan(r)
+	h.endSpan(rec, r)
 	h.access(rec, r)
 	if h.Served != nil {
 		h.Served(r)

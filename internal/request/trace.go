@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -107,7 +109,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 }
 
 // endSpan ends the span of a request with its outcome.
-func (rec *record) endSpan(r Finished) {
+func (h *Host) endSpan(rec *record, r Finished) {
 	if rec.span == nil {
 		return
 	}
@@ -125,10 +127,20 @@ func (rec *record) endSpan(r Finished) {
 	if rec.wrong >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
 		rec.span.SetStatus(codes.Error, rec.code)
 		if rec.err != nil {
-			rec.span.RecordError(rec.err)
+			rec.span.AddEvent("exception", trace.WithAttributes(
+				attribute.String("exception.type", fmt.Sprintf("%T", rec.err)),
+				attribute.String("exception.message", h.masked(rec.err.Error())), // RecordError would not mask it
+			))
 		}
 	}
 	rec.span.End()
+}
+
+func (h *Host) masked(text string) string {
+	if h.Mask != nil {
+		return h.Mask(text)
+	}
+	return mask.Text(text)
 }
 
 // traceOf returns the id of the trace that ctx belongs to, or "".
