@@ -55,7 +55,7 @@ func TestARefusalIsALimitationForAMinute(t *testing.T) {
 
 func BenchmarkObservers(b *testing.B) {
 	var e lock.Event = lock.Acquired{Key: "order:1"}
-	all := observers{logging.LockEvents{Log: slog.New(slog.DiscardHandler)}, metrics.New(metrics.Build{})}
+	all := observers{&logging.LockEvents{Log: slog.New(slog.DiscardHandler)}, metrics.New(metrics.Build{})}
 	b.ReportAllocs()
 	for b.Loop() {
 		all.Observe(e)

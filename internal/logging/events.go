@@ -15,10 +15,14 @@ import (
 
 // LockEvents logs the lock events that matter to an operator. Events of every
 // request only appear in statistics.
-type LockEvents struct{ Log *slog.Logger }
+type LockEvents struct {
+	Log *slog.Logger
+
+	notRenewed, notReleased paced // in an outage there is an event for each lease, several times
+}
 
 // Observe writes an event of a Locker to the log.
-func (l LockEvents) Observe(e lock.Event) {
+func (l *LockEvents) Observe(e lock.Event) {
 	switch e := e.(type) {
 	case lock.Lost:
 		l.warn(lostLease, e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
@@ -34,13 +38,11 @@ func (l LockEvents) Observe(e lock.Event) {
 		}
 		l.warn("lock released by force", e.Key, slog.String("reason", e.Reason), slog.Int("leases", e.Released))
 	case lock.RenewFailed:
-		l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
-	case lock.ReleaseFailed:
-		text := "lock not released, trying again"
-		if e.Fence == 0 {
-			text = "lock request not withdrawn, trying again"
+		if n := l.notRenewed.count(); n > 0 {
+			l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), failed(e.Err))
 		}
-		l.warn(text, e.Key, slog.Duration("left", e.Left), failed(e.Err))
+	case lock.ReleaseFailed:
+		l.released(e)
 	case lock.Unavailable:
 		l.Log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
 	case lock.Available:
@@ -62,8 +64,39 @@ func (l LockEvents) Observe(e lock.Event) {
 	}
 }
 
-func (l LockEvents) warn(text, key string, attrs ...slog.Attr) {
+func (l *LockEvents) released(e lock.ReleaseFailed) {
+	text := "lock not released, trying again"
+	if e.Fence == 0 {
+		text = "lock request not withdrawn, trying again"
+	}
+	if n := l.notReleased.count(); n > 0 {
+		l.warn(text, e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), failed(e.Err))
+	}
+}
+
+func (l *LockEvents) warn(text, key string, attrs ...slog.Attr) {
 	l.Log.LogAttrs(context.Background(), slog.LevelWarn, text, append([]slog.Attr{slog.String("key", key)}, attrs...)...)
+}
+
+// paced limits a line of the log to one a second.
+type paced struct {
+	mu       sync.Mutex // guards the fields below
+	logged   time.Time  // when the latest line was written
+	unlogged int        // events since then
+}
+
+// count counts an event. It returns the number of events since the last line if
+// another line is due, else 0.
+func (p *paced) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlogged++
+	if time.Since(p.logged) < time.Second {
+		return 0
+	}
+	n := p.unlogged
+	p.logged, p.unlogged = time.Now(), 0
+	return n
 }
 
 func failed(err error) slog.Attr {
@@ -77,9 +110,7 @@ func failed(err error) slog.Attr {
 type BusEvents struct {
 	Log *slog.Logger
 
-	mu       sync.Mutex // guards the fields below
-	refused  time.Time  // when the latest refusal was logged
-	unlogged int        // refusals since then
+	refused paced // a permission that is revoked refuses every message
 }
 
 // Observe writes an event of a Bus to the log.
@@ -104,27 +135,13 @@ func (l *BusEvents) Observe(e bus.Event) {
 	case bus.PublishLost:
 		l.Log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
 	case bus.PublishRefused:
-		l.refusal(e)
+		if n := l.refused.count(); n > 0 {
+			l.Log.Error("published message refused", "subject", e.Subject, "messages", n, "error", e.Err)
+		}
 	case bus.Disconnected:
 		l.Log.Error("bus backend lost", "error", e.Err)
 	case bus.Connected:
 		l.Log.Info("bus backend returned", "after", e.After)
-	}
-}
-
-// refusal logs at most one refused message a second, with the number of messages
-// since the last line: a permission that is revoked refuses every message.
-func (l *BusEvents) refusal(e bus.PublishRefused) {
-	l.mu.Lock()
-	l.unlogged++
-	n := l.unlogged
-	due := time.Since(l.refused) >= time.Second
-	if due {
-		l.refused, l.unlogged = time.Now(), 0
-	}
-	l.mu.Unlock()
-	if due {
-		l.Log.Error("published message refused", "subject", e.Subject, "messages", n, "error", e.Err)
 	}
 }
 

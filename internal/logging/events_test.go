@@ -21,11 +21,36 @@ func TestAReleaseWithoutALeaseIsARequestThatIsNotWithdrawn(t *testing.T) {
 		`"lock request not withdrawn, trying again" key=k left=5s`: {Key: "k", Err: lock.ErrUnavailable, Left: 5 * time.Second},
 	} {
 		var out bytes.Buffer
-		logging.LockEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}.Observe(e)
+		(&logging.LockEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}).Observe(e)
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %s, want %s", out.String(), want)
 		}
 	}
+}
+
+// An outage concerns every lease. The line of the lost backend stays among the last
+// warnings and errors.
+func TestFailedRenewalsAndReleasesAreOneLineASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		events := logging.LockEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+		for range 3 {
+			for range 1000 {
+				events.Observe(lock.RenewFailed{Key: "k", Err: lock.ErrUnavailable, Left: time.Second})
+				events.Observe(lock.ReleaseFailed{Key: "k", Fence: 7, Err: lock.ErrUnavailable, Left: time.Second})
+			}
+			time.Sleep(time.Second)
+		}
+		for _, want := range []int{1, 1, 1000, 1000, 1000, 1000} {
+			line, _ := out.ReadString('\n')
+			if !strings.Contains(line, fmt.Sprintf("key=k left=1s failures=%d error=", want)) {
+				t.Errorf("got %s, want %d failures", line, want)
+			}
+		}
+		if out.Len() > 0 {
+			t.Errorf("more lines: %s", out.String())
+		}
+	})
 }
 
 // A permission that is revoked under load costs one line a second, which counts the

@@ -37,7 +37,7 @@ func TestWarningsAndErrorsAreKeptWithTheirAttributes(t *testing.T) {
 
 func TestFloodOfErrorsDisplacesNoLostLease(t *testing.T) {
 	log, m, _ := newRemembering()
-	LockEvents{log}.warn(lostLease, "product:42")
+	(&LockEvents{Log: log}).warn(lostLease, "product:42")
 	for i := range 3 * recentErrors {
 		log.Error(fmt.Sprint(i), "stack", strings.Repeat("x", 2*recentValue))
 	}
