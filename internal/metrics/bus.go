@@ -25,6 +25,7 @@ var (
 	busDropped    = Series{"mega_bus_dropped_total", "counter", []string{"subscription"}, "Messages dropped because a subscription was too slow. mega_bus_messages_total includes them."}
 	busFailures   = Series{"mega_bus_handler_failures_total", "counter", []string{"kind"}, "Handled messages whose handler failed, by kind: error or panic."}
 	busMissed     = Series{"mega_bus_missed_total", "counter", nil, "Known losses of messages on the way to subscriptions."}
+	busGaps       = Series{"mega_bus_gaps_total", "counter", nil, "Losses of an unknown number of messages on the way to subscriptions."}
 	busOutages    = Series{"mega_bus_outages_total", "counter", nil, "Disconnections from the backend."}
 	busConnected  = Series{"mega_bus_connected", "gauge", nil, "1 if the backend is connected, else 0."}
 	busPending    = Series{"mega_bus_pending", "gauge", []string{"subscription"}, "Messages in the queues of subscriptions."}
@@ -39,7 +40,7 @@ var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 
 func busCatalogue() []Series {
 	return []Series{
-		busPublished, busLost, busRefused, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed,
+		busPublished, busLost, busRefused, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed, busGaps,
 		busOutages, busConnected, busPending, busRunning, busSeconds, busScope,
 	}
 }
@@ -148,6 +149,7 @@ func (c *busCollector) Collect(out chan<- prometheus.Metric) {
 	count(busFailures, st.Total.Failed-min(st.Total.Panicked, st.Total.Failed), "error")
 	count(busFailures, st.Total.Panicked, "panic")
 	count(busMissed, st.Total.Missed)
+	count(busGaps, st.Total.Gaps)
 	count(busOutages, st.Cuts)
 	level(busConnected, connected(st.State))
 	for name, load := range loads(st.Subs) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/bus"
+	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/limit"
@@ -320,6 +321,32 @@ func TestBusIsReadWithEachScrape(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, scrape(t, m), `mega_bus_connected 0`, `mega_bus_published_total 4`, `mega_bus_messages_total{outcome="handled"} 4`)
+}
+
+// cutBus is a driver whose connection is cut after each Subscribe.
+type cutBus struct{ busdriver.Driver }
+
+func (c cutBus) Subscribe(ctx context.Context, s busdriver.Subscription) (busdriver.Registration, error) {
+	r, err := c.Driver.Subscribe(ctx, s)
+	s.Sink.Gap(2)
+	s.Sink.Gap(-1)
+	return r, err
+}
+
+func TestGapsOfAnUnknownSizeAreCounted(t *testing.T) {
+	m := newMetrics()
+	b, err := bus.New(cutBus{memory.NewBus()}, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	m.Bus(b)
+	for range 3 {
+		if _, err := b.Subscribe(t.Context(), "a", func(context.Context, *bus.Msg) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, scrape(t, m), `mega_bus_missed_total 6`, `mega_bus_gaps_total 3`)
 }
 
 func TestSubscriptionsAreBounded(t *testing.T) {
