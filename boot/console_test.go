@@ -231,6 +231,7 @@ func TestReleaseByTheConsoleNeedsAReason(t *testing.T) {
 		"reason=stuck":                                400,
 		"key=a&reason=stuck":                          303,
 		"key=a&reason=stuck&fence=x":                  400,
+		"key=a%ff&reason=stuck":                       400,
 		"key=a&reason=stuck&worker=2":                 303, // a process without workers has none to choose
 		"key=a&reason=" + strings.Repeat("x", 17<<10): 400,
 	} {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/ops"
@@ -38,6 +39,10 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in := releaseForm{Key: r.PostForm.Get("key"), Reason: r.PostForm.Get("reason")}
+	if !utf8.ValidString(in.Key) { // JSON would replace bytes, which makes it another key
+		c.problem(w, http.StatusBadRequest, "Not released", "The key is not valid UTF-8.")
+		return
+	}
 	if text := r.PostForm.Get("fence"); text != "" {
 		fence, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
