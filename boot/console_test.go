@@ -250,3 +250,32 @@ func TestReleaseByTheConsoleNeedsAReason(t *testing.T) {
 		}
 	}
 }
+
+// A link on another site can open the page of a lock with any query.
+func TestNoticeOfAReleaseIsThatOfTheConsole(t *testing.T) {
+	p, _ := process("MEGA_ENV=dev")
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.Report().Ops+"/console/release", strings.NewReader("key=a%26b&reason=stuck&worker=2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	q.Header.Set("Sec-Fetch-Site", "same-origin")
+	w, err := http.DefaultTransport.RoundTrip(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Body.Close()
+	after := w.Header.Get("Location")
+	for path, want := range map[string]bool{
+		after: true,
+		strings.Replace(after, "released=0", "released=9", 1): false,
+		strings.Replace(after, "key=a", "key=b", 1):           false,
+		strings.Replace(after, "worker=2", "worker=1", 1):     false,
+		"/console/lock?key=a&released=0":                      false,
+	} {
+		if _, page := get(t, r.Report().Ops+path); strings.Contains(page, `role="status">Nothing was released`) != want || strings.Contains(page, "Released by force") {
+			t.Errorf("%s: want a notice: %v\n%s", path, want, page)
+		}
+	}
+}

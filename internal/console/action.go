@@ -2,6 +2,9 @@ package console
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -61,7 +64,16 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page.Set("released", strconv.Itoa(n))
+	page.Set("proof", c.proof(page))
 	http.Redirect(w, r, Root+"/lock?"+page.Encode(), http.StatusSeeOther)
+}
+
+// proof proves that this console has made the query, so that a link on another site
+// shows no notice of a release.
+func (c *Console) proof(query url.Values) string {
+	h := hmac.New(sha256.New, c.secret[:])
+	_, _ = h.Write([]byte(query.Encode())) // it never fails
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // post releases the lock in the process of page, and returns the number of

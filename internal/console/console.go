@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"embed"
 	"net/http"
 	"strings"
@@ -29,6 +31,7 @@ type Console struct {
 	order   []page          // for the navigation
 	history history
 	streams streams
+	secret  [sha256.Size]byte // of the proofs of releases
 
 	ending context.Context // ends with Close
 	end    context.CancelFunc
@@ -38,6 +41,7 @@ type Console struct {
 // New returns a Console. It starts nothing.
 func New(config Config) *Console {
 	c := &Console{config: config, pages: map[string]page{}}
+	_, _ = rand.Read(c.secret[:]) // it never fails
 	c.ending, c.end = context.WithCancel(context.Background())
 	c.streams.room = make(chan struct{}, MaxStreams)
 	c.streams.turn = make(chan struct{}, maxRenders)

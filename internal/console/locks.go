@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"crypto/hmac"
+	"maps"
 	"net/url"
 	"strconv"
 	"time"
@@ -215,12 +217,14 @@ type lockPage struct {
 
 func loadLock(c *Console, ctx context.Context, query url.Values) any {
 	l := lockPage{Key: query.Get("key"), Worker: query.Get("worker")}
-	if n, err := strconv.ParseUint(query.Get("released"), 10, 31); err == nil {
-		l.Released = strconv.FormatUint(n, 10)
-	}
 	q := url.Values{"key": {l.Key}}
 	if l.Worker != "" {
 		q.Set("worker", l.Worker)
+	}
+	done := maps.Clone(q)
+	done.Set("released", query.Get("released"))
+	if hmac.Equal([]byte(query.Get("proof")), []byte(c.proof(done))) {
+		l.Released = query.Get("released")
 	}
 	var e admin.Entry
 	if err := c.get(ctx, "/ops/lock", q, &e); err != nil {
