@@ -69,6 +69,16 @@
     open();
   };
 
+  // A double click sends a form once: the second release would end the leases of the
+  // next holders, and its notice would replace the first one's.
+  const form = document.querySelector('form[method="post"]');
+  let sent = false;
+  form?.addEventListener("submit", (event) => {
+    if (sent) event.preventDefault();
+    sent = true;
+  });
+  addEventListener("pageshow", () => (sent = false));
+
   if (status) {
     pause.hidden = false;
     pause.onclick = () => {

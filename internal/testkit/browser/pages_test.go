@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 )
 
 // maxPages bounds the pages of one address that are looked at.
@@ -118,6 +120,34 @@ func TestPagesOfTheConsole(t *testing.T) {
 	defer leave()
 	go abandon(ctx, p.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
 	everyPage(t, browser(t), "console", p.addr["ops"], "/console")
+}
+
+// The second form of a double click would find that the lease has ended, or, for
+// every slot of a pool, end the next holders'.
+func TestADoubleClickReleasesOnce(t *testing.T) {
+	const notice = "main p.note[role=status]"
+	p := serve(t, "multi", []string{"web", "admin"}, "MEGA_PICKING_TIME=1m")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	go abandon(ctx, p.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
+	b := open(t, browser(t), wide)
+	b.visit(p.addr["ops"] + "/console/locks")
+	b.awaits(`document.querySelector("#live a.key")`)
+	b.visit(get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key").href`)))
+	b.do("enter the reason", chromedp.SendKeys(chromedp.CSS("#reason"), "stuck"))
+	if sent := get(b, chromedp.Evaluate[string](`(() => {
+		const form = document.querySelector('form[method="post"]'), sent = [];
+		form.addEventListener("submit", (event) => sent.push(!event.defaultPrevented));
+		form.requestSubmit();
+		form.requestSubmit();
+		return sent.join();
+	})()`)); sent != "true,false" {
+		t.Errorf("sent: %s, want the first form alone", sent)
+	}
+	b.do("wait for the notice", chromedp.WaitVisible(chromedp.CSS(notice)))
+	if text := get(b, chromedp.Evaluate[string](`document.querySelector("`+notice+`").textContent`)); text != "Released by force: 1 lease." {
+		t.Errorf("the notice is %q", text)
+	}
 }
 
 // abandon posts JSON, and leaves with ctx.
