@@ -27,7 +27,7 @@ type busPage struct {
 type topicRow struct {
 	bus.SubStats
 	Subscriptions int
-	Rate          float64 // received per second by the pattern
+	Rate          float64 // received per second
 }
 
 func loadBus(c *Console, ctx context.Context, _ url.Values) any {
@@ -46,9 +46,9 @@ func loadBus(c *Console, ctx context.Context, _ url.Values) any {
 		p.Driver, p.Scope = m.Value.Driver, m.Value.Scope
 		p.count(m.Value.Stats)
 		for _, s := range m.Value.Subs {
-			key := bus.SubID{Pattern: s.Pattern, Group: s.Group, Answers: s.Answers}
+			key := topicOf(s.SubID)
 			if rows[key] == nil {
-				rows[key] = &topicRow{SubStats: bus.SubStats{SubID: s.SubID}, Rate: c.history.perSecond(s.Pattern, s.Answers)}
+				rows[key] = &topicRow{SubStats: bus.SubStats{SubID: s.SubID}, Rate: c.history.perSecond(key)}
 			}
 			rows[key].count(s)
 		}

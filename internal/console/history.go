@@ -20,10 +20,10 @@ const (
 // history records the counters of all processes, so that a page that is opened
 // later shows the last minutes.
 type history struct {
-	mu       sync.Mutex // guards the fields below
-	points   []point
-	patterns map[pattern]float64 // messages per second, of the last interval
-	last     sample
+	mu     sync.Mutex // guards the fields below
+	points []point
+	topics map[bus.SubID]float64 // messages per second, of the last interval, by topicOf
+	last   sample
 }
 
 // point is the program within one interval: rates per second, and the numbers
@@ -35,12 +35,6 @@ type point struct {
 	holding, waiting                      float64
 	median, slow                          time.Duration // quantiles 0.5 and 0.99 of the waits
 	published, received, dropped, pending float64
-}
-
-// pattern identifies the subscriptions or responders of a pattern.
-type pattern struct {
-	text    string
-	answers bool
 }
 
 // sample is the counters of all processes at one time.
@@ -95,7 +89,7 @@ func (h *history) add(s sample) {
 	if last.at.IsZero() {
 		return
 	}
-	d := delta{seconds: s.at.Sub(last.at).Seconds(), point: point{at: s.at}, patterns: map[pattern]float64{}}
+	d := delta{seconds: s.at.Sub(last.at).Seconds(), point: point{at: s.at}, topics: map[bus.SubID]float64{}}
 	for of, now := range s.processes {
 		if before, known := last.processes[of]; known {
 			d.count(before, now)
@@ -107,15 +101,15 @@ func (h *history) add(s sample) {
 	d.point.median, d.point.slow = d.waits.Quantile(0.5), d.waits.Quantile(0.99)
 	h.points = append(h.points, d.point)
 	h.points = slices.Delete(h.points, 0, max(len(h.points)-points, 0))
-	h.patterns = d.patterns
+	h.topics = d.topics
 }
 
 // delta sums what processes did within an interval.
 type delta struct {
-	seconds  float64
-	point    point
-	waits    lock.Histogram
-	patterns map[pattern]float64
+	seconds float64
+	point   point
+	waits   lock.Histogram
+	topics  map[bus.SubID]float64
 }
 
 func (d *delta) count(before, now counters) {
@@ -139,16 +133,22 @@ func (d *delta) count(before, now counters) {
 	p.dropped += rate(now.messages.Total.Dropped+now.messages.Total.Missed, before.messages.Total.Dropped+before.messages.Total.Missed)
 	then := receivedBy(before.messages.Subs)
 	for key, n := range receivedBy(now.messages.Subs) {
-		d.patterns[key] += rate(n, then[key])
+		d.topics[key] += rate(n, then[key])
 	}
 }
 
-func receivedBy(subs []bus.SubStats) map[pattern]uint64 {
-	sums := map[pattern]uint64{}
+func receivedBy(subs []bus.SubStats) map[bus.SubID]uint64 {
+	sums := map[bus.SubID]uint64{}
 	for _, s := range subs {
-		sums[pattern{s.Pattern, s.Answers}] += s.Received
+		sums[topicOf(s.SubID)] += s.Received
 	}
 	return sums
+}
+
+// topicOf returns what a row of the page of the messages has in common: the
+// pattern, the group and the kind.
+func topicOf(s bus.SubID) bus.SubID {
+	return bus.SubID{Pattern: s.Pattern, Group: s.Group, Answers: s.Answers}
 }
 
 // series returns one number of each point.
@@ -162,9 +162,9 @@ func (h *history) series(of func(point) float64) []float64 {
 	return all
 }
 
-// perSecond returns the rate of the messages of a pattern.
-func (h *history) perSecond(text string, answers bool) float64 {
+// perSecond returns the rate of the messages of a topic.
+func (h *history) perSecond(topic bus.SubID) float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.patterns[pattern{text, answers}]
+	return h.topics[topic]
 }

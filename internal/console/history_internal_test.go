@@ -11,7 +11,9 @@ import (
 func counted(acquired, received uint64) counters {
 	var c counters
 	c.locks.Acquired, c.messages.Total.Received = acquired, received
-	c.messages.Subs = []bus.SubStats{{SubID: bus.SubID{Pattern: "a"}, Received: received}}
+	c.messages.Subs = []bus.SubStats{
+		{SubID: bus.SubID{Pattern: "a", Name: "one"}, Received: received}, {SubID: bus.SubID{Pattern: "a", Group: "g"}, Received: 3 * received},
+	}
 	return c
 }
 
@@ -30,8 +32,8 @@ func TestHistoryAddsTheRatesOfProcessesThatItHasSeenBefore(t *testing.T) {
 	if got := h.series(func(p point) float64 { return p.acquired }); len(got) != 2 || got[0] != 10 || got[1] != 2 {
 		t.Errorf("acquired per second: %v, want 10 and 2", got)
 	}
-	if got := h.perSecond("a", false); got != 4 {
-		t.Errorf("messages per second: %v, want 4", got)
+	if got, group := h.perSecond(bus.SubID{Pattern: "a"}), h.perSecond(bus.SubID{Pattern: "a", Group: "g"}); got != 4 || group != 12 {
+		t.Errorf("messages per second: %v and %v by the group, want 4 and 12", got, group)
 	}
 }
 
