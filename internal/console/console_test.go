@@ -145,6 +145,24 @@ func TestOverviewShowsWhatRunsAndWhyItIsNotReady(t *testing.T) {
 	}
 }
 
+// A page without an answer shows why, and no numbers.
+func TestPagesOfAProgramThatStartsInventNothing(t *testing.T) {
+	starts := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":"the process has not started yet"}`)
+	})
+	_, s := open(t, program{pages: starts})
+	for _, path := range []string{"/console", "/console/locks", "/console/limits", "/console/bus", "/console/lock?key=a"} {
+		_, page := see(t, s.URL+path)
+		contains(t, page, "has not started yet")
+		for _, invented := range []string{"pid 0", "0001", "<dd>0", "<figure", "Driver ,", "None.", "No lock is held", "later holder"} {
+			if strings.Contains(page, invented) {
+				t.Errorf("%s has %q:\n%s", path, invented, page)
+			}
+		}
+	}
+}
+
 func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	p := newProgram(t)
 	_, s := open(t, p)
