@@ -359,9 +359,10 @@ func examined(err error) (same error, end bool) {
 }
 
 func (s *Sub) fail(d *delivery, err error) {
-	s.failed.Add(1)
 	if _, ok := errors.AsType[*PanicError](err); ok {
 		s.panicked.Add(1)
+	} else {
+		s.erred.Add(1)
 	}
 	s.bus.notify(HandlerFailed{SubID: s.subID(), Msg: &d.msg, Err: err})
 }

@@ -142,12 +142,13 @@ func (s *Sub) Stats() SubStats {
 
 // stats needs s.mu held.
 func (s *Sub) stats() SubStats {
+	panicked := s.panicked.Load() // once, so that Failed less Panicked never decreases
 	st := SubStats{
 		SubID:     s.subID(),
 		Received:  s.received,
 		Handled:   s.handled.Load(),
-		Failed:    s.failed.Load(),
-		Panicked:  s.panicked.Load(),
+		Failed:    s.erred.Load() + panicked,
+		Panicked:  panicked,
 		Dropped:   s.dropped,
 		Expired:   s.expired.Load(),
 		Discarded: s.discarded,

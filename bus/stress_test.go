@@ -101,3 +101,22 @@ func disorderly(b *bus.Bus) bus.Handler {
 		return nil
 	}
 }
+
+// The failures without a panic are a counter of the metrics.
+func TestFailuresLessPanicsNeverDecrease(t *testing.T) {
+	const messages = 20_000
+	b := newBus(t, bus.Config{})
+	s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { panic("ouch") }, bus.Concurrency(4), bus.Buffer(messages, 64<<20))
+	for range messages {
+		publish(t, b, "a", "")
+	}
+	for {
+		now := s.Stats()
+		if errs := now.Failed - now.Panicked; errs != 0 {
+			t.Fatalf("%d errors, and all have panicked", int64(errs))
+		}
+		if now.Handled == messages {
+			return
+		}
+	}
+}

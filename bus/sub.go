@@ -63,8 +63,8 @@ type Sub struct {
 	batch batch // taken out of the queue by the only runner, if Concurrency is 1
 
 	// Of the runners; mu does not guard them.
-	handled, failed, panicked, expired atomic.Uint64
-	asking                             atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
+	handled, erred, panicked, expired atomic.Uint64
+	asking                            atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
 }
 
 // cacheLine keeps fields apart that different cores write.
