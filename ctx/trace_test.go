@@ -86,6 +86,20 @@ func TestARequestIsASpan(t *testing.T) {
 	}
 }
 
+// The conventions have the port of the server apart from its address.
+func TestASpanHasTheHostAndThePort(t *testing.T) {
+	for host, want := range map[string][2]any{
+		"example.com": {"example.com", nil}, "example.com:8080": {"example.com", int64(8080)}, "[::1]:80": {"::1", int64(80)}, "[::1]": {"::1", nil},
+	} {
+		s, spans := traced(t)
+		s.router.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "x") })
+		s.ask("GET", "http://"+host+"/", "")
+		if has := said(one(t, spans)); has["server.address"] != want[0] || has["server.port"] != want[1] {
+			t.Errorf("%s: %v, %v", host, has["server.address"], has["server.port"])
+		}
+	}
+}
+
 const (
 	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
 	parent  = "Traceparent: 00-" + traceID + "-00f067aa0ba902b7-01"

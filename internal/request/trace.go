@@ -83,21 +83,31 @@ func methodOf(method string) string {
 // requestAttributes returns the attributes of OpenTelemetry's semantic
 // conventions.
 func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
-	scheme := "http"
+	scheme, version := "http", strings.TrimPrefix(r.Proto, "HTTP/")
 	if r.TLS != nil {
 		scheme = "https"
+	}
+	if r.ProtoMajor > 1 {
+		version = strconv.Itoa(r.ProtoMajor)
+	}
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil { // no port
+		host = strings.Trim(r.Host, "[]")
 	}
 	all := []attribute.KeyValue{
 		attribute.String("http.request.method", r.Method),
 		attribute.String("url.scheme", scheme),
 		attribute.String("url.path", r.URL.Path),
-		attribute.String("server.address", r.Host),
-		attribute.String("network.protocol.version", strings.TrimPrefix(r.Proto, "HTTP/")),
+		attribute.String("server.address", host),
+		attribute.String("network.protocol.version", version),
 		attribute.String("mega.app.name", h.App.Name),
 	}
 	if methodOf(r.Method) != r.Method {
 		all[0] = attribute.String("http.request.method", "_OTHER")
 		all = append(all, attribute.String("http.request.method_original", r.Method))
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		all = append(all, attribute.Int("server.port", int(n)))
 	}
 	if client, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		all = append(all, attribute.String("client.address", client))
