@@ -72,7 +72,16 @@ func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq
 	if err != nil {
 		return failing(fmt.Errorf("request %s: %w", subject, err))
 	}
-	return b.bus.RequestMany(b.ctx, subject, data, opts...)
+	return func(yield func(*bus.Msg, error) bool) {
+		hop := b.ctx.work.BeginAsk(b.ctx, subject)
+		var failed error
+		defer func() { hop.Over(failed) }()
+		for m, err := range b.bus.RequestMany(hop.On(b.ctx), subject, data, opts...) {
+			if failed = err; !yield(m, err) {
+				return
+			}
+		}
+	}
 }
 
 func failing(err error) iter.Seq2[*bus.Msg, error] {

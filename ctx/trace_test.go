@@ -332,3 +332,21 @@ func TestSpanOfAMessageEndsWithAPanicOfItsHandler(t *testing.T) {
 		}
 	}
 }
+
+func TestARequestToManyIsASpan(t *testing.T) {
+	s, spans := traced(t)
+	s.host.Bus = newBus(t)
+	if _, err := s.host.Bus.Respond(t.Context(), "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := megactx.From(s.host.Context(t.Context()))
+	for subject, failure := range map[string]any{"x": nil, "nobody": "bus.no_responders"} {
+		for range c.Bus.RequestMany(subject, 1, bus.Count(1)) {
+		}
+		ended := spans.Ended()
+		span := ended[len(ended)-1]
+		if span.Name() != "request "+subject || span.SpanKind() != trace.SpanKindClient || said(span)["error.type"] != failure {
+			t.Errorf("%s: %q, %v, %v", subject, span.Name(), span.SpanKind(), said(span))
+		}
+	}
+}
