@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Observer receives the events of a [Limiter]. Observe is called synchronously,
 // from several goroutines at once and outside all locks; it must not block. A
@@ -21,8 +24,8 @@ type (
 		Degraded bool
 	}
 	// Refused: a call was not allowed. Local is set if this process remembered
-	// the refusal of an earlier call. Err is the error of a Wait or a With, and
-	// nil for an Allow.
+	// the refusal of an earlier call. Err is the error of the call, and nil for an
+	// Allow that is answered: an outage refuses a call whose Outage is Closed.
 	Refused struct {
 		Key        string
 		Cost       int
@@ -84,6 +87,15 @@ func (l *Limiter) refused(c *call, r Result, local bool) {
 	if l.config.Observer != nil {
 		l.observe(Refused{Key: c.key, Cost: c.cost, By: r.By, RetryAfter: r.RetryAfter, Local: local})
 	}
+}
+
+// unavailable counts and reports an Allow that an outage refuses.
+func (l *Limiter) unavailable(c *call, err error) {
+	if c.cost == 0 || !errors.Is(err, ErrUnavailable) {
+		return
+	}
+	l.counters.refused.Add(1)
+	l.observe(Refused{Key: c.key, Cost: c.cost, Err: err})
 }
 
 // observe passes e to the observer, if there is one. It must be called without

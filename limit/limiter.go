@@ -133,6 +133,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, m Limit, opts ...Option
 	}
 	a, outage, err := l.decide(ctx, &c, c.request(), l.lost(&c))
 	if err != nil {
+		l.unavailable(&c, err)
 		return Result{}, fmt.Errorf("allow %q: %w", key, err)
 	}
 	degraded := outage != nil

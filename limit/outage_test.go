@@ -312,6 +312,31 @@ func TestASettleThatFailedIsNotCounted(t *testing.T) {
 	})
 }
 
+func TestCallsThatAnOutageRefusesAreReported(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}}
+		r.set(hang)
+		_, allowed := l.Allow(t.Context(), "k", m)
+		_, waited := l.Wait(t.Context(), "k", m, limit.Cost(1))
+		_, _ = l.Allow(t.Context(), "k", m, limit.Cost(0))
+		if !errors.Is(allowed, limit.ErrUnavailable) || !errors.Is(waited, limit.ErrUnavailable) {
+			t.Fatalf("got %v and %v", allowed, waited)
+		}
+		n := 0
+		for _, e := range events() {
+			if e, ok := e.(limit.Refused); ok {
+				n++
+				if !errors.Is(e.Err, limit.ErrUnavailable) || e.Key != "k" || e.Cost != 1 {
+					t.Errorf("got %+v", e)
+				}
+			}
+		}
+		if s := l.Stats(); n != 2 || s.Refused != 2 || s.Local != 0 {
+			t.Errorf("%d events, %+v", n, s)
+		}
+	})
+}
+
 func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
 		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}, Outage: limit.Open}

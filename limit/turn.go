@@ -331,8 +331,10 @@ func (t *turn) limited(cause error) error {
 
 // failed counts and reports a call that was not allowed.
 func (t *turn) failed(err error) {
-	var limited *LimitedError
-	if !errors.As(err, &limited) {
+	var limited LimitedError // zero for an outage
+	if known, ok := errors.AsType[*LimitedError](err); ok {
+		limited = *known
+	} else if !errors.Is(err, ErrUnavailable) {
 		return
 	}
 	t.limiter.counters.refused.Add(1)

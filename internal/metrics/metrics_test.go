@@ -349,6 +349,18 @@ func TestGapsOfAnUnknownSizeAreCounted(t *testing.T) {
 	want(t, scrape(t, m), `mega_bus_missed_total 6`, `mega_bus_gaps_total 3`)
 }
 
+func TestRefusedCallsOfALimitHaveTheirReason(t *testing.T) {
+	m := newMetrics()
+	for _, err := range []error{
+		nil, fmt.Errorf("%w: no route", limit.ErrUnavailable), &limit.LimitedError{Full: true}, &limit.LimitedError{Paused: &limit.Pause{}}, errors.New("broken"),
+	} {
+		m.ObserveLimit(limit.Refused{Key: "partner:1", By: limit.PerSecond(5), Err: err})
+	}
+	for _, reason := range []string{"limited", "unavailable", "full", "paused", "other"} {
+		want(t, scrape(t, m), `mega_limit_refused_total{key_class="partner:*",reason="`+reason+`"} 1`)
+	}
+}
+
 func TestSubscriptionsAreBounded(t *testing.T) {
 	m, b := newMetrics(), newBus(t)
 	m.Bus(b)
