@@ -243,6 +243,23 @@ func TestCooldownKeepsTheKeyTaken(t *testing.T) {
 	})
 }
 
+// The last part of a cooldown counts too, however short.
+func TestCooldownKeepsTheKeyTakenToItsEnd(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		for _, left := range []time.Duration{time.Microsecond, 999 * time.Microsecond} {
+			const cooldown = time.Second
+			granted := time.Now()
+			lease := acquire(t, a, "k", lock.Cooldown(cooldown))
+			time.Sleep(cooldown - left)
+			release(t, lease)
+			release(t, acquire(t, b, "k"))
+			if free := time.Since(granted); free < cooldown {
+				t.Errorf("released %v before the end: the key was free %v after its grant", left, free)
+			}
+		}
+	})
+}
+
 func TestCooldownIsNotHandedOn(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
 		start := time.Now()

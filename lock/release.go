@@ -151,7 +151,7 @@ func (h *hold) returned(now instant) driver.Grant {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if rest := h.cools - h.locker.clock.now().sub(h.since); rest >= time.Millisecond {
+	if rest := h.cools - h.locker.clock.now().sub(h.since); rest > 0 {
 		g.TTL, g.Rev, g.Rest = h.ttl, h.rev+1, rest // a renewal in flight changes nothing any more
 	}
 	return g
