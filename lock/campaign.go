@@ -32,7 +32,7 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 		err = invalidOption("the function is nil") // L14
 	case c.waitSet:
 		err = invalidOption("Wait with Lead, which waits as long as its context")
-	case c.slots != 1: // E1
+	case c.sized: // E1
 		err = invalidOption("Slots(%d) with Lead", c.slots)
 	}
 	c.within, c.wait, c.left = true, Forever, Forever // E1, E4: a lock as any other

@@ -198,8 +198,10 @@ func TestLeadReturnsWhatNoRetryCanMend(t *testing.T) {
 		if err := l.Lead(t.Context(), "reaper", nothing, lock.Wait(time.Second)); !errors.Is(err, lock.ErrInvalid) {
 			t.Error(err)
 		}
-		if err := l.Lead(t.Context(), "reaper", nothing, lock.Slots(2)); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("two leaders: %v", err)
+		for _, slots := range []lock.Option{lock.Slots(2), lock.Slots(1), lock.FixedSlots(1)} {
+			if err := l.Lead(t.Context(), "reaper", nothing, slots); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("a slot of a pool: %v", err)
+			}
 		}
 		if err := l.Every(t.Context(), "job", -time.Second, nothing); !errors.Is(err, lock.ErrInvalid) {
 			t.Error(err)

@@ -30,8 +30,8 @@ const (
 // run of a key. A key should have one interval: with several, a tick may be due again
 // after the backend's clock has stepped back by more than the shortest of them.
 //
-// The errors are those of With. A driver that cannot record runs returns
-// ErrUnsupported.
+// The errors are those of With, and [Slots] is ErrInvalid. A driver that cannot record
+// runs returns ErrUnsupported.
 func (l *Locker) Once(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
 	c, err := l.newOnce(key, every, fn, opts)
 	l.locate(&c)
@@ -50,7 +50,7 @@ func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Contex
 		return c, err
 	case fn == nil:
 		return c, invalidOption("the function is nil") // L14
-	case c.slots != 1:
+	case c.sized:
 		return c, invalidOption("Slots(%d) with Once", c.slots)
 	case every < MinEvery || every > MaxEvery || every%time.Microsecond != 0:
 		return c, invalidOption("the interval is %v, want %v to %v in whole microseconds", every, MinEvery, MaxEvery)

@@ -204,6 +204,8 @@ func TestOnceRefusesWhatItCannotKeep(t *testing.T) {
 			"a long interval":          func() (bool, error) { return a.Once(t.Context(), "job", lock.MaxEvery+time.Microsecond, nothing) },
 			"parts of a microsecond":   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute+1, nothing) },
 			"a pool":                   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Slots(2)) },
+			"a pool of one slot":       func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Slots(1)) },
+			"a fixed pool":             func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.FixedSlots(1)) },
 			"a negative Cooldown":      func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Cooldown(-1)) },
 			"a key with a white space": func() (bool, error) { return a.Once(t.Context(), "a job", time.Minute, nothing) },
 		} {

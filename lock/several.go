@@ -115,7 +115,7 @@ func (c *call) forAll(keys []string, opts []Option) ([]string, error) {
 	if len(opts) > 0 {
 		*c = c.with(opts)
 	}
-	if c.slots != 0 {
+	if c.sized {
 		return nil, invalidOption("Slots given for several keys")
 	}
 	c.slots = 1

@@ -59,8 +59,10 @@ func invalidLists(e *env) {
 		_, err := p.AcquireAll(e.Ctx, keys)
 		e.Is(err, lock.ErrInvalid, "%d keys", len(keys))
 	}
-	_, err := p.AcquireAll(e.Ctx, e.keys("a", "b"), lock.Slots(2))
-	e.Is(err, lock.ErrInvalid, "Slots")
+	for _, n := range []int{0, 1, 2} {
+		_, err := p.AcquireAll(e.Ctx, e.keys("a", "b"), lock.Slots(n))
+		e.Is(err, lock.ErrInvalid, "Slots(%d)", n)
+	}
 	e.Want(p.plan.Calls(Acquire) == 0, "the driver was called")
 	set, err := p.AcquireAll(e.Ctx, append(long[1:], long[1]))
 	e.Must(err, "%d keys and a duplicate", lock.MaxKeys)
