@@ -105,7 +105,7 @@ func WrapHandler(std http.Handler) Handler {
 		if x == nil {
 			return ErrNoRequest
 		}
-		std.ServeHTTP(x.Writer, x.Request)
+		x.Serve(c, std)
 		x.Writer.Begin()
 		return nil
 	}

@@ -217,7 +217,8 @@ func (c *Ctx) Detach() *Ctx {
 // [Lock.With].
 func (c *Ctx) Lease() (*lock.Lease, bool) { return lock.LeaseFrom(c) }
 
-// Request returns the request, or nil outside one. Its context is this Ctx.
+// Request returns the request, or nil outside one. Its context is the Ctx that the
+// handler received, not one that was derived from it.
 func (c *Ctx) Request() *http.Request {
 	if x := c.exchange(); x != nil {
 		return x.Request

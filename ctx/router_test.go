@@ -1,8 +1,11 @@
 package megactx_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -186,6 +189,50 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 		if w := s.ask("GET", target, ""); w.Body.String() != want {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)
 		}
+	}
+}
+
+// A wrapper passes a plain handler the Ctx that it has derived, as it does a Handler.
+func TestPlainHandlerContinuesTheCtxOfAWrapper(t *testing.T) {
+	locker, _ := newLocker(t)
+	s := newStage(func(next megactx.Handler) megactx.Handler {
+		return func(c *megactx.Ctx) error {
+			return c.Lock.With("old", func(c *megactx.Ctx) error { return next(c) })
+		}
+	})
+	s.host.Locker = locker
+	var upload *os.File
+	s.router.Post("/old/{id}", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := megactx.From(r.Context())
+		lease, ok := c.Lease()
+		if !ok || lease.Key() != "old" || c.Param("id") != "7" || r.PathValue("id") != "7" {
+			t.Errorf("the lease is %v, %v", lease, ok)
+			return
+		}
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Fatal(err)
+		}
+		file, err := r.MultipartForm.File["f"][0].Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		upload, _ = file.(*os.File)
+		if _, err := locker.ForceRelease(context.Background(), "old", "test"); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done() // at the loss of the lease
+		w.WriteHeader(http.StatusNoContent)
+	})))
+	body := "--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n" + strings.Repeat("x", 1<<16) + "\r\n--b--\r\n"
+	if w := s.ask("POST", "/old/7", body, "Content-Type: multipart/form-data; boundary=b"); w.Code != http.StatusNoContent {
+		t.Errorf("got %d: %s", w.Code, w.Body)
+	}
+	if upload == nil {
+		t.Fatal("the upload is not in a file")
+	}
+	if _, err := os.Stat(upload.Name()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file of the upload is left: %v", err)
 	}
 }
 

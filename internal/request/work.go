@@ -165,6 +165,22 @@ type Exchange struct {
 	over    atomic.Bool
 }
 
+// Serve calls std with the request on ctx, the handler's Ctx or one that a wrapper
+// has derived from it.
+func (e *Exchange) Serve(ctx context.Context, std http.Handler) {
+	r := e.Request
+	if r.Context() != ctx {
+		r = r.WithContext(ctx)
+		known := r.MultipartForm
+		defer func() {
+			if form := r.MultipartForm; form != known { // of the copy alone
+				_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
+			}
+		}()
+	}
+	std.ServeHTTP(e.Writer, r)
+}
+
 // Read calls fn to decode the body. It returns ErrHandlerReturned once the handler
 // has returned.
 func (e *Exchange) Read(fn func(*http.Request) error) error {
