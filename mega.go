@@ -107,8 +107,9 @@ var (
 	// ErrAnswered is the error of a response to a request that has a response
 	// already.
 	ErrAnswered = megactx.ErrAnswered
-	// ErrHandlerReturned is the cause with which the context of a request ends
-	// when its handler returns. Its writers return the same error from then on.
+	// ErrHandlerReturned is the cause with which the context of a request or a message
+	// ends when its handler returns. The writers of the request return the same error
+	// from then on.
 	ErrHandlerReturned = megactx.ErrHandlerReturned
 	// ErrShuttingDown is the cause with which the contexts of requests, streams
 	// and tasks end if they do not finish within the timeout of the shutdown.

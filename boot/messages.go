@@ -78,6 +78,8 @@ func subscribe(ctx context.Context, m plan.Message, f plan.Bound, host *request.
 // onGap returns the function as an option of the bus.
 func onGap(f plan.Bound, host *request.Host) bus.SubOption {
 	return bus.OnGap(func(ctx context.Context, missed int) error {
+		ctx, end := context.WithCancelCause(ctx)
+		defer end(megactx.ErrHandlerReturned) // as the context of a handler
 		c, _ := megactx.From(host.Context(ctx))
 		return plan.ErrorOf(f.Call(c, missed))
 	})

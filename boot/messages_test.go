@@ -182,6 +182,7 @@ type prices struct {
 	now   map[string]int
 	store map[string]int
 	gaps  []int
+	last  context.Context // of a gap
 	turn  chan struct{}
 }
 
@@ -204,7 +205,7 @@ func (p *prices) Fetch(c *megactx.Ctx, missed int) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gaps = append(p.gaps, missed)
+	p.gaps, p.last = append(p.gaps, missed), c
 	p.now = maps.Clone(p.store)
 	return nil
 }
@@ -238,8 +239,12 @@ func TestADeclaredSubscriptionIsMadeAgain(t *testing.T) {
 	close(p.turn)
 	until(t, "the copy is right", p.isRight)
 	p.mu.Lock()
-	gaps := slices.Clone(p.gaps)
+	gaps, last := slices.Clone(p.gaps), p.last
 	p.mu.Unlock()
+	<-last.Done()
+	if cause := context.Cause(last); !errors.Is(cause, mega.ErrHandlerReturned) {
+		t.Errorf("the Ctx of OnGap ended because of %v", cause)
+	}
 	if !slices.Equal(gaps, []int{-1}) {
 		t.Errorf("OnGap was called with %v, want -1 once", gaps)
 	}

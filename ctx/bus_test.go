@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/bus"
@@ -14,6 +15,7 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/lock"
 )
 
 type sale struct {
@@ -73,6 +75,46 @@ func TestEventContinuesItsRequest(t *testing.T) {
 	if s.request != "r-1" || !strings.Contains(s.trace, trace) || s.product != "lamp" || s.app != "web" {
 		t.Errorf("the event came as %+v", s)
 	}
+}
+
+func TestForgottenLeaseOfAMessageIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, told := newLocker(t)
+		host := &request.Host{Bus: newBus(t), Locker: locker}
+		leases := make(chan *lock.Lease, 2) // so that they are not garbage
+		work := func(ctx context.Context, m *bus.Msg) error {
+			c, _ := megactx.From(ctx)
+			lease, err := c.Lock.Acquire(m.Subject)
+			leases <- lease
+			return err
+		}
+		_, err := host.Bus.Subscribe(t.Context(), string(sold), host.Handle(work))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = host.Bus.RespondValue(t.Context(), "stock.get", host.Answer(func(ctx context.Context, m *bus.Msg) (any, error) { return nil, work(ctx, m) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := outside(t.Context(), host)
+		if err := megactx.Publish(c, sold, sale{"lamp"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Bus.Request("stock.get", nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // fake time: at the latest a TTL later
+		synctest.Wait()
+		for range 2 {
+			lease := <-leases
+			if cause := context.Cause(lease.Context()); lease.Err() == nil || !errors.Is(cause, megactx.ErrHandlerReturned) {
+				t.Errorf("%s: the lease is %v, its context ended because of %v", lease.Key(), lease.Err(), cause)
+			}
+		}
+		if all := told.forgotten(); len(all) != 2 {
+			t.Errorf("forgotten: %+v, want two", all)
+		}
+	})
 }
 
 func TestCallIsAnswered(t *testing.T) {

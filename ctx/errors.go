@@ -14,8 +14,8 @@ var (
 	ErrNoRequest = request.ErrNoRequest
 	// ErrAnswered is the error of a second answer to a request: mega.answered.
 	ErrAnswered = request.ErrAnswered
-	// ErrHandlerReturned is the cause of a request's context after its handler
-	// has returned. Later writes of the answer return it too:
+	// ErrHandlerReturned is the cause of the context of a request or a message after
+	// its handler has returned. Later writes of the answer return it too:
 	// mega.handler_returned.
 	ErrHandlerReturned = request.ErrHandlerReturned
 	// ErrShuttingDown is the cause of the contexts of requests, streams and

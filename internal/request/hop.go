@@ -26,12 +26,12 @@ func IDOf(m *bus.Msg) string {
 
 // Handle returns a subscription handler of the app that calls fn. The context of fn
 // has the work on the message, which continues the request that the message comes
-// from, in its log and its trace.
+// from, in its log and its trace. It ends when fn has returned.
 func (h *Host) Handle(fn bus.Handler) bus.Handler {
 	return func(std context.Context, m *bus.Msg) error {
-		std, hop := h.receive(std, m)
+		std, over := h.receive(std, m)
 		err := errHandlerGone
-		defer func() { hop.Over(err) }()
+		defer func() { over(err) }()
 		err = fn(std, m)
 		return err
 	}
@@ -41,9 +41,9 @@ func (h *Host) Handle(fn bus.Handler) bus.Handler {
 // with the context of Handle.
 func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
 	return func(std context.Context, m *bus.Msg) (any, error) {
-		std, hop := h.receive(std, m)
+		std, over := h.receive(std, m)
 		err := errHandlerGone
-		defer func() { hop.Over(err) }()
+		defer func() { over(err) }()
 		v, err := fn(std, m)
 		return v, err
 	}
@@ -54,7 +54,10 @@ func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(cont
 // recovers the panic of a message and reports it.
 var errHandlerGone = errors.New("the handler did not return")
 
-func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
+// receive returns the context of the work on m, and a function that ends the work with
+// its outcome.
+func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, func(error)) {
+	std, end := context.WithCancelCause(std)
 	hop := h.beginHop(std, receiving, m.Subject)
 	std = hop.On(std)
 	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
@@ -65,7 +68,10 @@ func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
 	if id := traceOf(std); id != "" {
 		work.attrs = append(work.attrs, slog.String("trace_id", id))
 	}
-	return carrier{std, work}, hop
+	return carrier{std, work}, func(err error) {
+		end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
+		hop.Over(err)
+	}
 }
 
 // BeginSend begins the span of an event.
