@@ -84,6 +84,9 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	}
 	var ran *Ran // once fn has been called
 	defer func() {
+		if ran == nil {
+			lease.unused()
+		}
 		loss := lease.leave() // L11
 		c.lost = errors.Is(loss, ErrLost)
 		err = joinLoss(c.key, err, loss)

@@ -262,6 +262,32 @@ func TestCooldownKeepsTheKeyTakenToItsEnd(t *testing.T) {
 	})
 }
 
+// Work that did not begin has no cooldown.
+func TestCooldownNeedsWork(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		if !once(t, a, time.Hour) {
+			t.Fatal("the first run is due")
+		}
+		held := acquire(t, b, "z")
+		_, err := a.AcquireAll(t.Context(), []string{"k", "z"}, lock.Cooldown(time.Minute), lock.Wait(time.Second))
+		if !errors.Is(err, lock.ErrNotAcquired) {
+			t.Error(err)
+		}
+		release(t, held)
+		if once(t, a, time.Hour, lock.Cooldown(time.Minute)) {
+			t.Error("ran twice")
+		}
+		for _, key := range []string{"k", "job"} {
+			lease, err := b.TryAcquire(t.Context(), key)
+			if err != nil {
+				t.Errorf("%s is taken: %v", key, err)
+				continue
+			}
+			release(t, lease)
+		}
+	})
+}
+
 func TestCooldownIsNotHandedOn(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
 		start := time.Now()

@@ -98,6 +98,8 @@ func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 // and so outlives the process, except with a driver whose scope is the process.
 // At a socket of the cluster driver, it ends when both the process and the hub
 // have ended. After a crash of the holder, the key becomes free at the end of its TTL.
+// A key is free at once if its lease was for nothing: a Once that was not due, or an
+// AcquireAll that failed at another key.
 func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown = d }} }
 
 // AtLeastOnce makes [Locker.Once] and [Locker.Every] store the tick when the

@@ -43,6 +43,17 @@ func (l *Lease) leaveAs(b *driver.Handback) error {
 	return h.leaveLive(l, now)
 }
 
+// unused ends the cooldown of a lease under which no work has begun: its release
+// makes the key free.
+func (l *Lease) unused() {
+	h := l.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended { // else forget may be reading it
+		h.cools = 0
+	}
+}
+
 // detach removes the lease from the hold. The caller holds h.mu.
 func (h *hold) detach() ending {
 	e := h.ending

@@ -78,6 +78,9 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 	complete := false
 	defer func() { // also when a driver, an Identify or a context panics
 		if !complete {
+			for _, lease := range set.all {
+				lease.unused() // A2
+			}
 			set.leave() // a failed release is retried in the background
 		}
 	}()
