@@ -39,15 +39,15 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 	p := pauses{locker: l, key: key}
 	for {
 		over, lasted, failed := l.term(ctx, c, fn, err)
-		switch {
-		case over:
+		if over {
 			return failed
-		case failed == nil: // a lost lease
-			continue
-		case lasted >= longTerm:
+		}
+		if lasted >= longTerm { // E2
 			p.last = 0
 		}
-		p.pause(ctx, failed, maxPause) // if ctx ends, the next term ends at once
+		if failed != nil { // else a lost lease
+			p.pause(ctx, failed, maxPause) // if ctx ends, the next term ends at once
+		}
 	}
 }
 

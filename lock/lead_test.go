@@ -157,6 +157,35 @@ func TestALossCausesNoPauseOfACampaign(t *testing.T) {
 	})
 }
 
+func TestALongTermThatIsLostStartsThePausesOfALeaderAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		terms := 0
+		if err := l.Lead(t.Context(), "reaper", func(ctx context.Context) error {
+			switch terms++; terms {
+			case 4:
+				time.Sleep(2 * time.Minute)
+				if _, err := l.ForceRelease(ctx, "reaper", "test"); err != nil {
+					t.Error(err)
+				}
+			case 6:
+				return nil
+			}
+			return errors.New("failed")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var pauses []time.Duration
+		for _, e := range eventsOf[lock.Retrying](&seen) {
+			pauses = append(pauses, e.Pause.Round(time.Second))
+		}
+		if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, time.Second}; len(pauses) != 4 || pauses[3] != time.Second {
+			t.Errorf("pauses %v, want about %v", pauses, want)
+		}
+	})
+}
+
 func TestALongWaitDoesNotStartThePausesOfALeaderAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder
