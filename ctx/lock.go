@@ -2,6 +2,7 @@ package megactx
 
 import (
 	"context"
+	"slices"
 
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -50,11 +51,12 @@ func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) e
 	}
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, keys...)
 	err := l.locker.WithAll(l.ctx, keys, func(held context.Context) error {
-		c := l.ctx.WithContext(held)
-		if lease, ok := c.Lease(); ok {
-			wait.Granted(lease)
+		leases := lock.LeasesFrom(held)
+		if i := slices.IndexFunc(leases, func(of *lock.Lease) bool { return !slices.Contains(keys, of.Key()) }); i > 0 {
+			leases = leases[:i] // without those around the set
 		}
-		return fn(c)
+		wait.Granted(leases...)
+		return fn(l.ctx.WithContext(held))
 	}, forwarded(opts)...)
 	wait.Refused(err)
 	return err

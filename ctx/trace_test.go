@@ -232,6 +232,20 @@ func TestAWaitForALockIsASpan(t *testing.T) {
 		if last.EndTime().Sub(last.StartTime()) != 500*time.Millisecond || said(last)["mega.lock.contended"] != true {
 			t.Errorf("a wait of 500 ms: %v, %v", last.EndTime().Sub(last.StartTime()), said(last))
 		}
+		held, err = c.Detach().Lock.Acquire("order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, keys := range [][]string{{"order:1", "order:2"}, {"order:2", "order:3"}} {
+			spans.Reset()
+			time.AfterFunc(500*time.Millisecond, func() { _ = held.Release() })
+			if err := c.Lock.WithAll(keys, func(*megactx.Ctx) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := said(one(t, spans))["mega.lock.contended"], keys[0] == "order:1"; got != want {
+				t.Errorf("%v: contended is %v, want %v", keys, got, want)
+			}
+		}
 	})
 }
 

@@ -195,15 +195,15 @@ func (w *Wait) Over(lease *lock.Lease, err error) {
 	w.Granted(lease)
 }
 
-// Granted ends the wait with a lease.
-func (w *Wait) Granted(lease *lock.Lease) {
-	w.use.granted(lease)
+// Granted ends the wait with one or several leases, the innermost first.
+func (w *Wait) Granted(leases ...*lock.Lease) {
+	w.use.granted(leases[0])
 	if w.span == nil {
 		return
 	}
 	w.span.SetAttributes(
-		attribute.Bool("mega.lock.contended", lease.Contended()),
-		attribute.String("mega.lock.fence", strconv.FormatUint(lease.Fence(), 10)),
+		attribute.Bool("mega.lock.contended", slices.ContainsFunc(leases, (*lock.Lease).Contended)),
+		attribute.String("mega.lock.fence", strconv.FormatUint(leases[0].Fence(), 10)),
 	)
 	w.end()
 }
