@@ -171,9 +171,12 @@ func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
 	p.locker.sleepUntil(ctx, p.locker.awake.now().add(d))
 }
 
-// sleepUntil sleeps until t on l.awake or until ctx ends. It looks at the clock
-// once a minute, because timers do not count the time of a suspended machine.
+// sleepUntil sleeps until t on l.awake, until ctx ends or until Close. It looks at the
+// clock once a minute, because timers do not count the time of a suspended machine.
 func (l *Locker) sleepUntil(ctx context.Context, t instant) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.gate.closing, cancel)()
 	for left := t.sub(l.awake.now()); left > 0; left = t.sub(l.awake.now()) {
 		if !group.Sleep(ctx, min(left, time.Minute)) {
 			return

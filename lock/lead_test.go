@@ -217,6 +217,31 @@ func TestALongWaitDoesNotStartThePausesOfALeaderAnew(t *testing.T) {
 	})
 }
 
+func TestCloseEndsThePausesOfACampaign(t *testing.T) {
+	for name, campaign := range map[string]func(ctx context.Context, l *lock.Locker, fn func(context.Context) error) error{
+		"Lead": func(ctx context.Context, l *lock.Locker, fn func(context.Context) error) error {
+			return l.Lead(ctx, "k", fn)
+		},
+		"Every": func(ctx context.Context, l *lock.Locker, fn func(context.Context) error) error {
+			return l.Every(ctx, "k", 24*time.Hour, fn)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := raw(t, memory.NewLock(), lock.Config{})
+			ended := make(chan error)
+			go func() { ended <- campaign(t.Context(), l, func(context.Context) error { return errors.New("failed") }) }()
+			synctest.Wait()
+			closed := time.Now()
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, lock.ErrClosed) || time.Since(closed) > 0 {
+				t.Errorf("%s: got %v, %v after Close", name, err, time.Since(closed))
+			}
+		})
+	}
+}
+
 func TestLeadReturnsWhatNoRetryCanMend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := process(t, memory.NewLock(), lock.Config{})
