@@ -12,6 +12,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 // files makes a file system of names and contents by turns.
@@ -184,6 +185,27 @@ func TestALocaleOutlivesItsRequest(t *testing.T) {
 	s.ask("GET", "/task", "", "Accept-Language: ko")
 	if err := s.host.Drain(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A middleware of net/http chooses the locale, as of a user who has signed in.
+func TestALocaleOfAMiddlewareIsTheHandlers(t *testing.T) {
+	s := speaking(t)
+	s.router = router.New(s.host)
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, _ := megactx.From(r.Context())
+			next.ServeHTTP(w, r.WithContext(c.WithLocale("ko")))
+		})
+	})
+	s.router.Get("/", func(c *megactx.Ctx) error { return c.Text(200, c.Locale()+" "+c.Detach().Locale()) })
+	s.router.Get("/error", func(*megactx.Ctx) error { return megactx.Error(http.StatusConflict, "cart.full", "no room") })
+	if w := s.ask("GET", "/", "", "Accept-Language: en"); w.Body.String() != "ko ko" {
+		t.Errorf("the locale is %s", w.Body)
+	}
+	w := s.ask("GET", "/error", "", "Accept-Language: en", wantJSON)
+	if lang := w.Header().Get("Content-Language"); lang != "ko" {
+		t.Errorf("the error is in %s: %s", lang, w.Body)
 	}
 }
 

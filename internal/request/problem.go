@@ -225,7 +225,7 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 		return
 	}
 	texts := h.Files().Locales
-	wordsOf(texts, rec.locale(texts), rec.request).translate(&p)
+	wordsOf(texts, Of(r.Context()).Locale(), rec.request).translate(&p)
 	header := w.Header()
 	for _, name := range aboutContent {
 		header.Del(name)

@@ -131,7 +131,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		x := &Exchange{Writer: out, End: end, record: rec}
 		work := &Work{
 			Host: outer.Host, ID: rec.id, Exchange: x, outer: outer,
-			query: r.URL.RawQuery, params: paramsOf(r), attrs: []slog.Attr{slog.String("route", r.Pattern)},
+			query: r.URL.RawQuery, params: paramsOf(r), locale: outer.locale, attrs: []slog.Attr{slog.String("route", r.Pattern)},
 		}
 		rec.params = work.params
 		if r.URL.RawPath != "" { // the router has set the escaped values
