@@ -132,7 +132,7 @@ func (c caller) send(ctx context.Context, name, key string, command func(whole b
 		switch v := judge(err); {
 		case v == final, v == missing && whole:
 			if text := err.Error(); strings.Contains(text, formatError) {
-				return o, fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, name, formatText(text)) // L24
+				return o, fmt.Errorf("%w: %s: %w", driver.ErrUnavailable, name, otherFormat(text)) // L24
 			}
 			return o, unavailable(fmt.Errorf("%s: %w", name, err))
 		case v == missing:

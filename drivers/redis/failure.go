@@ -44,6 +44,9 @@ func judge(err error) verdict {
 	if answer, ok := errors.AsType[goredis.Error](err); ok {
 		return judgeAnswer(answer.Error())
 	}
+	if _, ok := errors.AsType[otherFormat](err); ok {
+		return final
+	}
 	var dial *net.OpError
 	var open *wire.OpenError
 	if errors.As(err, &open) || errors.As(err, &dial) && dial.Op == "dial" ||

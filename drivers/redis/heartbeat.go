@@ -175,7 +175,8 @@ func (s *script) onAll(p portion) request {
 
 // sendSome sends the heartbeats of p and returns the time of the next check. If
 // the call fails for all locks, sendSome tries each lock alone: a key of a
-// foreign type must not make the other tickets look dead.
+// foreign type, or of another version of the format, must not make the other
+// tickets look dead.
 func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 	o, err := q.run(ctx, q.scripts.beat.onAll(p))
 	if err != nil {

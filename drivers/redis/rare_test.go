@@ -23,11 +23,27 @@ func directly(t *testing.T) *goredis.Client {
 
 func TestAKeyOfAForeignTypeDelaysNoOtherWaiter(t *testing.T) {
 	t.Parallel()
+	delaysNoOtherWaiter(t, "foreign", func(c *goredis.Client, state string) error {
+		return c.Set(t.Context(), state, "foreign", time.Minute).Err()
+	})
+}
+
+// L24: nor does a lock that another version uses.
+func TestAKeyOfAnotherFormatDelaysNoOtherWaiter(t *testing.T) {
+	t.Parallel()
+	delaysNoOtherWaiter(t, "newer", func(c *goredis.Client, state string) error {
+		return c.HSet(t.Context(), state, "pool", "9 something else").Err()
+	})
+}
+
+// delaysNoOtherWaiter waits for two locks, of which one becomes unreadable.
+func delaysNoOtherWaiter(t *testing.T, name string, spoil func(c *goredis.Client, state string) error) {
+	t.Helper()
 	holder, waiter := openShared(t), openShared(t)
-	soonOver, foreign := request("over:"+token()), request("foreign:"+token())
+	soonOver, spoiled := request("over:"+token()), request(name+":"+token())
 	soonOver.TTL = 400 * time.Millisecond
 	got := make(chan error, 2)
-	for _, r := range []driver.Request{foreign, soonOver} {
+	for _, r := range []driver.Request{spoiled, soonOver} {
 		acquire(t, holder, r)
 		next := request(r.Key)
 		next.Wait = 5 * time.Second
@@ -37,14 +53,15 @@ func TestAKeyOfAForeignTypeDelaysNoOtherWaiter(t *testing.T) {
 		}()
 		soon(t, "the ticket", func() bool { return redis.Queued(waiter, r.Key) == 1 })
 	}
-	must(t, directly(t).Set(t.Context(), "mega:{"+foreign.Key+"}:state", "foreign", time.Minute).Err())
+	state := "mega:{" + spoiled.Key + "}:state"
+	must(t, spoil(directly(t), state))
 	if next := redis.Beat(t.Context(), waiter); next > soonOver.TTL+10*time.Millisecond {
 		t.Errorf("the next heartbeat is in %v, but the lease ends within %v", next, soonOver.TTL)
 	}
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
-	must(t, directly(t).Del(t.Context(), "mega:{"+foreign.Key+"}:state").Err())
+	must(t, directly(t).Del(t.Context(), state).Err())
 }
 
 func TestARenewalSurvivesAValueWithoutItsFence(t *testing.T) {

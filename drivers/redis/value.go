@@ -21,6 +21,12 @@ const format = "3"
 // formatError is the first word of a script's error about another version.
 const formatError = "MEGAFORMAT "
 
+// otherFormat is the error of a call that has found data of another version. Its
+// value is the script's error.
+type otherFormat string
+
+func (e otherFormat) Error() string { return formatText(string(e)) }
+
 // formatText names both versions.
 func formatText(text string) string {
 	_, rest, _ := strings.Cut(text, formatError)
