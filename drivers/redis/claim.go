@@ -157,6 +157,14 @@ func (cs *claims) remove(token string) (loose bool) {
 	return c.loose
 }
 
+// isLoose reports what remove returns, and removes nothing.
+func (cs *claims) isLoose(token string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c, ok := cs.byToken[token]
+	return !ok || c.barred || c.loose
+}
+
 // leave is remove for a claim whose release is about to be sent: pushes find it
 // until remove.
 func (cs *claims) leave(token string) (c *claim, loose bool) {

@@ -1,6 +1,8 @@
 -- confirm: renews grants of one lock, of any slot, and says of what is lost why.
 -- ARGV, for each grant: token, ttl (0: only look), rev, exact (1: a grant that
--- was pushed, and that nobody renews, shall live for exactly its ttl).
+-- was pushed, and that nobody renews, shall live for exactly its ttl; 2: a grant
+-- that nobody renews any more, and of whose acquire a copy may be on its way, is
+-- barred).
 -- Answers, for each: {1, fence, slot, left, found}, where left is '' if the grant
 -- lives for ttl now, or {0, reason}.
 clock()
@@ -36,6 +38,7 @@ for i = 1, #ARGV, 4 do
   else
     out[#out + 1] = {0, barred(token) or ''}
   end
+  if exact == '2' then bar(token, barred(token) or '') end -- L6
 end
 if not size and left() < before then hint() end
 keep()

@@ -149,7 +149,11 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 // rest leaves the grant to its expiry, after g.Rest: a renewal that nobody
 // repeats. The next waiter learns that the key becomes free earlier.
 func (e *engine) rest(ctx context.Context, g driver.Grant) error {
-	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), no))
+	bar := no
+	if e.claims.isLoose(g.Token) {
+		bar = barred
+	}
+	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), bar))
 	if err != nil {
 		return err
 	}
@@ -286,8 +290,8 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 	}
 }
 
-// yes and no are arguments of scripts.
-const yes, no = "1", "0"
+// yes and no are arguments of scripts, and barred is one of confirm.
+const yes, no, barred = "1", "0", "2"
 
 // digits returns a number as an argument of a script.
 func digits[N int | int64 | uint64](n N) string {

@@ -267,6 +267,19 @@ func TestAcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 	notTaken(t, r)
 }
 
+// The same for a lease with a cooldown, when the rest is over.
+func TestAcquireThatArrivesAfterItsCooldownIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := r.proxy.HoldRequest(redistest.Named("acquire"))
+	lease := take(t, r.remote, "k", lock.TTL(time.Minute), lock.Cooldown(time.Second))
+	struck(t, f)
+	must(t, lease.Release())
+	must(t, take(t, r.near, "k", lock.Wait(5*time.Second)).Release())
+	f.Release()
+	notTaken(t, r)
+}
+
 // The same for a caller that gave up.
 func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
 	t.Parallel()

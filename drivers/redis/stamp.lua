@@ -7,12 +7,12 @@ local token, span, tail = unpack(ARGV)
 
 local v = call('get', H)
 if not v or string.sub(v, 1, #token) ~= token then return {0} end
+local had = string.match(v, '^ 3 (%d+)', #token + 1)
+if had then return {1, tonumber(had)} end
 if barred(token) then
   call('del', H)
   return {-1}
 end
-local had = string.match(v, '^ 3 (%d+)', #token + 1)
-if had then return {1, tonumber(had)} end
 
 local left = call('pttl', H)
 if left <= 0 then return {0} end
