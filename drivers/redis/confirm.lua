@@ -1,8 +1,8 @@
 -- confirm: renews grants of one lock, of any slot, and says of what is lost why.
--- ARGV, for each grant: token, ttl (0: only look), rev, exact (1: a grant that
--- was pushed, and that nobody renews, shall live for exactly its ttl; 2: a grant
--- that nobody renews any more, and of whose acquire a copy may be on its way, is
--- barred).
+-- ARGV, for each grant: token, ttl (0: only look), rev, mode (1: a grant that
+-- was pushed, and that nobody renews, shall live for exactly its ttl; 2: a release
+-- leaves a grant to its expiry after ttl; 3: as 2, and a copy of its acquire may be
+-- on its way).
 -- Answers, for each: {1, fence, slot, left, found}, where left is '' if the grant
 -- lives for ttl now, or {0, reason}.
 clock()
@@ -25,12 +25,15 @@ end
 
 local out, before = {}, left()
 for i = 1, #ARGV, 4 do
-  local token, ttl, rev, exact = unpack(ARGV, i, i + 3)
+  local token, ttl, rev, mode = unpack(ARGV, i, i + 3)
   local slot, v = find(token)
   if slot then
     local lives = ''
-    if exact == '1' then
+    if mode == '1' then
       settled(slot, v, ttl)
+    elseif mode >= '2' then
+      local had = string.match(v, '^%S+ 3 %d+ %d+ (%d+)')
+      if not had or tonumber(had) < tonumber(rev) then prolong(slot, v, ttl, rev) end -- once. O5
     elseif ttl ~= '0' and not prolong(slot, v, ttl, rev) then
       lives = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
     end
@@ -38,7 +41,7 @@ for i = 1, #ARGV, 4 do
   else
     out[#out + 1] = {0, barred(token) or ''}
   end
-  if exact == '2' then bar(token, barred(token) or '') end -- L6
+  if mode == '3' then bar(token, barred(token) or '') end -- L6
 end
 if not size and left() < before then hint() end
 keep()

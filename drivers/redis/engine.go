@@ -149,11 +149,11 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 // rest leaves the grant to its expiry, after g.Rest: a renewal that nobody
 // repeats. The next waiter learns that the key becomes free earlier.
 func (e *engine) rest(ctx context.Context, g driver.Grant) error {
-	bar := no
+	mode := rests
 	if e.claims.isLoose(g.Token) {
-		bar = barred
+		mode = restsBarred
 	}
-	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), bar))
+	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), mode))
 	if err != nil {
 		return err
 	}
@@ -290,8 +290,11 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 	}
 }
 
-// yes and no are arguments of scripts, and barred is one of confirm.
-const yes, no, barred = "1", "0", "2"
+// yes and no are arguments of scripts.
+const yes, no = "1", "0"
+
+// rests and restsBarred are modes of confirm, besides no and yes.
+const rests, restsBarred = "2", "3"
 
 // digits returns a number as an argument of a script.
 func digits[N int | int64 | uint64](n N) string {

@@ -67,6 +67,11 @@ func lateRest(e *env) {
 	if err := e.release(d, g); err != nil && !errors.Is(err, lock.ErrLost) {
 		e.Must(err, "release again")
 	}
+	s, err := d.Inspect(e.Ctx, g.Key)
+	e.Must(err, "inspect")
+	for _, h := range s.Holders {
+		e.Want(h.Left < g.Rest/2, "three quarters of a cooldown of %v have passed, and a second release leaves %v", g.Rest, h.Left)
+	}
 	r := e.longRequest(e.key("k"))
 	r.Wait = -1
 	_ = e.grant(d, r)
