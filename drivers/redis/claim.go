@@ -276,6 +276,13 @@ func (cs *claims) renewed(token string, deadline time.Time) {
 	}
 }
 
+// repeated records that a copy of the acquire of c may be on its way.
+func (cs *claims) repeated(c *claim) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.loose = true
+}
+
 // queued gives c a place in the queue.
 func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
 	cs.mu.Lock()

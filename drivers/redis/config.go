@@ -22,7 +22,8 @@ type Config struct {
 	URL string
 	// Client is used instead of URL. The caller keeps it: Close leaves it
 	// open. A client that retries by itself (MaxRetries other than -1)
-	// works, but costs an entry per release.
+	// works, but costs an entry per release and per refused attempt, and for
+	// the latter another call.
 	Client goredis.UniversalClient
 	// Key is the template of the keys in Redis. Default DefaultKey. "%s"
 	// alone locks the keys that other users of Redis would lock by that

@@ -115,7 +115,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 	l.layout = newLayout(o.template, cluster, l.strict)
 	l.layout.edit = o.config.edit
 	if o.connection.backend.repeats() {
-		l.warn("the client retries commands: each release leaves an entry for %v; set MaxRetries to -1, because the driver retries", barring)
+		l.warn("the client retries commands: each release and each refused attempt leaves an entry for %v, and the latter takes another call; set MaxRetries to -1, because the driver retries", barring)
 	}
 	if o.config.Engine == EngineRedislock {
 		return o.openPolling(ctx, l)

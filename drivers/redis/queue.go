@@ -68,6 +68,9 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	q.claims.add(c)
 	start := time.Now()
 	t, err := q.try(ctx, c, 0)
+	if t.loose {
+		q.claims.repeated(c)
+	}
 	if err == nil && t.status == statusQueued {
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.heartbeater.within(soon(t.left))
@@ -90,7 +93,12 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		g, err := q.enter(c, t)
 		return g, nil, err
 	}
-	q.claims.remove(r.Token)
+	if loose := q.claims.remove(r.Token); loose && t.status != statusBarred {
+		// A copy that comes later must not be granted. L6
+		if _, err := q.leave(c, loose, driver.CallTimeout-time.Since(start)); err != nil {
+			return driver.Grant{}, nil, err
+		}
+	}
 	if err := c.refused(t, time.Since(start)); err != nil {
 		return driver.Grant{}, nil, err
 	}
@@ -309,20 +317,24 @@ func (q *queue) requeue(ctx context.Context, token string) {
 
 // withdraw leaves the queue at the end of the wait, and returns the holders.
 func (q *queue) withdraw(c *claim, waited time.Duration) error {
-	loose := q.claims.remove(c.r.Token)
-	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	a, err := q.leave(c, q.claims.remove(c.r.Token), driver.CallTimeout)
+	if err != nil {
+		return err
+	}
+	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
+}
+
+// leave withdraws the request of c, whose claim was removed, and returns the answer.
+func (q *queue) leave(c *claim, loose bool, limit time.Duration) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes, handback(untouched(c), 0)...))
 	if err != nil {
 		q.claims.add(c)
 		q.claims.abandon(c)
-		return fmt.Errorf("leave the queue: %w", unavailable(err))
+		return nil, fmt.Errorf("leave the queue: %w", unavailable(err))
 	}
-	a, err := check(o.reply, 2)
-	if err != nil {
-		return err
-	}
-	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
+	return check(o.reply, 2)
 }
 
 // withdrawClosed leaves the queue because the driver is closed.

@@ -280,6 +280,22 @@ func TestAcquireThatArrivesAfterItsCooldownIsRefused(t *testing.T) {
 	notTaken(t, r)
 }
 
+// The same for a call that does not wait, and whose second copy has found the lock
+// busy.
+func TestAcquireThatArrivesAfterItsRefusalIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	held := take(t, r.near, "k")
+	f := r.proxy.HoldRequest(redistest.Named("acquire"))
+	if _, err := r.remote.TryAcquire(t.Context(), "k", lock.TTL(time.Minute)); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Fatalf("TryAcquire = %v, want %v", err, lock.ErrNotAcquired)
+	}
+	struck(t, f)
+	must(t, held.Release())
+	f.Release()
+	notTaken(t, r)
+}
+
 // The same for a caller that gave up.
 func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
 	t.Parallel()
