@@ -357,6 +357,31 @@ func TestOnlyOneRestartAtATime(t *testing.T) {
 	}
 }
 
+// A process that starts may need all of its grace period to end.
+func TestStopDuringARestartEndsTheOldProcessAtOnce(t *testing.T) {
+	c := startRunner(t, 1)
+	old := c.serving(t, 1)[0]
+	write(t, c.folder, "slow")
+	write(t, c.folder, "stubborn")
+	restarted := make(chan error, 1)
+	go func() { restarted <- c.Restart(t.Context()) }()
+	until(t, "a process beside the old one", func() bool {
+		_, err := os.Stat(filepath.Join(c.folder, "waits"))
+		return err == nil
+	})
+	c.end()
+	until(t, "the end of the old process", func() bool { return !alive(old.PID) })
+	if left := c.Processes(); len(left) != 1 || left[0].PID() == old.PID {
+		t.Errorf("the old process has ended after the new one; left: %v", c.Workers())
+	}
+	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "no exit within 2s") || len(c.Processes()) > 0 {
+		t.Errorf("got %v", err)
+	}
+	if err := <-restarted; err == nil || !strings.Contains(err.Error(), "all workers are ending") {
+		t.Errorf("of the restart: %v", err)
+	}
+}
+
 func TestStopBeforeAnyWorkerIsReadyEndsThemAll(t *testing.T) {
 	c := startRunner(t, 3, "slow")
 	until(t, "three processes", func() bool { return len(c.Workers()) == 3 })

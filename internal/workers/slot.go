@@ -297,7 +297,8 @@ func (w *slot) serveRequest(ctx context.Context, r *replacement) (*Process, *Spe
 	return p, died
 }
 
-// unless returns p, or ends p if ctx has ended.
+// unless returns p, or asks p to end if ctx has ended. It does not wait: an older
+// process beside p has to end, too. Run waits for both.
 func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
@@ -308,7 +309,6 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 		return p
 	}
 	p.Stop()
-	<-p.over
 	return nil
 }
 
