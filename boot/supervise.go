@@ -75,7 +75,10 @@ func (s *supervisor) prepare(ctx context.Context) error {
 	}
 	s.pinned = selection.Pins(s.plan.Decisions, s.plan.Config)
 	s.report.Workers = s.plan.Config.Cluster.Workers
-	if err := s.openOps(); err != nil {
+	if err := s.newWorkers(); err != nil {
+		return err
+	}
+	if err := s.openOps(); err != nil { // the probes answer while the rest waits
 		return err
 	}
 	// Before the workers join: if this process becomes the hub, its workers can
@@ -88,7 +91,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.newWorkers()
+	return nil
 }
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
@@ -100,8 +103,7 @@ func (s *supervisor) newWorkers() error {
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
 		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Stdout: os.Stdout, Stderr: s.process.Stderr,
-		Listeners: s.listeners,
-		Grace:     workers.Grace(s.plan.Config.Shutdown.Timeout), Hang: s.plan.Config.Cluster.HangTimeout, Permanent: permanent,
+		Grace: workers.Grace(s.plan.Config.Shutdown.Timeout), Hang: s.plan.Config.Cluster.HangTimeout, Permanent: permanent,
 		Place: s.pinned, Started: s.started,
 		Settings: s.plan.Config, Files: s.plan.Files, Load: s.load,
 		Hangups: s.process.Hangups, EndAtHangup: s.plan.Config.Env == "dev", Restarts: s.process.Restarts,
@@ -156,6 +158,7 @@ func (s *supervisor) listen(ctx context.Context, a listen.Address) error {
 		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
 	}
 	s.listeners = append(s.listeners, shared)
+	s.workers.Share(shared)
 	return nil
 }
 
@@ -164,7 +167,7 @@ func (s *supervisor) run(ctx context.Context) int {
 	if s.process.AtSecondSignal != nil {
 		s.process.AtSecondSignal(s.workers.Abort)
 	}
-	s.serveOps()
+	s.openAdmin()
 	err := s.workers.Run(ctx)
 	spent, isSpent := errors.AsType[*workers.SpentError](err)
 	switch {
@@ -269,11 +272,11 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 
 // The ops listener and the admin socket of a supervisor.
 
-// openOps opens the listener of ops.addr.
+// openOps opens the listener of ops.addr, and serves it.
 func (s *supervisor) openOps() (err error) {
 	c := s.plan.Config
 	s.pages = ops.Supervisor{
-		Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
+		Workers: s.workers, Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
 		Errors: func() any { return s.logs.Recent() },
 	}
 	pages := s.pages.Handler()
@@ -282,15 +285,13 @@ func (s *supervisor) openOps() (err error) {
 		return err
 	}
 	s.report.Ops = s.ops.URL()
+	s.console.Start()
+	s.ops.Serve(func(err error) { s.log.Error("ops listener stopped", "error", err) })
 	return nil
 }
 
-// serveOps starts to serve ops.addr, and opens the admin socket. The workers
-// exist by then.
-func (s *supervisor) serveOps() {
-	s.pages.Workers = s.workers
-	s.console.Start()
-	s.ops.Serve(func(err error) { s.log.Error("ops listener stopped", "error", err) })
+// openAdmin opens the admin socket. Its verbs need workers that run.
+func (s *supervisor) openAdmin() {
 	if s.admin = opened(s.log, noAdmin)(admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))); s.admin != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

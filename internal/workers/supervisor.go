@@ -30,7 +30,6 @@ type Config struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
-	Listeners []*Listener                  // each worker inherits all of them
 	Grace     time.Duration                // see [Grace]
 	Hang      time.Duration                // a worker that does not answer for so long is killed; 0 disables
 	Permanent func(status int) bool        // reports whether a worker that exits with this status would do so again
@@ -100,9 +99,14 @@ func New(c Config) *Supervisor {
 	s.hub = cluster.NewHub(cluster.HubConfig{Log: c.Log, Handle: s.answer})
 	s.runner = newRunner(runnerConfig{
 		Workers: c.Workers, Path: c.Path, Args: c.Args, Env: systemd.Without(c.Environ), Stdout: c.Stdout, Stderr: c.Stderr,
-		Listeners: c.Listeners, Grace: c.Grace, Serve: s.serve, Permanent: c.Permanent, Log: c.Log,
+		Grace: c.Grace, Serve: s.serve, Permanent: c.Permanent, Log: c.Log,
 	})
 	return s
+}
+
+// Share adds a listener that each worker inherits. It is called before Run.
+func (s *Supervisor) Share(l *Listener) {
+	s.runner.config.Listeners = append(s.runner.config.Listeners, l)
 }
 
 // Run runs the workers until ctx ends or the workers cannot run. It handles the
@@ -259,7 +263,7 @@ func (s *Supervisor) drains(l *workerLine) bool {
 	if !s.ending(l) {
 		return false
 	}
-	for _, shared := range s.config.Listeners {
+	for _, shared := range s.runner.config.Listeners {
 		shared.Control(func(fd uintptr) { _ = listen.TurnAway(fd) }) // otherwise connections of the last moment are lost
 	}
 	return true

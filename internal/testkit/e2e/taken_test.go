@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -37,6 +38,10 @@ func orphans(t *testing.T) (addr string, goOn func()) {
 	}
 	signal(syscall.SIGSTOP) // before their supervisor ends: they leave within a second
 	kill(t, c.cmd.Process.Pid)
+	if _, err := c.cmd.Process.Wait(); err != nil { // its end continues the workers
+		t.Fatal(err)
+	}
+	signal(syscall.SIGSTOP)
 	goOn = sync.OnceFunc(func() { signal(syscall.SIGCONT) })
 	t.Cleanup(func() {
 		goOn()
@@ -50,8 +55,19 @@ func orphans(t *testing.T) (addr string, goOn func()) {
 func TestRestartAfterTheDeathOfTheSupervisorWaitsForTheAddress(t *testing.T) {
 	for _, workers := range []string{"1", "2"} {
 		addr, goOn := orphans(t)
-		c := startWorkers(t, "clinging", workers, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
+		probes := redistest.FreeAddr(t)
+		c := startWorkers(t, "clinging", workers, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s", "MEGA_OPS_ADDR="+probes)
 		c.await(t, "waiting for an address", 1)
+		w := watched{c, "http://" + probes}
+		late := time.AfterFunc(20*time.Second, goOn)
+		for path, want := range map[string]int{"/livez": 200, "/startupz": 503, "/readyz": 503, "/ops/locks": 503} {
+			if status, _, body := w.see(t, path); status != want {
+				t.Errorf("%s workers: while it waits, %s answers %d %s, want %d", workers, path, status, body, want)
+			}
+		}
+		if !late.Stop() {
+			t.Errorf("%s workers: the probes did not answer while it waited", workers)
+		}
 		goOn()
 		c.await(t, "boot.report", 1)
 		if len(c.records("waiting for an address")) != 1 {
