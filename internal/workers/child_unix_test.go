@@ -54,6 +54,7 @@ func work(folder string) {
 	signals := make(chan os.Signal, 1)
 	switch {
 	case is("crash"), is("crash-gently") && once(folder):
+		_ = os.WriteFile(filepath.Join(folder, "crashed"), nil, 0o600)
 		os.Exit(7)
 	case is("crash-2") && in.ID == 2:
 		os.Exit(78)
@@ -209,7 +210,8 @@ func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
 		Serve: func(p *Process, conn net.Conn) { serve(s, p, conn) },
 	})
 	s.backoff = func(failures int) time.Duration {
-		if _, err := os.Stat(filepath.Join(folder, "patient")); err == nil && failures > budget {
+		is := func(what string) bool { _, err := os.Stat(filepath.Join(folder, what)); return err == nil }
+		if is("patient") && failures > budget || is("hesitant") {
 			return time.Hour
 		}
 		return time.Millisecond

@@ -199,8 +199,11 @@ func (s *runner) leave(p *Process, err error) {
 	s.turns.leave(p)
 	stopping := s.Stopping() // once, since the end of all may begin meanwhile
 	cut, asked := p.cut(err, stopping)
-	if asked && cut != nil {
+	switch {
+	case asked && cut != nil:
 		s.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
+	case !asked && !stopping && p.Told() != nil: // its slot logs a death before that
+		s.logExit(p)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,6 +211,16 @@ func (s *runner) leave(p *Process, err error) {
 	if cut != nil && stopping {
 		s.cut = append(s.cut, fmt.Errorf("worker %d (pid %d): %w", p.id, p.PID(), cut))
 	}
+}
+
+// logExit logs the end of a process that the supervisor has not asked to end.
+func (s *runner) logExit(p *Process) {
+	how, status := p.ended()
+	level := slog.LevelError
+	if status == 0 { // somebody has asked the process to end
+		level = slog.LevelInfo
+	}
+	s.config.Log.Log(context.Background(), level, "worker exited", "worker", p.id, "pid", p.PID(), "ended", how)
 }
 
 // Begin requests the turn of a worker for a task that the workers of a

@@ -382,6 +382,37 @@ func TestStopDuringARestartEndsTheOldProcessAtOnce(t *testing.T) {
 	}
 }
 
+// Its number would have no process until the restart is given up.
+func TestWorkerThatDiesDuringItsRestartIsReplacedAtOnce(t *testing.T) {
+	c := startRunner(t, 1)
+	old := c.serving(t, 1)[0]
+	write(t, c.folder, "hesitant")
+	write(t, c.folder, "crash")
+	restarted := make(chan error, 1)
+	go func() { restarted <- c.Restart(t.Context()) }()
+	until(t, "the pause after a failed attempt", func() bool {
+		_, err := os.Stat(filepath.Join(c.folder, "crashed"))
+		return err == nil && len(c.Processes()) == 1
+	})
+	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(old.Since.Add(moment))) // an earlier death is followed by a pause, too
+	if err := redistest.Signal(old.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "another process", func() bool {
+		p, ok := c.Process(1)
+		return ok && p.PID() != old.PID && p.Worker().State == Ready
+	})
+	if now := c.serving(t, 1)[0]; now.Generation != 1 || now.Restarts != 1 {
+		t.Errorf("it was replaced by %+v", now)
+	}
+	if err := <-restarted; err == nil || !strings.Contains(err.Error(), "exit status 7") || strings.Contains(err.Error(), "old process") {
+		t.Errorf("of the restart: %v", err)
+	}
+}
+
 func TestStopBeforeAnyWorkerIsReadyEndsThemAll(t *testing.T) {
 	c := startRunner(t, 3, "slow")
 	until(t, "three processes", func() bool { return len(c.Workers()) == 3 })

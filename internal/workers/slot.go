@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -197,39 +196,27 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 			<-p.over
 			return false
 		case <-p.over:
-			w.logExit(ctx, p)
 			return true
 		case r := <-w.replace:
 			r.old = p
-			next, err := w.startBeside(ctx, r.generation)
+			next, err := w.startBeside(ctx, p, r.generation)
 			if next == nil {
 				r.done <- cmp.Or(err, ctx.Err())
 				continue
 			}
 			w.put(next)
-			if !p.Stop() { // it has died meanwhile
-				w.logExit(ctx, p)
-			}
+			p.Stop()
 			p = next
 			r.done <- nil
 		}
 	}
 }
 
-// logExit logs the end of a process that the supervisor has not asked to end.
-func (w *slot) logExit(ctx context.Context, p *Process) {
-	how, status := p.ended()
-	level := slog.LevelError
-	if status == 0 { // somebody has asked the process to end
-		level = slog.LevelInfo
-	}
-	w.of.config.Log.Log(ctx, level, "worker exited", "worker", w.id, "pid", p.PID(), "ended", how)
-}
-
-// startBeside starts a process beside the one that serves, and waits until it is
-// ready. It tries budget times. It returns neither a process nor an error if
-// ctx has ended.
-func (w *slot) startBeside(ctx context.Context, generation int) (*Process, error) {
+// startBeside starts a process beside old, the one that serves, and waits until
+// it is ready. It tries budget times, but not again after the death of old: a
+// process of old's generation has to take its place. It returns neither a process
+// nor an error if ctx has ended.
+func (w *slot) startBeside(ctx context.Context, old *Process, generation int) (*Process, error) {
 	for deaths := 1; ; deaths++ {
 		p, died := w.attempt(ctx, generation, func(*Process) {})
 		if died == nil {
@@ -237,7 +224,7 @@ func (w *slot) startBeside(ctx context.Context, generation int) (*Process, error
 		}
 		died.Deaths = deaths
 		w.logDeath(died)
-		if deaths == budget || !pause(ctx, w.of.backoff(deaths)) {
+		if deaths == budget || !old.pause(ctx, w.of.backoff(deaths)) {
 			return nil, died
 		}
 	}
@@ -325,13 +312,15 @@ func (p *Process) settles(ctx context.Context) bool {
 	}
 }
 
-// pause waits for d, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
+// pause waits for d, and reports whether neither ctx nor the process has ended.
+func (p *Process) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
+	case <-p.over:
+		return false
 	case <-ctx.Done():
 		return false
 	}

@@ -360,6 +360,36 @@ func TestWhatThePrimaryDoesIsTakenOverByAnotherWorker(t *testing.T) {
 	}
 }
 
+// A new process may take minutes to start.
+func TestDeathOfAWorkerDuringItsRestartIsLoggedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	done := filepath.Join(dir, "done")
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startWorkers(t, "migrating", "2", "MIGRATIONS="+dir)
+	c.await(t, "boot.report", 1)
+	if err := os.Remove(done); err != nil {
+		t.Fatal(err)
+	}
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "migrating", 2)
+	old := slices.IndexFunc(c.records("worker ready"), func(r record) bool { return r.Worker == 1 })
+	kill(t, c.records("worker ready")[old].PID)
+	c.await(t, "worker exited", 1)
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "worker restart finished", 1)
+	if n := len(c.records("worker exited")); n != 1 {
+		t.Errorf("it was logged %d times", n)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 func TestSecondSignalEndsWorkersAtOnceWithTheirStacks(t *testing.T) {
 	c := startWorkers(t, "stuck", "2")
 	report, workers := c.await(t, "boot.report", 1)[0], c.await(t, "worker ready", 2)
