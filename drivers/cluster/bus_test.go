@@ -176,6 +176,49 @@ func TestDropsAreCountedExactly(t *testing.T) {
 	}
 }
 
+// A subscription that ends while the hub drops messages for it is told how many
+// first (S4).
+func TestDropsOfASubscriptionThatEndsAreReported(t *testing.T) {
+	h := newHub(t, HubConfig{Backlog: 1 << 20})
+	slow, b := newRawClient(t, h), busAt(t, h)
+	slow.join(t, 1, driver.Event, "x", "")
+	slow.join(t, 2, driver.Event, "x", "g")
+	const n = 4000
+	data := make([]byte, 1000)
+	for range n {
+		send(t, b, "x", data)
+	}
+	flush(t, b)
+	if !hub.IsFull(slow.peer) {
+		t.Fatal("the hub drops nothing")
+	}
+	for number := range uint64(2) {
+		slow.send(t, protocol.Begin(protocol.TypeLeave).Uint(number+1))
+	}
+	slow.send(t, protocol.Begin(protocol.TypeSync).Uint(1))
+	soon(t, "the hub knows", func() bool { return !hub.Subscribed(slow.peer, 1) && !hub.Subscribed(slow.peer, 2) })
+	plain, group := 0, 0
+	lost := map[uint64]int{}
+	slow.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
+		switch typ {
+		case protocol.TypeDeliver:
+			if d.Bool() {
+				plain++
+			}
+			group += d.Count()
+		case protocol.TypeGap:
+			number := d.Uint()
+			lost[number] += int(d.Uint())
+		case protocol.TypeSynced:
+			return true
+		}
+		return false
+	})
+	if plain+lost[1] != n || group+lost[2] != n {
+		t.Errorf("of %d messages %d and %d were delivered, and %v told to be lost", n, plain, group, lost)
+	}
+}
+
 // A group passes over a process that stands still, as soon as that can be seen:
 // what the system holds for it is full, and something waits in the hub.
 func TestAGroupPassesOverAProcessThatStandsStill(t *testing.T) {

@@ -43,7 +43,7 @@ func (h *hubBus) handle(c *Client, t protocol.Type, d *protocol.Decoder) error {
 	case protocol.TypeMembers:
 		return c.bus.resize(d)
 	case protocol.TypeLeave:
-		h.end(c.bus.take(d.Uint()))
+		h.end(c.take(d.Uint()))
 	case protocol.TypeReturn:
 		return h.returned(c, d)
 	case protocol.TypeNoMember:
@@ -112,12 +112,15 @@ func (b *clientBus) resize(d *protocol.Decoder) error {
 }
 
 // take removes a registration and returns it, or returns nil if there is none.
-// The client receives no further message for it.
-func (b *clientBus) take(number uint64) *registration {
+// The client receives no further message for it, and the number of those that were
+// not sent.
+func (c *Client) take(number uint64) *registration {
+	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.registrations[number]
 	if r != nil {
+		c.reportLoss(r) // S4
 		r.ended.Store(true)
 		delete(b.registrations, number)
 		delete(b.lost, r)

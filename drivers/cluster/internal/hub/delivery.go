@@ -270,16 +270,22 @@ func (c *Client) reportLosses() {
 	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for r, n := range b.lost {
-		if !r.ended.Load() {
-			c.queue(protocol.Begin(protocol.TypeGap).Uint(r.number).Uint(uint64(n)))
-		}
+	for r := range b.lost {
+		c.reportLoss(r)
 	}
 	for _, id := range b.failed {
 		c.queue(protocol.Begin(protocol.TypeFailed).Uint(id).Byte(protocol.FailFull))
 	}
 	b.lost, b.failed = nil, nil
 	b.full.Store(false)
+}
+
+// reportLoss reports to c how many messages for r were not sent. The caller holds
+// c.bus.mu.
+func (c *Client) reportLoss(r *registration) {
+	if n := c.bus.lost[r]; n > 0 {
+		c.queue(protocol.Begin(protocol.TypeGap).Uint(r.number).Uint(uint64(n)))
+	}
 }
 
 // queue queues a small frame, regardless of the bytes that wait already.
