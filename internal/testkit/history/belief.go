@@ -131,11 +131,15 @@ func fallen(grants []Op) (found []string) {
 	return found
 }
 
-// isOlder reports whether op's grant was made before that of another slot, by
-// their deadlines.
+// isOlder reports whether op's grant was made before that of another slot, or at the
+// same instant, by their deadlines.
 func (o Op) isOlder(other Op) bool {
-	return o.Slots > 1 && o.Slot != other.Slot && o.Deadline < other.Deadline
+	return o.Slots > 1 && o.Slot != other.Slot && o.Deadline < other.Deadline+int64(atOnce)
 }
+
+// atOnce is the difference below which two deadlines count as equal: a hub that takes
+// over serves all waiters at one instant, and each process reads its clock for itself.
+const atOnce = time.Millisecond
 
 // CleanErrors returns the grants of slots with a state that were found clean
 // although the last known holder of the slot had not handed it back clean. It

@@ -61,15 +61,17 @@ func TestLowerFenceIsAllowedAsLongAsAnOverlapIs(t *testing.T) {
 }
 
 func TestFenceExceedsTheFencesKnownBeforeItsRequest(t *testing.T) {
+	const ms = int64(time.Millisecond)
 	for _, test := range []struct {
 		ops []history.Op
 		ok  bool
 	}{
-		{[]history.Op{grant("a", 1, 2, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 4, 9), 1, 2)}, false},
+		{[]history.Op{grant("a", 1, 2, "A", 5, 9*ms), inSlot(grant("b", 3, 4, "B", 4, 10*ms), 1, 2)}, false},
 		{[]history.Op{grant("a", 1, 3, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 4, 9), 1, 2)}, true}, // at once: any order
 		{[]history.Op{grant("a", 1, 2, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 6, 9), 1, 2)}, true},
-		{[]history.Op{grant("a", 1, 2, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 4, 8), 1, 2)}, true}, // granted before, for a caller that had left
-		{[]history.Op{grant("a", 1, 2, "A", 5, 9), grant("b", 3, 4, "B", 4, 8)}, false},              // a plain lock
+		{[]history.Op{grant("a", 1, 2, "A", 5, 9*ms), inSlot(grant("b", 3, 4, "B", 4, 8*ms), 1, 2)}, true},    // granted before, for a caller that had left
+		{[]history.Op{grant("a", 1, 2, "A", 5, 9*ms), inSlot(grant("b", 3, 4, "B", 4, 10*ms-1), 1, 2)}, true}, // at one instant, likewise
+		{[]history.Op{grant("a", 1, 2, "A", 5, 9), grant("b", 3, 4, "B", 4, 8)}, false},                       // a plain lock
 	} {
 		if found := (history.History{Ops: test.ops}).FenceErrors(0); (len(found) == 0) != test.ok {
 			t.Errorf("FenceErrors(%v) = %v, want ok = %v", test.ops, found, test.ok)
