@@ -88,16 +88,16 @@ func (d *LockDemo) Hold(ctx *mega.Ctx, span time.Duration, label string) {
 		}, lock.Label(label), lock.Wait(JobWait), lock.TTL(demoTTL))
 		switch {
 		case errors.Is(err, lock.ErrLost):
-			return d.add(ctx, store.Step{What: stepLost, Fence: fence, Text: reasonOf(err)})
+			return d.addLast(ctx, store.Step{What: stepLost, Fence: fence, Text: reasonOf(err)})
 		case err != nil:
-			return errors.Join(err, d.add(ctx, store.Step{What: stepFailed, Fence: fence, Text: reasonOf(err)}))
+			return errors.Join(err, d.addLast(ctx, store.Step{What: stepFailed, Fence: fence, Text: reasonOf(err)}))
 		}
 		return nil
 	})
 }
 
-// add records a step, also after the end of ctx.
-func (d *LockDemo) add(ctx context.Context, s store.Step) error {
+// addLast records a step of a holder that may have lost its lease.
+func (d *LockDemo) addLast(ctx context.Context, s store.Step) error {
 	return d.trail.Add(context.WithoutCancel(ctx), s)
 }
 
@@ -105,7 +105,7 @@ func (d *LockDemo) add(ctx context.Context, s store.Step) error {
 func (d *LockDemo) inside(ctx *mega.Ctx, lease *lock.Lease, asked time.Time, span time.Duration) error {
 	orders, leave := d.enter(lease.Fence())
 	defer leave()
-	if err := d.add(ctx, store.Step{What: stepAcquired, Fence: lease.Fence(), Millis: millis(time.Since(asked))}); err != nil {
+	if err := d.trail.Add(ctx, store.Step{What: stepAcquired, Fence: lease.Fence(), Millis: millis(time.Since(asked))}); err != nil {
 		return err
 	}
 	wrote := store.Step{What: stepWrote, Fence: lease.Fence()}
@@ -159,13 +159,13 @@ func (d *LockDemo) obey(ctx *mega.Ctx, lease *lock.Lease, o HoldOrder) (done boo
 	switch o.Do {
 	case DoRelease:
 		step.What = stepReleased
-		return true, d.add(ctx, step)
+		return true, d.trail.Add(ctx, step)
 	case DoExtend:
 		step.What, step.Text = stepExtended, Extension.String()
 		if err := lease.Extend(ctx, Extension); err != nil {
 			return false, err
 		}
-		return false, d.add(ctx, step)
+		return false, d.trail.Add(ctx, step)
 	}
 	if !mayStrike(ctx) {
 		return false, errNotHere
@@ -174,13 +174,13 @@ func (d *LockDemo) obey(ctx *mega.Ctx, lease *lock.Lease, o HoldOrder) (done boo
 		return true, killSelf()
 	}
 	step.What = stepFrozen
-	if err := d.add(ctx, step); err != nil {
+	if err := d.trail.Add(ctx, step); err != nil {
 		return true, err
 	}
 	began := time.Now()
 	err = d.trail.WriteLate(ctx, store.Step{What: stepWrote, Fence: lease.Fence()}, freezeSelf)
 	if errors.Is(err, lock.ErrStale) || errors.Is(err, lock.ErrLost) {
-		return true, d.add(ctx, store.Step{What: stepRefused, Fence: lease.Fence(), Millis: millis(time.Since(began)), Text: reasonOf(err)})
+		return true, d.addLast(ctx, store.Step{What: stepRefused, Fence: lease.Fence(), Millis: millis(time.Since(began)), Text: reasonOf(err)})
 	}
 	return true, err
 }
@@ -257,7 +257,7 @@ func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 	}
 	if s.Do == DoFreeze {
 		defer resume(s.PID) // also if this fails
-	} else if err := d.add(ctx, store.Step{What: stepKilled, Fence: s.Fence, Text: strconv.Itoa(s.PID)}); err != nil {
+	} else if err := d.trail.Add(ctx, store.Step{What: stepKilled, Fence: s.Fence, Text: strconv.Itoa(s.PID)}); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -270,7 +270,7 @@ func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 	}
 	took := time.Since(began)
 	holder := next.Holders[0]
-	if err := d.add(ctx, store.Step{What: stepNext, Fence: holder.Fence, Millis: millis(took), Text: s.Do}); err != nil {
+	if err := d.trail.Add(ctx, store.Step{What: stepNext, Fence: holder.Fence, Millis: millis(took), Text: s.Do}); err != nil {
 		return err
 	}
 	if s.Do == DoKill {
@@ -279,7 +279,7 @@ func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 	if err := d.awaitWrite(ctx, holder.Fence); err != nil {
 		return err
 	}
-	return d.add(ctx, store.Step{What: stepResumed, Fence: s.Fence})
+	return d.trail.Add(ctx, store.Step{What: stepResumed, Fence: s.Fence})
 }
 
 // watch returns the state of the demo lock as soon as it is as wanted.

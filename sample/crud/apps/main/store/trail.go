@@ -34,6 +34,9 @@ const (
 	keptSteps  = 500
 )
 
+// trailWait bounds the wait of a holder for its trail.
+const trailWait = 5 * time.Second
+
 const insertStep = "INSERT INTO trail (at, pid, what, fence, millis, text) VALUES ($1, $2, $3, $4, $5, $6)"
 
 // row returns the values of insertStep for a step of this process.
@@ -43,6 +46,8 @@ func (s Step) row() []any {
 
 // Add records a step of this process.
 func (t *Trail) Add(ctx context.Context, s Step) error {
+	ctx, cancel := context.WithTimeout(ctx, trailWait)
+	defer cancel()
 	if _, err := t.store.db.ExecContext(ctx, insertStep, s.row()...); err != nil {
 		return fmt.Errorf("add to the trail: %w", err)
 	}
@@ -64,8 +69,12 @@ func (t *Trail) Write(ctx context.Context, s Step) error {
 // WriteLate is Write with a pause between the last look at the leases of ctx and
 // the transaction. A lease that is lost meanwhile is found by the database alone.
 func (t *Trail) WriteLate(ctx context.Context, s Step, pause func()) error {
-	ctx = context.WithoutCancel(ctx)
-	late := &lateTx{db: t.store.db, pause: pause}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	late := &lateTx{db: t.store.db, pause: func() {
+		pause()
+		time.AfterFunc(trailWait, cancel)
+	}}
 	err := guard.SQL(ctx, late, t.store.dialect)
 	if late.tx == nil {
 		return err

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard"
 )
 
 // A holder looks at its lease, is paused, and writes when the next holder has
@@ -40,5 +43,36 @@ func trailIsBounded(t *testing.T, url string) {
 	}
 	if steps, err := trail.Newest(t.Context()); err != nil || len(steps) != shownSteps || steps[0].ID < steps[1].ID {
 		t.Errorf("%d steps, %v; want the %d newest, the newest first", len(steps), err, shownSteps)
+	}
+}
+
+// holderDoesNotWaitForItsTrail has a database that does not answer.
+func holderDoesNotWaitForItsTrail(t *testing.T, url string) {
+	t.Helper()
+	s := opened(t, url)
+	if s.dialect == guard.SQLite {
+		return // its busy_timeout bounds each wait
+	}
+	holder := lease(t, 7)
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "LOCK TABLE trail"); err != nil {
+		t.Fatal(err)
+	}
+	trail, failed := NewTrail(s), make(chan error, 2)
+	go func() { failed <- trail.Add(context.WithoutCancel(t.Context()), Step{What: "lost"}) }()
+	go func() { failed <- trail.WriteLate(holder, Step{What: "wrote"}, func() {}) }()
+	for range 2 {
+		select {
+		case err := <-failed:
+			if err == nil {
+				t.Error("a step was recorded in a table that is locked")
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("a holder waits for its trail")
+		}
 	}
 }
