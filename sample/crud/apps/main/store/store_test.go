@@ -39,6 +39,7 @@ func TestStore(t *testing.T) {
 		{"a job continues without its journal", jobContinuesWithoutItsJournal},
 		{"a late write is refused", lateWriteIsRefused},
 		{"the trail is bounded", trailIsBounded},
+		{"a step has any text", stepHasAnyText},
 		{"a holder does not wait for its trail", holderDoesNotWaitForItsTrail},
 	} {
 		t.Run(claim.name, func(t *testing.T) {

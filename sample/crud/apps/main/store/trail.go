@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/lock/guard"
@@ -39,9 +40,11 @@ const trailWait = 5 * time.Second
 
 const insertStep = "INSERT INTO trail (at, pid, what, fence, millis, text) VALUES ($1, $2, $3, $4, $5, $6)"
 
-// row returns the values of insertStep for a step of this process.
+// row returns the values of insertStep for a step of this process. The text may be any
+// reason; PostgreSQL refuses a zero byte and what is not UTF-8.
 func (s Step) row() []any {
-	return []any{time.Now().UnixMilli(), os.Getpid(), s.What, int64(s.Fence), s.Millis, s.Text}
+	text := strings.ToValidUTF8(strings.ReplaceAll(s.Text, "\x00", "\uFFFD"), "\uFFFD")
+	return []any{time.Now().UnixMilli(), os.Getpid(), s.What, int64(s.Fence), s.Millis, text}
 }
 
 // Add records a step of this process.

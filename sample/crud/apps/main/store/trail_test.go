@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/guard"
@@ -43,6 +45,19 @@ func trailIsBounded(t *testing.T, url string) {
 	}
 	if steps, err := trail.Newest(t.Context()); err != nil || len(steps) != shownSteps || steps[0].ID < steps[1].ID {
 		t.Errorf("%d steps, %v; want the %d newest, the newest first", len(steps), err, shownSteps)
+	}
+}
+
+// The reason of a forced release is any text of an operator.
+func stepHasAnyText(t *testing.T, url string) {
+	t.Helper()
+	trail := NewTrail(opened(t, url))
+	if err := trail.Add(t.Context(), Step{What: "lost", Text: "a\x00b\xffc"}); err != nil {
+		t.Fatal(err)
+	}
+	steps, err := trail.Newest(t.Context())
+	if err != nil || len(steps) != 1 || !utf8.ValidString(steps[0].Text) || !strings.HasSuffix(steps[0].Text, "c") {
+		t.Errorf("the trail is %+v, %v", steps, err)
 	}
 }
 
