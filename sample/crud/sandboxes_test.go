@@ -135,8 +135,13 @@ func TestASandboxIsTakenFromItsJob(t *testing.T) {
 	if a, err := s.send("POST", "/sandboxes/0/free", `{"fence":1}`, asJSON); err != nil || a.status != http.StatusNoContent {
 		t.Fatalf("free for an old page: %d %s, %v", a.status, a.body, err)
 	}
+	var fence uint64
+	s.until(t, "the page has the fence", func(p sandboxesPage) bool { fence = p.Sandboxes[0].Fence; return fence != 0 })
+	if a, err := s.send("POST", "/sandboxes/1/free", fmt.Sprintf(`{"fence":%d}`, fence), asJSON); err != nil || a.status != http.StatusNoContent {
+		t.Fatalf("free another sandbox: %d %s, %v", a.status, a.body, err)
+	}
 	if page := s.page(t, "/sandboxes"); !strings.Contains(page, "(job 1)") {
-		t.Fatalf("an old page has freed the sandbox of another job:\n%s", page)
+		t.Fatalf("the sandbox of another job was freed:\n%s", page)
 	}
 	if a, err := s.send("POST", "/sandboxes/0/free", "{}", asJSON); err != nil || a.status != http.StatusNoContent {
 		t.Fatalf("free: %d %s, %v", a.status, a.body, err)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -187,7 +188,11 @@ func unusedPool(s lock.State) lock.State {
 func (b *Sandboxes) Free(ctx *mega.Ctx, number int, fence uint64) (int, error) {
 	only := lock.OnlySlot(number)
 	if fence != 0 {
-		only = lock.OnlyFence(fence)
+		state, err := ctx.Lock.Inspect(b.pool.Key)
+		if err != nil || !slices.ContainsFunc(state.Holders, func(h lock.Holding) bool { return h.Slot == number && h.Fence == fence }) {
+			return 0, err
+		}
+		only = lock.OnlyFence(fence) // a fence stays in its slot
 	}
 	return ctx.Lock.ForceRelease(b.pool.Key, "freed on the page of sandboxes", only)
 }
