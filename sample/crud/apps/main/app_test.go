@@ -20,6 +20,12 @@ func TestCatalogsAgree(t *testing.T) {
 // The keys that are written out: of texts in views, in Go and of errors.
 var written = regexp.MustCompile(`\bt "([a-z_.]+)"|\bT\("([a-z_.]+)"[,)]|"(problem\.[a-z_]+)"`)
 
+// The fields of requests: the page of errors names those that are wrong.
+var (
+	inputs = regexp.MustCompile(`(?s)type \w+Input struct \{.*?\n\}`)
+	fields = regexp.MustCompile(`json:"([a-z_]+)"`)
+)
+
 // A key that is only written in the program would be shown to a visitor.
 func TestEveryKeyHasATextInBothLanguages(t *testing.T) {
 	texts, err := locale.Parse(nil, locales)
@@ -32,8 +38,16 @@ func TestEveryKeyHasATextInBothLanguages(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(file)
+		var keys []string
 		for _, match := range written.FindAllStringSubmatch(string(text), -1) {
-			key := match[1] + match[2] + match[3]
+			keys = append(keys, match[1]+match[2]+match[3])
+		}
+		for _, input := range inputs.FindAllString(string(text), -1) {
+			for _, match := range fields.FindAllStringSubmatch(input, -1) {
+				keys = append(keys, "field."+match[1])
+			}
+		}
+		for _, key := range keys {
 			found++
 			for _, name := range texts.Names() {
 				if _, err := texts.Text(name, key, nil); err != nil && strings.Contains(err.Error(), "unknown key") {
