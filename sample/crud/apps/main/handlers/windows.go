@@ -96,7 +96,7 @@ func (w *Windows) Call(ctx *mega.Ctx) error {
 	if in.Way == waitTurn {
 		one = w.turn()
 	}
-	result := &WindowsResult{Way: in.Way}
+	result := &WindowsResult{Way: in.Way, At: []int64{}}
 	for range in.Calls {
 		if err := one(ctx, result); err != nil {
 			return err
