@@ -62,3 +62,17 @@ func send(t *testing.T, url, body string, status int) {
 		t.Errorf("%s answers %s, want %d", url, answer.Status, status)
 	}
 }
+
+// A row that stayed as it was while somebody wrote in it shows what has changed when
+// they leave it.
+func TestARowOfMultiIsCurrentWhenItIsLeft(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"})
+	web := open(t, browser(t), wide)
+	web.visit(p.addr["web"])
+	web.do("enter", chromedp.Focus(chromedp.CSS(`[id="q-lamp"]`)))
+	order(t, p, "lamp")
+	web.awaits(has("#orders", "lamp"))
+	web.awaits(`document.activeElement.id === "q-lamp" && ` + has("#products", "20"))
+	web.do("leave", chromedp.Blur(chromedp.CSS(`[id="q-lamp"]`)))
+	web.awaits(has("#products", "19"))
+}

@@ -4,9 +4,11 @@
 // shows what was there when it was loaded.
 const pause = 100; // ms between two loads, however many events arrive
 const patience = 15000; // ms without a sign of life; the stream has one every 5 s
+const parting = 1000; // ms until a row that somebody has left is loaded: they may press its button
 
 let loading = false;
 let again = false;
+let kept = false; // a row is not current, because somebody writes in it
 
 async function refresh() {
   again = true;
@@ -47,9 +49,18 @@ function update(body, next) {
       continue;
     }
     if (row === at) at = at.nextElementSibling;
-    if (fresh.dataset.state !== row.dataset.state && !row.contains(document.activeElement)) row.replaceWith(fresh);
+    if (fresh.dataset.state === row.dataset.state) continue;
+    if (row.contains(document.activeElement)) kept = true;
+    else row.replaceWith(fresh);
   }
 }
+
+// A row that was kept is loaded again when somebody has left it.
+document.addEventListener("focusout", () => {
+  if (!kept) return;
+  kept = false;
+  setTimeout(refresh, parting);
+});
 
 // ages writes how long ago the instants of the page are.
 function ages() {
