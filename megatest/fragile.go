@@ -15,12 +15,15 @@ import (
 type fragile struct {
 	*memory.Lock
 
-	mu     sync.Mutex // guards broken
-	broken bool
+	mu  sync.Mutex      // guards the fields below
+	up  context.Context // ends when the test breaks the backend, with errBroken
+	cut context.CancelCauseFunc
 }
 
 func newFragile() *fragile {
-	return &fragile{Lock: memory.NewLock()}
+	f := &fragile{Lock: memory.NewLock()}
+	f.mend()
+	return f
 }
 
 // untouched is the same table without the failures.
@@ -29,21 +32,46 @@ type untouched struct{ *memory.Lock }
 // Close does nothing: the application closes the table.
 func (untouched) Close(context.Context) error { return nil }
 
-func (f *fragile) setBroken(broken bool) {
+func (f *fragile) mend() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken = broken
+	if f.up == nil || f.up.Err() != nil {
+		f.up, f.cut = context.WithCancelCause(context.Background())
+	}
+}
+
+func (f *fragile) breakDown() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut(errors.Join(driver.ErrUnavailable, errBroken))
 }
 
 var errBroken = errors.New("the test has broken the locks' backend")
 
-func (f *fragile) check() error {
+// check returns why the backend cannot be reached, or nil.
+func (f *fragile) check() error { return context.Cause(f.current()) }
+
+// current returns the context that ends when the backend can no longer be reached.
+func (f *fragile) current() context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.broken {
-		return errors.Join(driver.ErrUnavailable, errBroken)
+	return f.up
+}
+
+// reached calls wait, which ends when the backend can no longer be reached.
+func (f *fragile) reached(ctx context.Context, wait func(context.Context) (driver.Grant, error)) (driver.Grant, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	up := f.current()
+	defer context.AfterFunc(up, func() { cancel(context.Cause(up)) })()
+	g, err := wait(ctx)
+	if up.Err() == nil || errors.Is(err, driver.ErrPaused) {
+		return g, err
 	}
-	return nil
+	if err == nil { // the answer is lost
+		_ = f.Lock.Release(ctx, g)
+	}
+	return driver.Grant{}, context.Cause(up)
 }
 
 // Acquire implements [driver.Driver].
@@ -51,7 +79,7 @@ func (f *fragile) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if err := f.check(); err != nil {
 		return driver.Grant{}, err
 	}
-	return f.Lock.Acquire(ctx, r)
+	return f.reached(ctx, func(ctx context.Context) (driver.Grant, error) { return f.Lock.Acquire(ctx, r) })
 }
 
 // Ask implements [driver.Asker].
@@ -59,7 +87,11 @@ func (f *fragile) Ask(ctx context.Context, r driver.Request) (driver.Grant, func
 	if err := f.check(); err != nil {
 		return driver.Grant{}, nil, err
 	}
-	return f.Lock.Ask(ctx, r)
+	g, wait, err := f.Lock.Ask(ctx, r)
+	if wait == nil {
+		return g, nil, err
+	}
+	return g, func(ctx context.Context) (driver.Grant, error) { return f.reached(ctx, wait) }, err
 }
 
 // expire ends the leases of key and returns their number. The table can only

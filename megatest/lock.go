@@ -106,12 +106,12 @@ func (l *Locks) Force(key, reason string) int {
 }
 
 // Break makes the backend of the locks unreachable for the application until
-// Mend is called: lock operations return lock.ErrUnavailable, and held leases
-// are lost when they expire.
-func (l *Locks) Break() { l.driver.setBroken(true) }
+// Mend is called: lock operations, also those that wait, return
+// lock.ErrUnavailable, and held leases are lost when they expire.
+func (l *Locks) Break() { l.driver.breakDown() }
 
 // Mend makes the backend reachable again after Break.
-func (l *Locks) Mend() { l.driver.setBroken(false) }
+func (l *Locks) Mend() { l.driver.mend() }
 
 // State returns the holders and waiters of key.
 func (l *Locks) State(key string) lock.State {

@@ -127,6 +127,25 @@ func TestBrokenBackendIsUnavailableUntilItIsMended(t *testing.T) {
 	kit.Post("/count", nil).Status(http.StatusCreated)
 }
 
+// A waiter gets no lock from a backend that it cannot reach.
+func TestBrokenBackendServesNoWaiter(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	release := kit.Lock.Hold("count")
+	waited := make(chan error, 1)
+	go func() {
+		waited <- kit.Ctx().Lock.With("count", func(*mega.Ctx) error { return nil }, lock.Wait(time.Minute))
+	}()
+	kit.Lock.AwaitWaiters("count", 1)
+	kit.Lock.Break()
+	release()
+	if err := <-waited; !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("a waiter of a broken backend: %v", err)
+	}
+	kit.Lock.AwaitWaiters("count", 0)
+	kit.Lock.Mend()
+	kit.Post("/count", nil).Status(http.StatusCreated)
+}
+
 func TestHourPassesInAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kit := megatest.New(t, megatest.Config{}, module())
