@@ -90,6 +90,7 @@ type developing struct {
 	root, temp string
 	builds     int
 	program    *program // nil before the first build that succeeds
+	stale      bool     // the configuration has changed since the program was started
 }
 
 func (d *developing) run(ctx context.Context) error {
@@ -162,6 +163,7 @@ func (d *developing) readsItself(changed []string) bool {
 // writes itself, and it keeps running, unless its configuration has changed.
 func (d *developing) rebuild(ctx context.Context, changed []string) {
 	d.builds++
+	d.stale = d.stale || slices.ContainsFunc(changed, isConfig)
 	began := time.Now()
 	next := &program{
 		path:   filepath.Join(d.temp, fmt.Sprint(d.builds), executable(filepath.Base(d.Dir))),
@@ -185,7 +187,7 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 		d.say("cannot use the build: %v", err)
 		return
 	}
-	if d.program != nil && d.program.isRunning() && d.program.sum == next.sum && !slices.ContainsFunc(changed, isConfig) {
+	if d.program != nil && d.program.isRunning() && d.program.sum == next.sum && !d.stale {
 		d.say("the program is the same and keeps running")
 		_ = os.RemoveAll(filepath.Dir(next.path)) // the rest goes with the folder of the run
 		return
@@ -199,7 +201,7 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 		d.say("cannot start the program: %v", err)
 		return
 	}
-	d.program = next
+	d.program, d.stale = next, false
 }
 
 // stop ends the running program and removes its file.

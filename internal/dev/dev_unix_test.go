@@ -248,6 +248,40 @@ func TestSecondSignalKillsAProgramThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// A change of the configuration may meet a build that fails, and the next one may be
+// the program that runs.
+func TestConfigurationThatChangedDuringAFailureIsRead(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), addr: filepath.Join(t.TempDir(), "addr")}
+	s.write("go.mod", "module shop\n\ngo 1.26.0\n")
+	s.write("main.go", source("one"))
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- dev.Run(ctx, dev.Config{
+			Dir: s.dir, Stdout: &s.out, Stderr: &s.out, Environ: append(os.Environ(), "ADDR="+s.addr, "GOWORK=off", "GOFLAGS=", "MEGA_ENV="),
+		})
+	}()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	}()
+	first := s.serves("one")
+	failures := func() int { return strings.Count(s.out.String(), "the build failed") }
+	s.write("main.go", "package main\n\nfunc main() { undefined() }\n")
+	s.until("a build that fails", func() bool { return failures() == 1 })
+	s.write("mega.config.yaml", "name: shop\n")
+	s.until("another build that fails", func() bool { return failures() == 2 })
+	s.write("main.go", source("one"))
+	s.until("a build", func() bool {
+		return strings.Contains(s.out.String(), "the program is the same") || strings.Count(s.out.String(), "built in") == 2
+	})
+	if again := s.serves("one"); again[1] == first[1] {
+		t.Errorf("the program keeps running with the old configuration:\n%s", s.out.String())
+	}
+}
+
 func TestFolderWithoutAModuleIsRefused(t *testing.T) {
 	if err := dev.Run(t.Context(), dev.Config{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "is in no module") {
 		t.Errorf("got %v", err)
