@@ -270,6 +270,9 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 		{"lock_release", `{"handle": "nonsense"}`, "cli.invalid_argument", 64},
 		{"lock_exec", `{"key": "k", "command": []}`, "cli.missing_argument", 64},
 		{"lock_exec", `{"key": "k", "command": ["no-such-command"]}`, "cli.invalid_argument", 127},
+		{"lock_exec", `{"key": "k", "dir": "/no/such/folder", "command": ["true"]}`, "cli.invalid_argument", 64},
+		{"limit_exec", `{"key": "new", "rates": ["1/24h"], "dir": "/no/such/folder", "command": ["true"]}`, "cli.invalid_argument", 64},
+		{"limit_exec", `{"key": "new", "rates": ["1/24h"], "command": ["no-such-command"]}`, "cli.invalid_argument", 127},
 		{"lock_exec", `{"key": "k", "slots": 1, "init": "echo broken >&2; exit 9", "command": ["true"]}`, "cli.failed", 69},
 		{"limit_permit", `{"key": "l", "rates": ["1/24h"]}`, "limit.limited", 75},
 		{"limit_exec", `{"key": "l", "rates": ["1/24h"], "wait": "1h", "command": ["true"]}`, "limit.limited", 75}, // known to be too late
@@ -279,6 +282,9 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 		if r := a.must(x.tool, x.args); r.Error.Code != x.code || r.Error.Status != x.status || !strings.Contains(r.texts, "("+x.code+")") {
 			t.Errorf("%s %s: %+v", x.tool, x.args, r)
 		}
+	}
+	if r := a.must("limit_permit", `{"key": "new", "rates": ["1/24h"]}`); !r.Allowed {
+		t.Errorf("commands that could not run have consumed the limit: %+v", r)
 	}
 	if r, err := a.call(t.Context(), "lock_acquire", `{"kee": "k"}`); err != nil || !strings.Contains(r.texts, "kee") {
 		t.Errorf("an unknown argument: %+v, %v", r, err)

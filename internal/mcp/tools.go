@@ -148,6 +148,10 @@ func (s *server) limitExec(ctx context.Context, in limitExecArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	where := shell.Stdio{Dir: in.Dir}
+	if _, err := where.Find(in.Command[0]); err != nil { // before anything is consumed
+		return nil, err
+	}
 	if err := s.permit(ctx, in.limitArgs, defaultWait); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 // that runs several at once. When ctx ends, the group gets SIGTERM, and SIGKILL
 // after the grace. The error is a Status if the command has run.
 func Command(ctx context.Context, p Process, command []string, stdio Stdio, grace time.Duration) error {
-	path, err := stdio.find(command[0])
+	path, err := stdio.Find(command[0])
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,13 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -37,13 +40,29 @@ type Stdio struct {
 	In, Out, Err *os.File
 }
 
-// find returns the path of a command. A relative one with a slash begins in the
+// Find returns the path of a command. A relative one with a slash begins in the
 // folder of the command.
-func (s *Stdio) find(name string) (string, error) {
+func (s *Stdio) Find(name string) (string, error) {
+	if s.Dir != "" {
+		if err := isFolder(s.Dir); err != nil { // the system would name the command as missing
+			return "", usage("cli.invalid_argument", fmt.Sprintf("Cannot run a command in the folder %s: %v.", s.Dir, err))
+		}
+	}
 	if s.Dir != "" && !filepath.IsAbs(name) && strings.ContainsRune(name, filepath.Separator) {
 		name = filepath.Join(s.Dir, name)
 	}
 	return find(name)
+}
+
+func isFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	if err == nil && !info.IsDir() {
+		return syscall.ENOTDIR
+	}
+	return err
 }
 
 func (o *Order) flags(f *pflag.FlagSet) {

@@ -61,7 +61,7 @@ func Exec(ctx context.Context, p Process, o Order, command []string, stdio Stdio
 }
 
 func newFront(p Process, o Order, command []string, stdio Stdio) (*front, error) {
-	path, err := stdio.find(command[0])
+	path, err := stdio.Find(command[0])
 	if err != nil {
 		return nil, err
 	}
