@@ -92,7 +92,8 @@ var defects = []struct {
 		}}
 	}},
 	{"W1", "counts for each process alone", func(_ *fleet, _ driver.Driver, _ int) driver.Driver {
-		return onTable{windows.New(func() int64 { return time.Now().UnixMicro() })}
+		own := windows.New(func() int64 { return time.Now().UnixMicro() })
+		return onTable{func() *windows.Table { return own }}
 	}},
 	{"W1", "grants a tenth of a window early", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
@@ -179,6 +180,26 @@ var defects = []struct {
 				return d.Settle(ctx, driver.Settlement{Key: s.Key, Rates: s.Rates, Actual: st.Rates[0].Used - back})
 			}
 			return d.Settle(ctx, s)
+		}}
+	}},
+	{"W7", "returns units to the newest grant after a restart", func(f *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, settle: func(d driver.Driver, s driver.Settlement) error {
+			f.mu.Lock()
+			if f.restarts > 0 {
+				s.At = f.newest
+			}
+			f.mu.Unlock()
+			return d.Settle(ctx, s)
+		}}
+	}},
+	{"W1", "forgets its grants in a restart", func(f *fleet, d driver.Driver, _ int) driver.Driver {
+		restarted := 0
+		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
+			if _, n := f.current(); n > restarted {
+				restarted = n
+				_ = d.Reset(ctx, r.Key)
+			}
+			return d.Take(ctx, r)
 		}}
 	}},
 	{"W7", "returns units twice", func(_ *fleet, d driver.Driver, _ int) driver.Driver {

@@ -14,6 +14,7 @@ import (
 var settleCases = []testCase{
 	{rule: "W7", claim: "returned units can be had at once, and once", run: returnedOnce},
 	{rule: "W7", claim: "returned units belong to their own window", run: ownWindow},
+	{rule: "W7", claim: "units of a past window are not returned to a later grant after a restart", run: pastWindow, needs: []fault{"Restart"}},
 	{rule: "W7", claim: "a debt delays later grants", run: debt},
 	{rule: "W7", claim: "units are conserved when many settle", run: conserved},
 	{rule: "W7", claim: "dead tickets cost two seconds together", run: deadTickets},
@@ -51,6 +52,41 @@ func ownWindow(e *env) {
 			return
 		}
 	}
+}
+
+// pastWindow settles a grant that has left the window of one rate, and not that of
+// the other, at a backend that was restarted after a younger grant.
+func pastWindow(e *env) {
+	rate, long := e.per(4, 1), e.per(100, 600)
+	for try := range 10 { // a restart on a slow machine may take until the younger grant leaves
+		p, key := e.process(), e.key(fmt.Sprint(try))
+		p.granted(key, 1, rate, long)
+		other := e.process() // a copy of the grants that it has may lack all later ones
+		e.Pass(0.01)
+		first := p.granted(key, 3, rate, long)
+		e.Pass(1.05)
+		younger := time.Now()
+		other.granted(key, 3, rate, long)
+		e.Must(e.h.Faults.Restart(), "restart the backend")
+		e.answers(p)
+		p.settle(key, first.At, 3, 0, rate, long)
+		used := p.used(key, rate, long)
+		e.Want(used[1] == 4, "%v units are used of both rates, want 3 of 7 to be returned to the longer one", used)
+		if time.Since(younger) < rate.Per-rate.Per/1000 {
+			e.Want(used[0] == 3, "%d units are used after the settlement of an old grant, want the 3 of a younger one", used[0])
+			return
+		}
+	}
+}
+
+// answers waits until the process has an answer of a restarted backend.
+func (e *env) answers(p *process) {
+	e.Soon("an answer of the backend", func() bool {
+		ctx, cancel := e.Bounded()
+		defer cancel()
+		_, err := p.direct.Inspect(ctx, e.key("other"), nil)
+		return err == nil
+	})
 }
 
 func debt(e *env) {
