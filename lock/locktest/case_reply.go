@@ -15,6 +15,7 @@ var replyCases = []testCase{
 	{rule: "L6", claim: "the driver grants a repeated request one slot", also: []string{"L15"}, run: oneSlotForOneToken},
 	{rule: "L6", claim: "the driver refuses a request that arrives after its release", run: requestAfterRelease},
 	{rule: "L6", claim: "the driver withdraws a queued request by its token", also: []string{"L7"}, run: releaseWithdraws},
+	{rule: "L6", claim: "the driver lets late copies of requests of an earlier holder do nothing to its successor", run: lateCopies},
 	{rule: "L6", claim: "an acquire whose reply was lost leaves nothing behind", run: acquireReplyLost},
 	{rule: "L6", claim: "an acquire that is cancelled before its reply leaves nothing behind", run: cancelledBeforeReply},
 	{rule: "L6", claim: "an acquire that arrives after its caller gave up is refused", run: lateAcquire},
@@ -96,6 +97,56 @@ func releaseWithdraws(e *env) {
 	}
 	e.Must(e.release(d, held), "release")
 	e.Want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
+}
+
+// lateCopies repeats the requests of a holder that has released while its successor has
+// the slot.
+func lateCopies(e *env) {
+	sizes := []int{1}
+	if e.keeps("L15") {
+		sizes = append(sizes, 2)
+	}
+	for _, size := range sizes {
+		d, other := e.driver(), e.driver()
+		r := e.longRequest(e.key(fmt.Sprint("of-", size)))
+		r.Slots = size
+		for range size - 1 { // the others are held
+			held := r
+			held.Token = token()
+			e.grant(d, held)
+		}
+		first := e.grant(d, r)
+		extended := first
+		extended.TTL, extended.Rev = e.Units(200), 1
+		e.Must(e.renew(d, extended).Err, "extend")
+		e.Must(e.release(d, extended), "release")
+		e.Is(e.renew(d, extended).Err, driver.ErrLost, "a late copy of the extension")
+		next := r
+		next.Token, next.TTL = token(), e.Units(20)
+		live := e.grant(other, next)
+		e.Want(live.Fence > first.Fence && live.Slot == first.Slot, "slot %d has fence %d, after slot %d with fence %d", live.Slot, live.Fence, first.Slot, first.Fence)
+		for _, by := range []driver.Driver{d, other} {
+			for _, wait := range []time.Duration{0, time.Millisecond} {
+				late := r
+				late.Wait = wait
+				ctx, cancel := e.Bounded()
+				g, err := by.Acquire(ctx, late)
+				cancel()
+				e.Want(err != nil, "a late copy of the request was granted slot %d with fence %d", g.Slot, g.Fence)
+			}
+			for _, late := range []driver.Grant{first, extended} {
+				e.Is(e.renew(by, late).Err, driver.ErrLost, "a late copy of a renewal")
+				e.Is(e.release(by, late), driver.ErrLost, "a late copy of a release")
+			}
+			s := e.inspect(by, r.Key)
+			e.Want(len(s.Holders) == size && len(s.Waiters) == 0, "late copies left %+v", s)
+			for _, h := range s.Holders {
+				e.Want(h.Slot != live.Slot || h.Fence == live.Fence && h.Left <= next.TTL, "the successor is %+v, want fence %d for at most %v", h, live.Fence, next.TTL)
+			}
+		}
+		e.Must(e.renew(other, live).Err, "renew the successor")
+		e.Must(e.release(other, live), "release the successor")
+	}
 }
 
 // longRequest returns a request whose TTL is longer than any case.

@@ -263,6 +263,49 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
+	{"L6", "ends the holder of a slot with a late copy of the release before", false, func() broken {
+		released := new(sync.Map) // tokens
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			err := d.Release(ctx, g)
+			if _, again := released.LoadOrStore(g.Token, true); again && errors.Is(err, driver.ErrLost) {
+				_, _ = d.ForceRelease(ctx, g.Key, driver.Force{BySlot: true, Slot: g.Slot, Reason: "released"})
+			}
+			return err
+		}}
+	}},
+	{"L6", "prolongs the grant of a successor with a late copy of an extension", false, func() broken {
+		grants := new(sync.Map) // the newest one by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if err == nil {
+				grants.Store(g.Key, g)
+			}
+			return g, err
+		}, renew: func(d driver.Driver, ctx context.Context, all []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, all)
+			for i, g := range all {
+				if newest, ok := grants.Load(g.Key); ok && g.Rev > 0 && errors.Is(renewals[i].Err, driver.ErrLost) {
+					successor := newest.(driver.Grant)
+					successor.TTL, successor.Rev = g.TTL, g.Rev
+					d.Renew(ctx, []driver.Grant{successor})
+				}
+			}
+			return renewals
+		}}
+	}},
+	{"L6", "grants the slot of a successor to a late copy of the request before", false, func() broken {
+		grants := new(sync.Map) // by token
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if old, ok := grants.Load(r.Token); ok && errors.Is(err, driver.ErrNotAcquired) {
+				return old.(driver.Grant), nil
+			}
+			if err == nil {
+				grants.Store(r.Token, g)
+			}
+			return g, err
+		}}
+	}},
 	{"L6", "does not bar a token that was released before it came", false, func() broken {
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			s, _ := d.Inspect(ctx, g.Key)
