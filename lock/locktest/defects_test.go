@@ -407,6 +407,47 @@ var defects = []defect{
 			return g, err
 		}}
 	}},
+	{"L15", "takes the size of a request that it has had already", false, func() broken {
+		seen := new(sync.Map) // tokens
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			if _, again := seen.LoadOrStore(r.Token, true); again {
+				resize(d, ctx, r)
+			}
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L15", "takes the size of the first request of each process when it connects again", true, func() broken {
+		first := new(sync.Map) // requests by key
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			first.LoadOrStore(r.Key, r)
+			return d.Acquire(ctx, r)
+		}, rejoin: func(d driver.Driver) {
+			first.Range(func(_, r any) bool {
+				resize(d, context.Background(), r.(driver.Request))
+				return true
+			})
+		}}
+	}},
+	{"L15", "forgets the size of a pool whose slot 0 is free", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			s, _ := d.Inspect(ctx, r.Key)
+			g, err := d.Acquire(ctx, r)
+			if len(s.Holders) > 0 && s.Holders[0].Slot > 0 {
+				g.Resized = 0
+			}
+			return g, err
+		}}
+	}},
+	{"L15", "forgets the size of a pool without holders", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			s, _ := d.Inspect(ctx, r.Key)
+			g, err := d.Acquire(ctx, r)
+			if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok && len(s.Holders) == 0 {
+				busy.Resized = 0
+			}
+			return g, err
+		}}
+	}},
 	{"L15", "does not report a different size", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
@@ -478,6 +519,14 @@ var defects = []defect{
 			}}
 		}
 	}()},
+}
+
+// resize makes the pool of r as large as r says, by a request that does not wait.
+func resize(d driver.Driver, ctx context.Context, r driver.Request) {
+	r.Token, r.Wait = r.Token+"-size", 0
+	if g, err := d.Acquire(ctx, r); err == nil {
+		_ = d.Release(ctx, g)
+	}
 }
 
 // rests holds the grants that were released with a cooldown.
