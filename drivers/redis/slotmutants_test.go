@@ -3,6 +3,10 @@ package redis_test
 // slotMutants are mutants of the scripts for pools whose slots have states, and of
 // the script for runs.
 var slotMutants = []mutant{
+	{name: "resizes by a repeated request", noticed: "L15/the driver keeps the newest size when an earlier request is repeated",
+		old: `(known or find(token) or call('zscore', Q, token))`, new: `known`},
+	{name: "resizes by a ticket that comes back", noticed: "L15/a waiter that was silent does not set the size back when it returns",
+		old: `(known or find(token) or call('zscore', Q, token))`, new: `(find(token) or call('zscore', Q, token))`},
 	{name: "keeps a held slot among the free ones", noticed: "P1/a slot has one holder at a time, whatever its state",
 		old: "    call('zadd', S, format('%.0f', ms + ttl), slot)\n  end\n  if size", new: "    call('zadd', S, slot, slot)\n  end\n  if size"},
 	{name: "lets anybody hand back the highest slot", noticed: "P3/a holder that has lost its slot changes nothing in it",

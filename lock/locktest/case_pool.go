@@ -26,6 +26,7 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "a pool that nobody uses has no size", run: unusedPoolHasNoSize},
 	{rule: "L15", claim: "the driver keeps the newest size when an earlier request is repeated", also: []string{"L7"}, run: earlierSizeAgain},
 	{rule: "L15", claim: "the driver keeps the size as long as a slot is held or waited for", run: keptSize},
+	{rule: "L15", claim: "a waiter that was silent does not set the size back when it returns", remote: true, also: []string{"L7"}, needs: []fault{"Partition"}, run: silentWaiterReturns},
 	{rule: "L15", claim: "the newest size of a pool holds at the next backend", remote: true, also: []string{"L7"}, needs: []fault{"Leave"}, run: newestSizeOver(func(e *env) {
 		e.Must(e.h.Faults.Leave(), "replace the backend")
 	})},
@@ -330,6 +331,33 @@ func keptSize(e *env) {
 	busy, ok := errors.AsType[*driver.NotAcquiredError](p.refused(resting(time.Hour)))
 	e.Want(ok && busy.Resized == 2, "a request for one of 3 slots reports %+v, want the size 2 of a waiter", busy)
 	p.give(waiter.gets(), clean)
+}
+
+// silentWaiterReturns cuts off a waiter for longer than some backends keep its place,
+// while another one keeps the queue in use.
+func silentWaiterReturns(e *env) {
+	d, cut, other := e.driver(), e.process(), e.process()
+	seat := e.seats()["plain"]
+	held := []driver.Grant{e.grant(d, seat(2)), e.grant(d, seat(2))}
+	key := held[0].Key
+	silent := cut.queue(key, "silent", lock.Slots(2), e.ttl(100))
+	waiter := other.queue(key, "waiter", lock.Slots(2), e.ttl(100))
+	waiting := func(n int) bool { return len(e.inspect(d, key).Waiters) == n }
+	heal, err := e.h.Faults.Partition(cut.opened)
+	e.Must(err, "partition")
+	e.Comes(e.Units(4), func() bool { return waiting(1) })
+	ctx, cancel := e.Bounded()
+	defer cancel()
+	_, err = d.Acquire(ctx, seat(1))
+	e.Is(err, driver.ErrNotAcquired, "a request for a slot of 1")
+	e.Must(heal(), "heal")
+	e.Soon("both wait", func() bool { return waiting(2) })
+	e.Want(e.inspect(d, key).Size == 1, "after the return of a waiter the pool is %+v, want a size of 1", e.inspect(d, key))
+	e.Must(e.release(d, held[1]), "release")
+	e.Want(len(e.inspect(d, key).Holders) == 1, "a slot of 1 was granted while 1 was held")
+	e.Must(e.release(d, held[0]), "release")
+	e.releases(silent.leaseWithin(2 * e.Patience()))
+	e.releases(waiter.leaseWithin(2 * e.Patience()))
 }
 
 // newestSizeOver replaces the backend of pools whose holders, and waiters, have asked
