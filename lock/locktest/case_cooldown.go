@@ -14,6 +14,7 @@ var cooldownCases = []testCase{
 	{rule: "O5", claim: "a release that is repeated does not end its cooldown", run: repeatedRest},
 	{rule: "O5", claim: "a late copy of a release does not lengthen its cooldown", run: lateRest},
 	{rule: "O5", claim: "a late answer to an extension does not end the cooldown of a released lease", run: extendedDuringRelease},
+	{rule: "O5", claim: "a lease that its owner forgot keeps its cooldown", run: forgottenCools},
 	{rule: "O5", claim: "a cooldown outlives a restart of the backend, and then its process", needs: []fault{"Kill", "Restart", "Keeps", "Crash"}, run: coolsOver(func(e *env) {
 		e.Must(e.h.Faults.Kill(), "kill")
 		e.Must(e.h.Faults.Restart(), "restart")
@@ -95,6 +96,40 @@ func extendedDuringRelease(e *env) {
 	close(answer)
 	e.Await(over, "Extend returns")
 	e.Never(e.Units(0.5), "the key was free in its cooldown", func() bool { return b.isFree(e.key("k")) })
+}
+
+// forgottenCools forgets a lease whose context has ended, and one that is garbage. The
+// owner of another one extends it at that moment.
+func forgottenCools(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	cooldown, ttl := lock.Cooldown(time.Hour), e.ttl(2.5) // looked after each third of it
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	leaveBehind(e, a, func(*lock.Lease) {}, cooldown, ttl)
+	ended, err := a.Acquire(ctx, e.key("ended"), cooldown, ttl)
+	e.Must(err, "acquire")
+	extended, err := c.Acquire(ctx, e.key("extended"), cooldown, ttl)
+	e.Must(err, "acquire")
+	e.Soon("it is renewed", func() bool { return c.plan.Calls(Renew) == 1 })
+	answer := make(chan struct{})
+	c.plan.Add(Step{Op: Renew, Executed: true, Hold: answer, Times: 1})
+	over := e.Async(func() {
+		err := extended.Extend(e.Ctx, e.Units(2.5))
+		e.Want(errors.Is(err, lock.ErrLost) || isUnavailable(err) && !e.h.FakeTime, "extend: got %v, want ErrLost", err)
+	})
+	e.Soon("the extension is on its way", func() bool { return c.plan.Calls(Renew) == 2 })
+	cancel()
+	e.Soon("it is forgotten", func() bool { return len(eventsOf[lock.Forgotten](c)) == 1 })
+	close(answer)
+	e.Await(over, "Extend returns")
+	e.collected(func() bool { return len(eventsOf[lock.Forgotten](a)) == 2 })
+	for _, l := range []*lock.Lease{ended, extended} {
+		e.Is(l.Release(), lock.ErrLost, "release a lease that was taken back")
+	}
+	e.Soon("all are released", func() bool { return a.plan.Calls(Release) >= 2 && c.plan.Calls(Release) >= 1 })
+	e.Never(e.Units(0.5), "a key was free in its cooldown", func() bool {
+		return b.isFree(e.key("k")) || b.isFree(e.key("ended")) || b.isFree(e.key("extended"))
+	})
 }
 
 // coolsOver replaces the backend while a key cools down, and ends the process

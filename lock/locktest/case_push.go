@@ -13,7 +13,7 @@ var pushCases = []testCase{
 	{rule: "L4", claim: "a forced lease that was waited for ends by push", run: waiterTakenByPush},
 	{rule: "L4", claim: "a forced lease ends at its next renewal if the push is missing", run: takenWithoutPush},
 	{rule: "L4", claim: "a lease without renewal learns of a force too", run: takenUnrenewed},
-	{rule: "L4", claim: "the context of a lease reports a loss when asked", run: takenAndAsked},
+	{rule: "L4", claim: "a lease and its context report a loss when asked", run: takenAndAsked},
 	{rule: "L4", claim: "a holder whose key was deleted is notified, and waiters are served", needs: []fault{"Delete"}, run: deleted},
 	{rule: "L4", claim: "holders are notified when the backend loses all data, and waiters are served", needs: []fault{"Flush"}, run: flushed},
 }
@@ -84,15 +84,21 @@ func takenUnrenewed(e *env) {
 	_ = lease.Release()
 }
 
-// takenAndAsked never waits for the end of the context: it only calls Err.
+// takenAndAsked never waits for the end of a context: it only calls Err, of a lease
+// and of the context of another one.
 func takenAndAsked(e *env) {
 	a, b := e.process(), e.process()
-	lease := a.acquire(e.key("k"), e.pushTTL())
-	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
-	e.Must(err, "force")
-	e.Eventually(e.Units(5), "its context ends", func() bool { return lease.Context().Err() != nil })
-	e.Is(context.Cause(lease.Context()), lock.ErrLost, "the cause")
-	_ = lease.Release()
+	ttl := e.pushTTL()
+	asked, used := a.acquire(e.key("asked"), ttl), a.acquire(e.key("used"), ttl)
+	for _, l := range []*lock.Lease{asked, used} {
+		_, err := b.ForceRelease(e.Ctx, l.Key(), "test")
+		e.Must(err, "force")
+	}
+	e.Eventually(e.Units(5), "the lease and the context report it", func() bool { return asked.Err() != nil && used.Context().Err() != nil })
+	lost, ok := errors.AsType[*lock.LostError](asked.Err())
+	e.Want(ok && lost.Cause == lock.Forced, "the lease reports %v, want forced", asked.Err())
+	e.Is(context.Cause(used.Context()), lock.ErrLost, "the cause")
+	_, _ = asked.Release(), used.Release()
 }
 
 func deleted(e *env) { e.vanishes(func(key string) error { return e.h.Faults.Delete(key) }) }

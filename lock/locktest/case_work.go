@@ -315,7 +315,7 @@ func (e *env) wasForgotten(p *process, fence uint64) {
 
 func forgottenAsGarbage(e *env) {
 	a, b := e.process(), e.process()
-	fence := leaveBehind(e, a, e.ttl(6), func(*lock.Lease) {})
+	fence := leaveBehind(e, a, func(*lock.Lease) {}, e.ttl(6))
 	e.collected(func() bool { return b.isFree(e.key("k")) })
 	e.wasForgotten(a, fence)
 }
@@ -333,8 +333,8 @@ func (e *env) collected(free func() bool) {
 // leaveBehind acquires a lease, uses it, and drops it without a release.
 //
 //go:noinline
-func leaveBehind(e *env, p *process, ttl lock.Option, use func(*lock.Lease)) uint64 {
-	lease, err := p.Acquire(e.Ctx, e.key("k"), ttl)
+func leaveBehind(e *env, p *process, use func(*lock.Lease), opts ...lock.Option) uint64 {
+	lease, err := p.Acquire(e.Ctx, e.key("k"), opts...)
 	e.Must(err, "acquire")
 	use(lease)
 	return lease.Fence()
@@ -343,7 +343,7 @@ func leaveBehind(e *env, p *process, ttl lock.Option, use func(*lock.Lease)) uin
 func warnedAsGarbage(e *env) {
 	a, b := e.process(), e.process()
 	var warned <-chan struct{}
-	fence := leaveBehind(e, a, e.ttl(2), func(l *lock.Lease) { warned = l.Warn(time.Millisecond) })
+	fence := leaveBehind(e, a, func(l *lock.Lease) { warned = l.Warn(time.Millisecond) }, e.ttl(2))
 	e.collected(func() bool { return b.isFree(e.key("k")) })
 	e.wasForgotten(a, fence)
 	e.Await(warned, "the warning at the end of the lease")
