@@ -12,8 +12,11 @@ import (
 
 var responderCases = []testCase{
 	{rule: "S12", claim: "the death of the responder is reported", needs: []fault{"Crash"}, lackable: true, run: responderDies},
+	{rule: "S12", claim: "the death of a responder that has a request for two groups is reported", needs: []fault{"Crash"}, lackable: true, run: responderOfTwoDies},
 	{rule: "S12", claim: "a responder that requests from itself while busy ends in time, and recovers", run: asksItself},
 	{rule: "S12", claim: "requests that are discarded are refused", run: discardedRequests},
+	{rule: "S12", claim: "a request that one process has for two groups is answered once", run: twoGroupsOfOne},
+	{rule: "S12", claim: "a request for groups whose members leave ends at once", run: groupsLeave},
 	{rule: "S13", claim: "exactly one responder answers a request", run: oneResponder},
 	{rule: "S13", claim: "a responder handles 64 requests concurrently, a subscription one message", run: defaultConcurrency},
 	{rule: "S13", claim: "a responder whose every handler waits for itself is reported before the deadline", run: blockedByItself},
@@ -35,6 +38,50 @@ func responderDies(e *env) {
 	e.Await(over, "the caller is reported")
 	_, err := a.Request(e.Ctx, "x", nil)
 	e.Is(err, bus.ErrNoResponders, "the next request")
+}
+
+// responderOfTwoDies has a process die with a request for two groups. Where the backend
+// can be halted, the process may have it for one of them in place of another process,
+// which left while the request was on its way.
+func responderOfTwoDies(e *env) {
+	a, b := e.process(), e.process()
+	g, rounds := e.gate(), 1
+	halts := e.h.Faults.has("Pause") && e.h.Faults.has("Continue")
+	if halts {
+		rounds = 12 // which process is chosen is not known
+	}
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
+	defer cancel()
+	for range rounds {
+		c := e.process()
+		var asked atomic.Int64
+		hang := func(ctx context.Context, _ *bus.Msg) ([]byte, error) { asked.Add(1); g.pass(ctx); return nil, nil }
+		leaves := b.respond("x.*", func(context.Context, *bus.Msg) ([]byte, error) { asked.Add(1); return []byte("b"), nil })
+		c.respond("x.*", hang)
+		c.respond("x.>", hang)
+		if halts {
+			e.Must(e.h.Faults.Pause(), "pause")
+		} else {
+			leaves.Stop()
+		}
+		sent := a.calls.request.Load()
+		over := e.Async(func() {
+			m, err := a.Request(ctx, "x.y", nil)
+			if err != nil || string(m.Data) != "b" { // on a slow machine it may leave too late
+				e.Is(err, bus.ErrDisconnected, "a request whose responder has died")
+			}
+		})
+		e.Soon("the request is on its way", func() bool { return a.calls.request.Load() > sent })
+		if halts {
+			stopped := e.Async(leaves.Stop)
+			e.Pass(0.02)
+			e.Must(e.h.Faults.Continue(), "continue")
+			e.Await(stopped, "the other one stops")
+		}
+		e.Soon("both groups have the request", func() bool { return asked.Load() == 2 })
+		e.crash(c)
+		e.Await(over, "the caller is reported")
+	}
 }
 
 func asksItself(e *env) {
@@ -110,6 +157,96 @@ func discardedRequests(e *env) {
 	e.Await(queued, "a request in the queue of a stopped responder is refused")
 	g.open()
 	e.Await(first, "a request in progress is answered")
+}
+
+// twoGroupsOfOne has a process answer for two groups, and then discard what both have
+// in their queues.
+func twoGroupsOfOne(e *env) {
+	a, b := e.pair()
+	const n = 20
+	var answered [2]atomic.Int64
+	patterns := []string{"x.*", "x.>"}
+	subs := make([]*bus.Sub, len(patterns))
+	for i, pattern := range patterns {
+		subs[i] = b.respond(pattern, func(_ context.Context, m *bus.Msg) ([]byte, error) { answered[i].Add(1); return m.Data, nil })
+	}
+	for i := range n {
+		e.Want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
+	}
+	e.Soon("the second answers are counted", func() bool { return a.Stats().Late == n })
+	e.Want(answered[0].Load() == n && answered[1].Load() == n, "%d requests were answered by %d and %d", n, answered[0].Load(), answered[1].Load())
+	for _, s := range subs {
+		e.Must(s.Drain(e.Ctx), "drain")
+	}
+
+	g := e.gate()
+	for i, pattern := range patterns {
+		subs[i] = b.respond(pattern, func(ctx context.Context, m *bus.Msg) ([]byte, error) { g.pass(ctx); return m.Data, nil },
+			bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" }))
+	}
+	first := e.Async(func() { e.Want(a.request("x.y", "first") == "first", "another answer") })
+	for _, s := range subs {
+		e.arrives(s, 1)
+	}
+	queued := e.Async(func() {
+		_, err := a.Request(e.Ctx, "x.y", nil)
+		e.hasCode(err, "bus.terminated")
+	})
+	for _, s := range subs {
+		e.arrives(s, 2)
+		s.Stop()
+	}
+	e.Await(queued, "a request in the queues of both is refused")
+	g.open()
+	e.Await(first, "a request in progress is answered")
+	e.Soon("no answer is awaited", func() bool { return a.Stats().InFlight == 0 })
+}
+
+// groupsLeave ends the members of two groups while requests are on their way to
+// them. A member of one group may get a request in place of another one that has just
+// left, beside the same request for its own group.
+func groupsLeave(e *env) {
+	a, b := e.pair()
+	c := b
+	if e.remote() {
+		c = e.process()
+	}
+	answer := func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
+	defer cancel()
+	for range suite.Scaled(20) {
+		first, second, third := b.respond("x.*", answer), c.respond("x.>", answer), c.respond("x.*", answer)
+		var asked atomic.Int64
+		over := make([]<-chan struct{}, 8)
+		leaving := e.gate()
+		for i := range over {
+			over[i] = e.Async(func() {
+				for {
+					_, err := a.Request(ctx, "x.y", nil)
+					var remote *bus.RemoteError
+					gone := errors.As(err, &remote) && remote.Reason == "bus.terminated" || errors.Is(err, bus.ErrNoResponders)
+					if err != nil && !gone {
+						e.Fail("a request whose responders leave: %w", err)
+					}
+					asked.Add(1)
+					select {
+					case <-leaving.c:
+						return
+					default:
+						e.breathe()
+					}
+				}
+			})
+		}
+		e.Soon("requests are answered", func() bool { return asked.Load() >= 50 })
+		for _, s := range []*bus.Sub{first, second, third} {
+			s.Stop()
+		}
+		leaving.open()
+		for _, o := range over {
+			e.Await(o, "a request whose responders have left ends")
+		}
+	}
 }
 
 func oneResponder(e *env) {

@@ -407,6 +407,42 @@ var defects = []defect{
 			return frontWith{Front: f, fail: func(driver.Front, uint64, error) {}}
 		}}
 	}},
+	{"S12", "does not report the death of a responder that has a request for two groups", func() func() *broken {
+		const mask = 1<<idBits - 1
+		had := new(sync.Map) // counts of deliveries by the number of a request
+		count := func(id uint64) *atomic.Int64 {
+			n, _ := had.LoadOrStore(id&mask, new(atomic.Int64))
+			return n.(*atomic.Int64)
+		}
+		return func() *broken {
+			return &broken{sink: func(s driver.Sink) driver.Sink {
+				return sinkWith{Sink: s, deliver: func(s driver.Sink, m driver.Message) bool {
+					if m.Kind == driver.Request {
+						count(m.ID).Add(1)
+					}
+					return s.Deliver(m)
+				}}
+			}, attach: func(f driver.Front) driver.Front {
+				had.Clear() // a new process
+				return frontWith{Front: f, fail: func(f driver.Front, id uint64, err error) {
+					if count(id).Load() < 2 {
+						f.Fail(id, err)
+					}
+				}}
+			}}
+		}
+	}()},
+	{"S12", "drops the answer of a process that was asked for two groups", func() *broken {
+		had := new(sync.Map)
+		return &broken{sink: func(s driver.Sink) driver.Sink {
+			return sinkWith{Sink: s, deliver: func(s driver.Sink, m driver.Message) bool {
+				if _, again := had.LoadOrStore(m.ID, true); again && m.Kind == driver.Request {
+					return true // it is counted, and nobody handles it
+				}
+				return s.Deliver(m)
+			}}
+		}}
+	}},
 	{"S13", "asks every responder", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			if s.Kind == driver.Request {
