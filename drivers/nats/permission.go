@@ -33,6 +33,7 @@ const tryout = "mega_boot"
 type permissions struct {
 	Publish   *subjects `json:"publish"`
 	Subscribe *subjects `json:"subscribe"`
+	Responses *struct{} `json:"responses"` // allow_responses: the user may answer every request that it receives
 }
 
 // subjects are patterns, which a queue may follow. Without Allow everything is
@@ -60,7 +61,7 @@ func (l *link) examine(ctx context.Context) (warnings []string, err error) {
 	var lacks []string
 	useful := false
 	for _, n := range l.bus.needs() {
-		if !n.of(p).allow(n.pattern) {
+		if !n.isMet(p) {
 			lacks = append(lacks, n.String())
 		} else {
 			useful = useful || n.use != answers
@@ -84,11 +85,11 @@ type need struct {
 
 const answers = "answers" // of requests, and of no use alone
 
-func (n need) of(p permissions) *subjects {
+func (n need) isMet(p permissions) bool {
 	if n.publish {
-		return p.Publish
+		return n.use == answers && p.Responses != nil || p.Publish.allow(n.pattern)
 	}
-	return p.Subscribe
+	return p.Subscribe.allow(n.pattern)
 }
 
 func (n need) String() string {
@@ -100,11 +101,15 @@ func (n need) String() string {
 
 func (b *Bus) needs() []need {
 	events, requests := b.prefixes[driver.Event]+">", b.prefixes[driver.Request]+">"
-	return []need{
+	all := []need{
 		{true, events, "events"}, {false, events, "events"},
 		{true, requests, "requests"}, {false, requests, "requests"},
 		{false, b.inbox.prefix + ">", answers},
 	}
+	if strings.HasPrefix(b.inbox.prefix, nats.InboxPrefix) { // with prefixes of their own, those of the others are not known here
+		all = append(all, need{true, nats.InboxPrefix + ">", answers})
+	}
+	return all
 }
 
 // ask returns the permissions of the user, and reports whether they are known.

@@ -29,6 +29,8 @@ func TestMissingPermissionsAreKnownWhenTheBusOpens(t *testing.T) {
 		{"no publish", `publish: {deny: ">"}`, "refuses to this NATS user: publish to ev.mega_boot (events), publish to rpc.mega_boot (requests)"},
 		{"no publish but to ask", `publish: ` + ask, "do not include: publish to ev.> (events), publish to rpc.> (requests)"},
 		{"no events", `publish: {deny: "ev.>"}`, "do not include: publish to ev.> (events)"},
+		{"no answers", `publish: ["ev.>", "rpc.>", ` + ask + `], subscribe: ["ev.>", "rpc.>", "_INBOX.>"]`, "do not include: publish to _INBOX.> (answers)"},
+		{"answers to each request", `publish: ["ev.>", "rpc.>", ` + ask + `], subscribe: ["ev.>", "rpc.>", "_INBOX.>"], allow_responses: true`, ""},
 		{"no subscribe", `subscribe: {deny: ">"}`, "subscribe to _INBOX."},
 		{"wrong prefix", `publish: ["shop.>", "_INBOX.>"], subscribe: ["shop.>", "_INBOX.>"]`, "publish to ev.mega_boot"},
 		{"no requests", `publish: {deny: ["rpc.>", "_INBOX.>"]}, subscribe: {deny: "rpc.*.>"}`, "do not include: publish to rpc.> (requests)"},
