@@ -41,7 +41,7 @@ func noVerb(c *cobra.Command, args []string) error {
 		}
 	}
 	actions := meant(args[0], names, typed(c)+" ")
-	if len(actions) == 0 && c.HasParent() {
+	if len(actions) == 0 && len(names) > 0 && c.HasParent() {
 		actions = []string{"its verbs are " + strings.Join(names, ", ")}
 	}
 	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), actions...)

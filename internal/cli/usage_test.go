@@ -28,6 +28,7 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"help vesrion", "cli.unknown_verb", "did you mean: shop version"},
 		{"buy", "cli.unknown_verb", `Unknown verb "buy"`},
 		{"bus publish", "cli.unknown_verb", "its verbs are pub, req, tail, topics"},
+		{"help serve now", "cli.unknown_verb", "Unknown verb \"now\".  (cli.unknown_verb)\n  • show the help: shop serve --help"},
 		{"serve now", "cli.extra_argument", `does not take "now"`},
 		{"serve --olny web", "cli.unknown_flag", "did you mean: --only"},
 		{"--confgi x serve", "cli.unknown_flag", "did you mean: --config"},
