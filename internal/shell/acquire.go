@@ -45,7 +45,7 @@ func acquireVerb() Verb {
 			"flags is required. If the lock is lost earlier, no process is ended: renew and release report the loss with the\n" +
 			"status 70. For a single command, exec is safer.\n\n" +
 			"With --json: {\"handle\", \"key\", \"fence\", \"slot\", \"token\", \"pid\"}.",
-		Statuses: leaseStatuses,
+		Statuses: acquireStatuses,
 		Flags: func(f *pflag.FlagSet) {
 			o.flags(f)
 			f.IntVar(&o.For, "for", 0, "give the lock back when the process `PID` has ended, as in --for $$")
@@ -64,11 +64,14 @@ func acquireVerb() Verb {
 	}
 }
 
-const leaseStatuses = `  64  the command line is wrong
+const (
+	leaseStatuses = `  64  the command line is wrong
   69  the backend is unavailable
   70  the lock was lost, or given back before
-  75  not acquired: the lock was busy until --wait had passed, or the process --for has ended
 `
+	acquireStatuses = leaseStatuses + `  75  not acquired: the lock was busy until --wait had passed, or the process --for has ended
+`
+)
 
 func (o *lent) check(environ []string) error {
 	switch {
