@@ -113,6 +113,9 @@ func (s source) failed() string {
 	return s.err.Error()
 }
 
+// elsewhere completes the description of the documents of lock --json.
+const elsewhere = `A Redis has "url" in place of "name" and "pid", and a hub at --socket has "socket" alone.`
+
 // listed is an element of the document of lock ls --json.
 type listed struct {
 	about
@@ -133,7 +136,8 @@ func (l *locks) ls() *cobra.Command {
 			"its last use, and while a slot rests or is withdrawn.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\",\n" +
 			"\"error\"}, one for each process or server; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\", \"pool\",\n" +
-			"\"slot_states\"}. With --watch, too: one such list per line, every second.",
+			"\"slot_states\"}. " + elsewhere + "\n" +
+			"With --watch, too: one such list per line, every second.",
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -241,7 +245,7 @@ func (l *locks) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY", Short: "show the holders of a lock, and the waiters in order",
 		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\",\n" +
-			"\"waiters\", \"waiting\", \"pool\", \"slot_states\", \"error\"}, one for each process or server.",
+			"\"waiters\", \"waiting\", \"pool\", \"slot_states\", \"error\"}, one for each process or server.\n" + elsewhere,
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -277,7 +281,7 @@ func (l *locks) release() *cobra.Command {
 			"With --slot it ends the lease of one slot of a pool. With --fence it ends the lease that lock show lists with this\n" +
 			"fence, if it is still held. With a HANDLE from acquire, and without a reason, it gives back that lease.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
-			"process or server.",
+			"process or server. " + elsewhere,
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -331,7 +335,7 @@ func (l *locks) heal() *cobra.Command {
 		Long: "A slot is withdrawn when it cannot be cleaned or prepared; lock show has the reason. After heal, the next\n" +
 			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"healed\", \"error\"}, one for each\n" +
-			"process or server.",
+			"process or server. " + elsewhere,
 		Args:              arguments(2, "the key of a pool", "the number of a slot"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
