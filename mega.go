@@ -194,7 +194,7 @@ func Config[T any](section string) Option { return plan.Section(reflect.TypeFor[
 //
 // The keys of the layer are checked as strictly as the keys of a file. The name
 // is its origin in errors and in `config explain`. The layer is read at the
-// start, within boot.wait_for, and again at SIGHUP. Inside an App it sets the
+// start, within boot.wait_for or at least a second, and again at SIGHUP. Inside an App it sets the
 // keys of that app.
 func ConfigFrom(name string, provider config.Provider, parser config.Parser) Option {
 	return plan.ConfigFrom(name, provider, parser)
