@@ -146,7 +146,11 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	}
 	b.bus = messages
 	b.metrics.Bus(messages)
-	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
+	info := messages.Info()
+	b.report.Bus.Warnings = append(b.report.Bus.Warnings, info.Warnings...)
+	for _, l := range info.Lacks {
+		b.report.Bus.Lacks = append(b.report.Bus.Lacks, plan.Lack(l))
+	}
 	b.dependOnMessages(messages)
 	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})
 	return messages, nil

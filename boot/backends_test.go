@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
@@ -90,6 +92,18 @@ func eventuallyOnce(t *testing.T, log interface{ String() string }, line string)
 }
 
 // A process that uses no lock and is not probed reports the loss all the same.
+// The report lists the rules that the driver of messages does not keep, as for locks.
+func TestReportListsWhatTheDriverOfMessagesLacks(t *testing.T) {
+	p, stderr := process("MEGA_NATS_URL="+natstest.Start(t, natstest.Options{}).URL(), "MEGA_LOG_FORMAT=text")
+	p.Verbose = true
+	r := start(t, p, mega.App("main"))
+	for _, rule := range []string{"S4", "S7", "S12"} {
+		if !slices.ContainsFunc(r.Report().Bus.Lacks, func(l plan.Lack) bool { return l.Rule == rule && l.Why != "" }) || !strings.Contains(stderr.String(), "without "+rule) {
+			t.Errorf("%s is missing in %+v and in the page\n%s", rule, r.Report().Bus.Lacks, stderr)
+		}
+	}
+}
+
 func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	t.Parallel()
 	locks := redistest.Start(t, redistest.Options{})
