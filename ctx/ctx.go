@@ -12,7 +12,7 @@
 // for a client that does not accept JSON, with a code for machines.
 //
 //	400  lock.invalid_key, lock.invalid_option, limit.invalid_key, limit.invalid_option, request.bad_body, bus.bad_subject, bus.bad_header
-//	403  request.cross_origin
+//	403  request.cross_origin, request.foreign_host
 //	404  request.not_found
 //	405  request.method_not_allowed
 //	409  lock.not_acquired, lock.queue_full, lock.pool_withdrawn (with Retry-After), lock.lost, lock.stale

@@ -37,7 +37,8 @@ type Stream struct {
 //
 // When the client disconnects or the service shuts down, the Ctx of the handler
 // and of the stream end, and sending fails. SSE returns nil if fn returns for
-// that reason. It logs any other error of fn.
+// that reason, and any other error of fn, which is logged if the handler returns
+// it.
 func (c *Ctx) SSE(fn func(*Stream) error) error {
 	x := c.exchange()
 	if x == nil {
