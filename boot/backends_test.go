@@ -91,7 +91,6 @@ func eventuallyOnce(t *testing.T, log interface{ String() string }, line string)
 	}
 }
 
-// A process that uses no lock and is not probed reports the loss all the same.
 // The report lists the rules that the driver of messages does not keep, as for locks.
 func TestReportListsWhatTheDriverOfMessagesLacks(t *testing.T) {
 	p, stderr := process("MEGA_NATS_URL="+natstest.Start(t, natstest.Options{}).URL(), "MEGA_LOG_FORMAT=text")
@@ -104,6 +103,7 @@ func TestReportListsWhatTheDriverOfMessagesLacks(t *testing.T) {
 	}
 }
 
+// A process that uses no lock and is not probed reports the loss all the same.
 func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	t.Parallel()
 	locks := redistest.Start(t, redistest.Options{})
