@@ -355,7 +355,10 @@ func TestARequestToManyIsASpan(t *testing.T) {
 	}
 	c, _ := megactx.From(s.host.Context(t.Context()))
 	for subject, failure := range map[string]any{"x": nil, "nobody": "bus.no_responders"} {
-		for range c.Bus.RequestMany(subject, 1, bus.Count(1)) {
+		for _, err := range c.Bus.RequestMany(subject, 1, bus.Count(1)) {
+			if (err != nil) != (failure != nil) {
+				t.Errorf("%s: %v", subject, err)
+			}
 		}
 		ended := spans.Ended()
 		span := ended[len(ended)-1]
