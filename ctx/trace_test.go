@@ -339,6 +339,9 @@ func TestSpanOfAMessageEndsWithAPanicOfItsHandler(t *testing.T) {
 		if len(ended) != 2 {
 			t.Fatalf("%s: %d spans", name, len(ended))
 		}
+		if event, request := ended[0].SpanKind(), ended[1].SpanKind(); event != trace.SpanKindConsumer || request != trace.SpanKindServer {
+			t.Errorf("%s: the span of an event is a %v, that of a request a %v", name, event, request)
+		}
 		for _, span := range ended {
 			if span.Status().Code != codes.Error || said(span)["error.type"] != "internal" {
 				t.Errorf("%s: %v, %v", name, span.Status(), said(span))

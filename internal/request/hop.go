@@ -29,7 +29,7 @@ func IDOf(m *bus.Msg) string {
 // from, in its log and its trace. It ends when fn has returned.
 func (h *Host) Handle(fn bus.Handler) bus.Handler {
 	return func(std context.Context, m *bus.Msg) error {
-		std, over := h.receive(std, m)
+		std, over := h.receive(std, receiving, m)
 		err := errHandlerGone
 		defer func() { over(err) }()
 		err = fn(std, m)
@@ -41,7 +41,7 @@ func (h *Host) Handle(fn bus.Handler) bus.Handler {
 // with the context of Handle.
 func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
 	return func(std context.Context, m *bus.Msg) (any, error) {
-		std, over := h.receive(std, m)
+		std, over := h.receive(std, answering, m)
 		err := errHandlerGone
 		defer func() { over(err) }()
 		v, err := fn(std, m)
@@ -56,9 +56,9 @@ var errHandlerGone = errors.New("the handler did not return")
 
 // receive returns the context of the work on m, and a function that ends the work with
 // its outcome.
-func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, func(error)) {
+func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Context, func(error)) {
 	std, end := context.WithCancelCause(std)
-	hop := h.beginHop(std, receiving, m.Subject)
+	hop := h.beginHop(std, d, m.Subject)
 	std = hop.On(std)
 	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
 	if id := IDOf(m); id != "" {
@@ -94,6 +94,7 @@ var (
 	sending   = direction{"send", trace.SpanKindProducer}
 	asking    = direction{"request", trace.SpanKindClient}
 	receiving = direction{"process", trace.SpanKindConsumer}
+	answering = direction{"process", trace.SpanKindServer} // the other side of a client
 )
 
 // Hop is the span around a message on one of its sides. The zero Hop records
