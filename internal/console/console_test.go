@@ -207,6 +207,33 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	}
 }
 
+func TestListOfLocksIsShortForBigPools(t *testing.T) {
+	p := newProgram(t)
+	_, s := open(t, p)
+	pool := &lock.Pool{Key: "box", Size: 4096, Strikes: 1}
+	for range 100 {
+		slot, err := p.locks.AcquireSlot(t.Context(), pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = slot.Release() }()
+	}
+	plain, err := p.locks.Acquire(t.Context(), "plain", lock.Slots(4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plain.Release() }()
+	_, page := see(t, s.URL+"/console/locks")
+	contains(t, page, "and 80 more", "and 3\u202f840 more", "0: <span>held</span>")
+	if slots, holders := strings.Count(page, "<li class"), strings.Count(page, `class="holding"`); slots != 512 || holders != 21 {
+		t.Errorf("%d slots and %d holders, want 512 and 21", slots, holders)
+	}
+	_, page = see(t, s.URL+"/console/lock?key=box")
+	if slots, holders := strings.Count(page, "<li class"), strings.Count(page, `class="holding"`); slots != 256 || holders != 100 {
+		t.Errorf("%d slots and %d holders, want 256 and all", slots, holders)
+	}
+}
+
 func TestLimitsHaveTheirRatesWaitersAndPause(t *testing.T) {
 	p := newProgram(t)
 	_, s := open(t, p)

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,6 +47,7 @@ type lockRow struct {
 	Waiters []waiterRow
 	Waiting int
 	Slots   []slotRow
+	More    struct{ Holders, Slots int } // how many are not shown
 	Skipped string
 	LastRun *lock.Run
 }
@@ -68,8 +71,9 @@ type slotRow struct {
 
 // The bounds of the list.
 const (
-	shownLocks = "100"
-	shownSlots = 256 // of a pool
+	shownLocks   = "100"
+	shownHolders = 20  // of a pool; the page of a lock has all of them
+	shownSlots   = 256 // of a pool
 )
 
 func loadLocks(c *Console, ctx context.Context, query url.Values) any {
@@ -91,7 +95,10 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 	for _, p := range each[admin.Listing](ctx, c, asked, "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownLocks}}) {
 		of := locksOf{source: p.source, Err: p.Err, Total: p.Value.Total, Truncated: p.Value.Truncated}
 		for _, e := range p.Value.Locks {
-			of.Locks = append(of.Locks, newLockRow(e, p.Worker, ttl))
+			row := newLockRow(e, p.Worker, ttl)
+			row.More.Holders = max(len(row.Holders)-shownHolders, 0)
+			row.Holders = row.Holders[:len(row.Holders)-row.More.Holders]
+			of.Locks = append(of.Locks, row)
 		}
 		l.Tables = append(l.Tables, of)
 	}
@@ -160,6 +167,7 @@ func newLockRow(e admin.Entry, worker int, ttl time.Duration) lockRow {
 		Key: e.Key, Href: Root + "/lock?" + q.Encode(), Size: e.Size, Free: e.Free(), Waiting: e.Waiting, Skipped: e.Skipped, LastRun: e.LastRun,
 		Slots: slotRows(e.State),
 	}
+	r.Slots, r.More.Slots = mostTelling(r.Slots)
 	for _, h := range e.Holders {
 		r.Holders = append(r.Holders, holderRow{h, 100 * float64(h.Left) / float64(max(ttl, h.Left, 1))})
 	}
@@ -184,7 +192,7 @@ func slotRows(s lock.State) (all []slotRow) {
 	for _, h := range s.Holders {
 		held[h.Slot] = h
 	}
-	for n := range min(s.Size, shownSlots) {
+	for n := range s.Size {
 		row := slotRow{Number: n, State: string(lock.SlotFree)}
 		if h, ok := held[n]; ok {
 			row.State, row.Title = string(lock.SlotHeld), h.String()
@@ -192,6 +200,19 @@ func slotRows(s lock.State) (all []slotRow) {
 		all = append(all, row)
 	}
 	return all
+}
+
+// mostTelling returns the slots to show, by number, and how many are left out:
+// free slots first, then held ones, so that what needs an operator is shown.
+func mostTelling(all []slotRow) (shown []slotRow, more int) {
+	if len(all) <= shownSlots {
+		return all, 0
+	}
+	rank := map[string]int{string(lock.SlotHeld): 1, string(lock.SlotFree): 2}
+	slices.SortStableFunc(all, func(a, b slotRow) int { return cmp.Compare(rank[a.State], rank[b.State]) })
+	shown = all[:shownSlots]
+	slices.SortFunc(shown, func(a, b slotRow) int { return cmp.Compare(a.Number, b.Number) })
+	return shown, len(all) - shownSlots
 }
 
 func slotTitle(s lock.SlotState) string {
