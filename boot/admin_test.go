@@ -63,8 +63,10 @@ func TestRunningProcessIsOperated(t *testing.T) {
 	if err != nil || len(entry.Holders) != 1 || entry.Holders[0].App != "main" {
 		t.Errorf("the lock is %+v, %v", entry, err)
 	}
-	if n, err := client.Release(ctx, "held:1", "stuck since noon", admin.Only{}); n != 1 || err != nil {
-		t.Errorf("released %d, %v", n, err)
+	for _, want := range []int{1, 0} { // the second one finds no lease
+		if n, err := client.Release(ctx, "held:1", "stuck since noon", admin.Only{}); n != want || err != nil {
+			t.Errorf("released %d, %v, want %d", n, err, want)
+		}
 	}
 	if cause, ok := errors.AsType[*lock.LostError](<-lost); !ok || cause.Reason != "stuck since noon" || !strings.Contains(cause.By.Label, "by the admin socket") {
 		t.Errorf("the holder was told %+v", cause)
@@ -79,8 +81,10 @@ func TestRunningProcessIsOperated(t *testing.T) {
 	if _, err := os.Lstat(r.Report().Admin); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	if !strings.Contains(stderr.String(), "admin: lock released by force") {
-		t.Errorf("it is not logged:\n%s", stderr)
+	for _, line := range []string{"admin: lock released by force", "admin: no lease found to release by force"} {
+		if strings.Count(stderr.String(), line) != 1 {
+			t.Errorf("%q is not logged once:\n%s", line, stderr)
+		}
 	}
 }
 

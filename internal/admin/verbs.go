@@ -52,7 +52,11 @@ func (d doing) release(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	d.log(r, "admin: lock released by force", slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
+	text := "admin: lock released by force"
+	if n == 0 {
+		text = "admin: no lease found to release by force"
+	}
+	d.log(r, text, slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
 	answer(w, http.StatusOK, releaseAnswer{n})
 }
 
