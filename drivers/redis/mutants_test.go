@@ -45,6 +45,8 @@ var mutants = []mutant{
 		old: "  rev, had = tonumber(rev), tonumber(had or 0)\n", new: "  rev, had = tonumber(rev), tonumber(had or 0)\n  if slot == 0 and call('pttl', H) > tonumber(ttl) then return true end\n"},
 	{name: "takes a late copy for a renewal", noticed: "L12/the driver ignores a late copy of an older renewal",
 		old: `if rev < had then return false end`, new: ``},
+	{name: "begins a cooldown anew with each copy of its release", noticed: "O5/a late copy of a release does not lengthen its cooldown",
+		old: `if not had or tonumber(had) < tonumber(rev) then prolong`, new: `if true then prolong`},
 }
 
 // Half of the mutants of pools have a turn at a scale of 1.
