@@ -63,8 +63,11 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 		return nil, refusal // the move has ended
 	case len(where.here) == 0:
 	case slices.Equal(where.here, keys[:1]):
-		if s.name == "release" {
-			keep := len(argv) > plainRelease // P5: the record of the slot is at the target
+		switch s.name {
+		case "release", "acquire":
+			// P5: the record of a slot is at the target. L6: a request that is
+			// repeated must not wait for its own lease.
+			keep := len(argv) > plainRelease || s.name == "acquire"
 			released, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep)
 			switch {
 			case err != nil || released != nil && !keep:
@@ -72,7 +75,8 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 			case released != nil:
 				return nil, where.refuse(source, refusal)
 			}
-		} else if s.name != "acquire" && s.name != "beat" {
+		case "beat":
+		default:
 			return nil, where.refuse(source, refusal)
 		}
 		elsewhere = yes

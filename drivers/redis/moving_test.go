@@ -87,6 +87,18 @@ func TestLocksInASlotThatIsBeingMoved(t *testing.T) {
 		must(t, move.Finish())
 	})
 
+	t.Run("a lock whose reply was lost", func(t *testing.T) {
+		r := request("asked")
+		held := acquire(t, a, r)
+		move, err := c.OpenSlot(tagged("asked"))
+		must(t, err)
+		if _, err := a.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnavailable) { // L6: it must not wait for itself
+			t.Errorf("the second copy of its acquire: %v, want %v", err, driver.ErrUnavailable)
+		}
+		must(t, move.Finish())
+		soon(t, "the release", func() bool { return a.Release(t.Context(), held) == nil })
+	})
+
 	t.Run("a lock with a queue", func(t *testing.T) {
 		held := acquire(t, a, request("queue"))
 		next := queueUp(t, b, request("queue"))
