@@ -62,6 +62,8 @@ func looksAreFaithful(e *env) {
 	}
 	s := e.inspect(other, e.key("pool"))
 	e.Want(s.Key == e.key("pool") && s.Size == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Size, s.Skipped)
+	unused := e.inspect(d, e.key("unused"))
+	e.Want(unused.Size == 1 && unused.Free() == 1, "a key that is not in use has %d slots, %d free", unused.Size, unused.Free())
 	for i, h := range s.Holders {
 		g := grants[i]
 		e.Want(h.Slot == i && h.Fence == g.Fence && 0 < h.Left && h.Left <= g.TTL, "holder %d is %+v, want fence %d", i, h, g.Fence)

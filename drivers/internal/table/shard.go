@@ -349,7 +349,7 @@ func (s *shard) inspect(key string, now instant) (driver.State, error) {
 	if e := s.settled(key, now); e != nil {
 		return e.state(now), nil
 	}
-	return driver.State{Key: key, LastRun: s.lastRun(key, now)}, nil
+	return driver.State{Key: key, Size: 1, LastRun: s.lastRun(key, now)}, nil
 }
 
 func (s *shard) list(prefix string, now instant) ([]driver.State, error) {
