@@ -9,7 +9,7 @@ import (
 )
 
 var refuseCases = []testCase{
-	{rule: "S27", claim: "denied subscriptions fail at once, and work after permission is granted", needs: []fault{"Refuse", "Allow"}, run: deniedSubscribe},
+	{rule: "S27", claim: "denied subscriptions fail at once, beside allowed ones that do not, and work after permission is granted", needs: []fault{"Refuse", "Allow"}, run: deniedSubscribe},
 	{rule: "S27", claim: "a revoked subscription ends, and no other does", needs: []fault{"Refuse", "Allow"}, run: revoked},
 	{rule: "S27", claim: "a denied event is reported, counted, and an error of Flush", needs: []fault{"Refuse", "Allow"}, run: deniedPublish},
 	{rule: "S27", claim: "a denied request fails at once", needs: []fault{"Refuse", "Allow"}, run: deniedRequest},
@@ -23,6 +23,8 @@ func (e *env) refuse(subjects ...string) {
 
 func (e *env) allow() { e.Must(e.h.Faults.Allow(), "allow") }
 
+// deniedSubscribe makes denied subscriptions beside allowed ones, whose patterns begin
+// like theirs.
 func deniedSubscribe(e *env) {
 	a, b := e.pair()
 	const n = 20
@@ -31,14 +33,27 @@ func deniedSubscribe(e *env) {
 		denied = append(denied, fmt.Sprint("x.", i))
 	}
 	e.refuse(denied...)
-	e.All(n, func(i int) {
-		_, err := b.Subscribe(e.Ctx, denied[i], func(context.Context, *bus.Msg) error { return nil })
+	allowed := make([]*inbox, n)
+	e.All(2*n, func(i int) {
+		pattern := denied[i/2]
+		if i%2 == 0 {
+			allowed[i/2] = b.listen(pattern + ".y")
+			b.echo(pattern + ".y")
+			return
+		}
+		_, err := b.Subscribe(e.Ctx, pattern, func(context.Context, *bus.Msg) error { return nil })
 		e.Is(err, bus.ErrRefused, "subscribe")
 		e.hasCode(err, "bus.refused")
-		_, err = b.Respond(e.Ctx, denied[i], func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		_, err = b.Respond(e.Ctx, pattern, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
 		e.Is(err, bus.ErrRefused, "respond")
 	})
-	e.Want(len(b.Stats().Subs) == 0, "%d subscriptions are left", len(b.Stats().Subs))
+	e.Want(len(b.Stats().Subs) == 2*n, "there are %d subscriptions, want the %d that are allowed", len(b.Stats().Subs), 2*n)
+	for i, in := range allowed {
+		a.publish(denied[i]+".y", "e")
+		in.wants("e")
+		e.Want(a.request(denied[i]+".y", "q") == "q", "another answer")
+	}
+	e.Want(len(eventsOf[bus.Ended](b)) == 0, "allowed subscriptions have ended: %+v", eventsOf[bus.Ended](b))
 	e.works(a, b)
 	e.allow()
 	in := b.listen("x.0")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/bus/driver"
 )
@@ -51,6 +52,22 @@ var faultDefects = []defect{
 			i, err := d.Subscribe(ctx, s)
 			if errors.Is(err, driver.ErrRefused) && refused.Swap(true) {
 				return endless{}, nil
+			}
+			return i, err
+		}}
+	}},
+	{"S27", "refuses every subscription that is made beside a denied one", func() *broken {
+		refused := new(atomic.Bool)
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			refused.Store(false)
+			i, err := d.Subscribe(ctx, s)
+			if errors.Is(err, driver.ErrRefused) {
+				refused.Store(true)
+			}
+			time.Sleep(time.Millisecond)
+			if err == nil && refused.Load() {
+				_ = i.End(ctx)
+				return nil, driver.ErrRefused
 			}
 			return i, err
 		}}
