@@ -187,6 +187,11 @@ func (y *yard) everywhere() locktest.Harness {
 				undo := func() error { return y.do("ACL", "SETUSER", "default", "+@all") }
 				return undo, y.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
 			},
+			Forbid: func(command string) (func() error, error) {
+				undo := func() error { return y.do("ACL", "SETUSER", "default", "+"+command) }
+				return undo, y.do("ACL", "SETUSER", "default", "-"+command)
+			},
+			Permissions:   []string{"evalsha", "eval", "publish", "set", "get", "exists", "del", "hset", "hget", "hmget", "hdel", "hexists", "zadd", "zrem", "zrange", "zcard", "zscore", "zcount", "zrank", "zpopmin", "zrangebyscore", "zrevrangebyscore", "zremrangebyscore", "pexpire", "pttl", "persist", "getrange", "time", "subscribe", "ping", "client"},
 			ForgetScripts: s.ScriptFlush,
 			BreakPush:     func() error { _, err := s.KillPubSub(); return err },
 			Delete: func(key string) error {

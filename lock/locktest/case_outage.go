@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ var outageCases = []testCase{
 	{rule: "L4", claim: "what a backend has lost is found within a second of the reconnect", remote: true, needs: []fault{"Lose"}, run: foundAtReconnect},
 	{rule: "L21", claim: "a refusal that time does not mend fails a call at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOnce},
 	{rule: "L21", claim: "a refusal that time does not mend fails the opening of the driver at once", remote: true, needs: []fault{"Deny"}, run: deniedAtOpen},
+	{rule: "L21", claim: "a backend that refuses a single command is not busy, and answers at once", needs: []fault{"Forbid", "Permissions"}, run: oneForbidden},
 	{rule: "L24", claim: "another version is ErrUnavailable and names both versions", needs: []fault{"Newer"}, run: namesBothVersions},
 	{rule: "L24", claim: "the next version works beside this one", remote: true, also: []string{"L7"}, needs: []fault{"Beside"}, run: nextVersionBeside},
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
@@ -106,6 +108,65 @@ func deniedAtOpen(e *env) {
 	e.failsWithin("open without a permission", max(driver.CallTimeout/2, allowed), open) // many calls, on a busy machine
 	e.Must(undo(), "undo")
 	e.comeBack(p, e.key("k"))
+}
+
+// oneForbidden takes one permission after the other from the clients of the backend,
+// whose calls may need several. A call may succeed without it.
+func oneForbidden(e *env) {
+	a, b := e.process(), e.process()
+	held := a.acquire(e.key("held"), lock.TTL(time.Hour))
+	waiter := b.queue(e.key("held"), "waiter", e.ttl(100))
+	var keys []string
+	for _, permission := range e.h.Faults.Permissions {
+		released := a.acquire(e.key("released-"+permission), e.ttl(100))
+		acquired, tried, pool := e.key("acquired-"+permission), e.key("tried-"+permission), e.key("pool-"+permission)
+		undo, err := e.h.Faults.Forbid(permission)
+		e.Must(err, "forbid %s", permission)
+		calls := map[string]func() error{
+			"acquire": func() error { return e.used(a.Acquire(e.Ctx, acquired, lock.Wait(time.Minute), e.ttl(100))) },
+			"try":     func() error { return e.used(b.TryAcquire(e.Ctx, tried, e.ttl(100))) },
+			"extend":  func() error { return held.Extend(e.Ctx, time.Hour) },
+			"release": released.Release,
+		}
+		if e.keeps("L15") {
+			calls["acquire a slot"] = func() error {
+				return e.used(a.Acquire(e.Ctx, pool, lock.Slots(2), lock.Wait(time.Minute), e.ttl(100)))
+			}
+		}
+		if e.keeps("P1") {
+			calls["prepare a slot"] = func() error {
+				states := &lock.Pool{Key: e.key("states-" + permission), Size: 2}
+				return a.WithSlot(e.Ctx, states, func(context.Context, *lock.Slot) error { return nil }, lock.Wait(time.Minute))
+			}
+		}
+		for what, call := range calls {
+			start := time.Now()
+			err := call()
+			took := time.Since(start)
+			e.Want(err == nil || isUnavailable(err), "%s without the permission %s: got %v, want ErrUnavailable", what, permission, err)
+			e.Want(err == nil || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "no answer"), "%s without the permission %s has no cause: %v", what, permission, err)
+			e.Want(took < driver.CallTimeout/2+e.slack(), "%s without the permission %s took %v", what, permission, took)
+		}
+		e.Must(undo(), "undo")
+		for _, p := range []*process{a, b} {
+			e.comeBack(p, e.key("other"))
+		}
+		keys = append(keys, released.Key(), acquired, tried, pool)
+	}
+	_ = held.Release() // its renewal may have been refused
+	waiter.wait(2 * e.Patience())
+	e.Want(waiter.err == nil || isUnavailable(waiter.err), "a waiter got %v", waiter.err)
+	for _, key := range keys { // releases are repeated in the background
+		b.freeWithin(e.Units(10)+4*time.Second, key)
+	}
+}
+
+// used releases a lease at once.
+func (e *env) used(l *lock.Lease, err error) error {
+	if err == nil {
+		_ = l.Release()
+	}
+	return err
 }
 
 // failsWithin tries several times, because a busy machine may delay a call.

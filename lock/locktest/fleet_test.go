@@ -1,6 +1,7 @@
 package locktest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,13 @@ type fleet struct {
 	// asks makes the drivers implement driver.Asker.
 	asks bool
 
-	table  driver.Driver
-	wires  map[driver.Driver]*wire
-	full   atomic.Bool
-	denied atomic.Bool // no client has a permission
-	alien  sync.Map    // keys at which something else is
-	later  sync.Map    // keys whose data is of a later version
+	table   driver.Driver
+	wires   map[driver.Driver]*wire
+	full    atomic.Bool
+	denied  atomic.Bool  // no client has a permission
+	without atomic.Value // string: the call for which clients have no permission
+	alien   sync.Map     // keys at which something else is
+	later   sync.Map     // keys whose data is of a later version
 }
 
 func (f *fleet) harness() locktest.Harness {
@@ -49,10 +51,11 @@ func (f *fleet) harness() locktest.Harness {
 			Refuse:    f.refuse,
 			Lose:      f.lose,
 			Deny:      f.deny,
-			Newer:     f.newer,
-			Beside:    f.leave, // the table has one version
-			Foreign:   f.put,
-			Corrupt:   f.put,
+			Forbid:    f.forbid, Permissions: []string{"acquire", "renew", "release"},
+			Newer:   f.newer,
+			Beside:  f.leave, // the table has one version
+			Foreign: f.put,
+			Corrupt: f.put,
 		},
 	}
 }
@@ -65,6 +68,7 @@ func (f *fleet) begin() error {
 	f.wires = make(map[driver.Driver]*wire)
 	f.full.Store(false)
 	f.denied.Store(false)
+	f.without.Store("")
 	f.alien.Clear()
 	f.later.Clear()
 	return nil
@@ -140,6 +144,11 @@ func (f *fleet) deny() (undo func() error, err error) {
 	return func() error { f.denied.Store(false); return nil }, nil
 }
 
+func (f *fleet) forbid(call string) (undo func() error, err error) {
+	f.without.Store(call)
+	return func() error { f.without.Store(""); return nil }, nil
+}
+
 // lose ends all leases of the table, as a client finds them after a reconnect.
 func (f *fleet) lose() error {
 	all, err := f.table.List(context.Background(), "")
@@ -192,8 +201,30 @@ func (s *store) check(key string) error {
 	return nil
 }
 
+// allowed returns why clients may not make a call.
+func (s *store) allowed(call string) error {
+	if s.fleet.without.Load() == call {
+		return fmt.Errorf("%w: no permission to %s", driver.ErrUnavailable, call)
+	}
+	return nil
+}
+
+func (s *store) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	if err := s.allowed("renew"); err != nil {
+		return slices.Repeat([]driver.Renewal{{Err: err}}, len(grants))
+	}
+	return s.Driver.Renew(ctx, grants)
+}
+
+func (s *store) Release(ctx context.Context, g driver.Grant) error {
+	if err := s.allowed("release"); err != nil {
+		return err
+	}
+	return s.Driver.Release(ctx, g)
+}
+
 func (s *store) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := s.check(r.Key); err != nil {
+	if err := cmp.Or(s.allowed("acquire"), s.check(r.Key)); err != nil {
 		return driver.Grant{}, err
 	}
 	return s.Driver.Acquire(ctx, r)
@@ -203,7 +234,7 @@ func (s *store) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 type askingStore struct{ *store }
 
 func (s *askingStore) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
-	if err := s.check(r.Key); err != nil {
+	if err := cmp.Or(s.allowed("acquire"), s.check(r.Key)); err != nil {
 		return driver.Grant{}, nil, err
 	}
 	return s.Driver.(driver.Asker).Ask(ctx, r)

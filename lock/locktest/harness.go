@@ -72,6 +72,10 @@ type Faults struct {
 	// Deny makes the backend refuse the calls of its clients for want of a
 	// permission, until undone.
 	Deny func() (undo func() error, err error)
+	// Forbid makes the backend refuse one of the Permissions that its clients need,
+	// until undone.
+	Forbid      func(permission string) (undo func() error, err error)
+	Permissions []string
 	// Newer makes the backend, or its data of key, one of a version that does not
 	// work with this one. It returns a call that meets that version, and what names
 	// each of the two versions.

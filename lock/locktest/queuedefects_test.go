@@ -90,6 +90,34 @@ var queueDefects = []defect{
 			}
 		}}
 	}},
+	{"L21", "takes a refused command for a busy key", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if lacksPermission(err) {
+				err = &driver.NotAcquiredError{Key: r.Key}
+			}
+			return g, err
+		}}
+	}},
+	{"L21", "waits until a refused command is allowed", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+			for start := time.Now(); ; time.Sleep(driver.CallTimeout) {
+				g, err = d.Acquire(ctx, r)
+				if !lacksPermission(err) || time.Since(start) > r.Wait {
+					return g, err
+				}
+			}
+		}}
+	}},
+	{"L21", "does not return the cause of a refused command", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if lacksPermission(err) {
+				err = fmt.Errorf("%w: no answer", driver.ErrUnavailable)
+			}
+			return g, err
+		}}
+	}},
 	{"L24", "does not name the versions", true, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
@@ -319,4 +347,9 @@ var queueDefects = []defect{
 			return g, err
 		}}
 	}},
+}
+
+// lacksPermission reports whether the table of a fleet has refused a single call.
+func lacksPermission(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "no permission to")
 }
