@@ -156,8 +156,12 @@ func (m *presence) clients() (n int, here bool) {
 func (m *presence) present(ctx context.Context) (identity, error) {
 	host := m.hosted()
 	if host != nil && host.Failed() {
-		if err := host.Close(ctx); err != nil { // without the mutex, for which requests wait
+		err := host.Close(ctx) // without the mutex, for which requests wait
+		if err != nil && ctx.Err() != nil {
 			return identity{}, err
+		}
+		if err != nil { // it has given up the hub lock all the same
+			m.config.Log.Warn("cluster: hub ended with an error", "socket", m.config.Socket, "err", err)
 		}
 		host = nil
 	}

@@ -142,6 +142,43 @@ func TestAHubThatLosesItsSeatEnds(t *testing.T) {
 	}
 }
 
+// slowToEnd is a log in which the end of each client of a hub waits until the hub has
+// given up the wait for it.
+type slowToEnd struct {
+	slog.Handler
+	once  *sync.Once
+	ended chan struct{}
+}
+
+func (h slowToEnd) Handle(_ context.Context, r slog.Record) error {
+	switch r.Message {
+	case "cluster: client disconnected":
+		<-h.ended
+	case "cluster: this process is no longer the hub of the socket":
+		h.once.Do(func() { close(h.ended) })
+	}
+	return nil
+}
+
+// A process whose hub has lost its lock file, and was slow to end, has a hub again.
+func TestAProcessWhoseHubWasSlowToEndHasAHub(t *testing.T) {
+	socket := socketPath(t)
+	log := slog.New(slowToEnd{slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), new(sync.Once), make(chan struct{})})
+	n, err := Dial(t.Context(), Config{Socket: socket, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := n.served(t, nil)
+	n.host().Fail(errors.New("the lock file was removed"))
+	soon(t, "it has a hub", func() bool {
+		now, err := n.session()
+		return now != s && err == nil
+	})
+	if err := n.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 // Who has removed the socket keeps nobody out for long, and nobody who is in
 // notices.
 func TestASocketThatIsRemovedComesBack(t *testing.T) {
