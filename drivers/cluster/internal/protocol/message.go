@@ -65,7 +65,7 @@ func AddMessage(f *Frame, m *driver.Message) *Frame {
 		f.Byte(m.Hops)
 	}
 	if marks&markDeadline != 0 {
-		f.Int(m.Deadline.UnixNano()) // one node, one clock
+		f.Int(toWall(m.Deadline)) // one node, one clock
 	}
 	if marks&markHeader != 0 {
 		addHeader(f, m.Header)
@@ -164,6 +164,13 @@ func DeadlineOf(tail []byte) int64 {
 		return 0
 	}
 	return d.Int()
+}
+
+// toWall converts an instant to a time of day, in nanoseconds since 1970. It reads
+// the clock anew, because the clock may have been set since the instant was computed.
+func toWall(t time.Time) int64 {
+	now := time.Now()
+	return now.Add(t.Sub(now)).UnixNano()
 }
 
 // fromWall converts a time of day, in nanoseconds since 1970, to an instant

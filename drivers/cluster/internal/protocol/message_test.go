@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/megaframework/mega/bus/driver"
 )
@@ -50,6 +51,24 @@ func TestEveryFieldOfAMessageCrosses(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, m)
 		}
 	}
+}
+
+// The remaining time crosses, also if the time of day was set since the deadline was
+// computed (S12).
+func TestADeadlineCrossesAStepOfTheClock(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		m := driver.Message{Kind: driver.Request, Subject: "a", Data: []byte{}, Deadline: fromBefore(time.Now().Add(time.Minute), step)}
+		if left := time.Until(crossed(t, m).Deadline); left < 50*time.Second || left > time.Minute {
+			t.Errorf("after a step of %v: %v are left of a minute", step, left)
+		}
+	}
+}
+
+// fromBefore returns t as it is after the time of day has stepped: its reading of the
+// monotonic clock stays. A time.Time has the seconds since 1885 from bit 30 on.
+func fromBefore(t time.Time, step time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) -= uint64(int64(step/time.Second) << 30)
+	return t
 }
 
 func TestADeadlineInAThousandYearsIsNone(t *testing.T) {
