@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -123,5 +125,34 @@ func TestWhatNobodyReleasesIsForgotten(t *testing.T) {
 	defer n.Lock().mu.Unlock()
 	if left := len(n.Lock().claims); left > 4*firstSweep {
 		t.Errorf("%d claims are left", left)
+	}
+}
+
+// A hub passes a run that all clients report on once: the frames of a take-over do not
+// multiply with the number of clients.
+func TestARunThatAllReportIsPassedOnOnce(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	record := &table.Record{Key: "k", Run: driver.Run{Every: time.Hour, Fence: 1, Start: time.Now(), End: time.Now(), Outcome: driver.Done}, Life: time.Hour}
+	var clients []*rawClient
+	for range 4 {
+		c := newRawClient(t, h)
+		c.join(t, 1, busdriver.Event, "x", "") // the hub has read its hello
+		clients = append(clients, c)
+	}
+	got := 0
+	for _, c := range clients[1:] {
+		c.send(t, protocol.AddRecord(protocol.Begin(protocol.LockRun), record))
+		c.send(t, protocol.Begin(protocol.TypeSync).Uint(1))
+		c.read(t, func(typ protocol.Type, _ *protocol.Decoder) bool { return typ == protocol.TypeSynced })
+	}
+	clients[0].send(t, protocol.Begin(protocol.TypeSync).Uint(1))
+	clients[0].read(t, func(typ protocol.Type, _ *protocol.Decoder) bool {
+		if typ == protocol.LockRan {
+			got++
+		}
+		return typ == protocol.TypeSynced
+	})
+	if got != 1 {
+		t.Errorf("the record arrived %d times", got)
 	}
 }

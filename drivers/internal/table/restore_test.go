@@ -234,6 +234,23 @@ func TestTheRecordOfTheLastRunIsKept(t *testing.T) {
 	}
 }
 
+// Of the copies of a record that all processes report, the first one is news.
+func TestARecordIsNewsOnce(t *testing.T) {
+	tab := shut()
+	for _, x := range []struct {
+		fence   uint64
+		outcome driver.Outcome
+		news    bool
+	}{
+		{2, "", true}, {2, "", false}, {2, driver.Failed, true}, {2, driver.Failed, false}, {2, "", false}, {1, driver.Done, false}, {3, "", true},
+	} {
+		r := &table.Record{Key: "k", Run: driver.Run{Every: time.Hour, Fence: x.fence, Outcome: x.outcome}}
+		if news := tab.RestoreRun(r); news != x.news {
+			t.Errorf("the run of fence %d with outcome %q: news %v", x.fence, x.outcome, news)
+		}
+	}
+}
+
 func TestEachRequestThatDoesNotWaitIsRefusedWhenTheTableOpens(t *testing.T) {
 	tab, p := shut(), newProcess()
 	if _, err := tab.Restore(held("k", "holder", 1, 0), p.Owner); err != nil {

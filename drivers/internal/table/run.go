@@ -53,8 +53,10 @@ func (t *Table) End(g *driver.Grant, run *driver.Run) (*Record, error) {
 }
 
 // RestoreRun adds a record of another table, unless a newer one of its key is
-// known.
-func (t *Table) RestoreRun(r *Record) { t.shard(r.Key).restoreRun(r, t.clock.now()) }
+// known. It reports whether the table had another one, or none.
+func (t *Table) RestoreRun(r *Record) (news bool) {
+	return t.shard(r.Key).restoreRun(r, t.clock.now())
+}
 
 // Runs returns the records of all keys.
 func (t *Table) Runs() []Record {
@@ -142,12 +144,15 @@ func (s *shard) end(g *driver.Grant, run *driver.Run, now instant) (*Record, err
 	return r.at(now), nil
 }
 
-func (s *shard) restoreRun(r *Record, now instant) {
+func (s *shard) restoreRun(r *Record, now instant) (news bool) {
 	s.mu.Lock()
 	defer s.unlock()
-	if known := s.run(r.Key, now); known == nil || r.newerThan(&known.Record) {
-		s.keepRun(&recorded{Record: *r}, now)
+	known := s.run(r.Key, now)
+	if known != nil && !r.newerThan(&known.Record) {
+		return false
 	}
+	s.keepRun(&recorded{Record: *r}, now)
+	return known == nil || known.Run.Fence != r.Run.Fence || known.Run.Outcome != r.Run.Outcome
 }
 
 func (s *shard) appendRuns(all []Record, now instant) []Record {

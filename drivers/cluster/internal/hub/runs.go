@@ -67,14 +67,15 @@ func (h *hubLocks) rest(c *Client, d *protocol.Decoder) error {
 	return nil
 }
 
-// run records a run of an earlier hub.
+// run records a run of an earlier hub, which usually all clients report.
 func (h *hubLocks) run(d *protocol.Decoder) error {
 	r, err := protocol.ReadRecord(d)
 	if err != nil {
 		return fmt.Errorf("a run: %w", err)
 	}
-	h.table.RestoreRun(&r)
-	h.publish(&r)
+	if h.table.RestoreRun(&r) {
+		h.publish(&r)
+	}
 	return nil
 }
 
