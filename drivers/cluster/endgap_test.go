@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // gapSink counts the gaps that it gets, and calls meanwhile during each of them.
@@ -64,5 +66,46 @@ func TestAnOutageIsReportedOnceToASubscriptionThatEnds(t *testing.T) {
 		if reported := errors.Is(err, driver.ErrDisconnected); (sinks[i].gaps == 1) == reported {
 			t.Errorf("subscription %d: %d gaps from the driver, and End returned %v", i, sinks[i].gaps, err)
 		}
+	}
+}
+
+// lossSink adds up the losses that it gets.
+type lossSink struct {
+	sink
+	lost atomic.Int64
+}
+
+func (s *lossSink) Gap(n int) { s.lost.Add(int64(n)) }
+
+// A subscription that ends gets the gap on its way to it, whether or not another one
+// shares its pattern (S4).
+func TestAGapOnItsWayReachesASubscriptionThatEnds(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var sinks [2]lossSink
+	var subs [2]driver.Registration
+	done := make(chan error, 1)
+	for i := range subs {
+		go func() {
+			var err error
+			subs[i], err = n.Bus().Subscribe(t.Context(), driver.Subscription{Kind: driver.Event, Pattern: "x", Sink: &sinks[i]})
+			done <- err
+		}()
+		h.synced(t, <-h.syncs)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := <-h.joins
+	for _, s := range subs {
+		go func() { done <- s.End(t.Context()) }()
+		end := <-h.syncs
+		h.say(t, protocol.Begin(protocol.TypeGap).Uint(number).Uint(5))
+		h.synced(t, end)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, second := sinks[0].lost.Load(), sinks[1].lost.Load(); first != 5 || second != 10 {
+		t.Errorf("%d and %d messages are told to be lost, want 5 and 10", first, second)
 	}
 }

@@ -28,6 +28,7 @@ type subscription struct {
 	bus  *Bus
 	in   *registration
 	sink driver.Sink
+	left bool // retire was called; guarded by Bus.mu
 
 	once sync.Once     // guards leave
 	gone chan struct{} // closed when no message is on its way to the subscription any more
@@ -88,12 +89,9 @@ func (in *registration) join(line *protocol.Line) {
 	f.Free()
 }
 
-// resize reports the number of subscriptions to the hub. Without a group the
-// hub does not use that number.
+// resize reports the number of subscriptions to the hub, which uses it for a group,
+// and reports the losses of the registration first.
 func (in *registration) resize(line *protocol.Line) {
-	if in.group == "" {
-		return
-	}
 	f := protocol.Begin(protocol.TypeMembers).Uint(in.number).Uint(uint64(len(in.subscriptions)))
 	_ = line.Queue(f, 0)
 	f.Free()
@@ -134,15 +132,19 @@ func (x *subscription) leave() <-chan struct{} {
 	return x.gone
 }
 
-// retire reports to the hub that x leaves, unless there is no hub.
+// retire reports to the hub that x leaves, unless there is no hub. Until bury, a
+// subscription without a group still gets the messages and the gaps on their way.
+// In a group, others get them, if there are any.
 func (b *Bus) retire(x *subscription) *protocol.Line {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in := x.in
-	last := len(in.subscriptions) == 1
-	if last {
+	x.left = true
+	last := !slices.ContainsFunc(in.subscriptions, (*subscription).stays)
+	switch {
+	case last:
 		delete(b.registrations, in.registrationKey)
-	} else {
+	case in.group != "":
 		in.subscriptions = slices.DeleteFunc(slices.Clone(in.subscriptions), func(o *subscription) bool { return o == x })
 	}
 	if b.line == nil {
@@ -155,6 +157,9 @@ func (b *Bus) retire(x *subscription) *protocol.Line {
 	}
 	return b.line
 }
+
+// stays reports whether x does not leave. The caller holds Bus.mu.
+func (x *subscription) stays() bool { return !x.left }
 
 // bury removes x, when no message is on its way to it any more. Its registration
 // may still have another subscription, which leaves last. err is not nil if the
@@ -189,7 +194,11 @@ func (b *Bus) rejoin(line *protocol.Line) (all []*subscription) {
 	b.line, b.down = line, nil
 	for _, in := range b.registrations {
 		in.join(line)
-		all = append(all, in.subscriptions...)
+		for _, x := range in.subscriptions {
+			if x.stays() {
+				all = append(all, x)
+			}
+		}
 	}
 	return all
 }

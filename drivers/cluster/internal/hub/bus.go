@@ -41,7 +41,7 @@ func (h *hubBus) handle(c *Client, t protocol.Type, d *protocol.Decoder) error {
 	case protocol.TypeJoin:
 		return h.join(c, d)
 	case protocol.TypeMembers:
-		return c.bus.resize(d)
+		return c.resize(d)
 	case protocol.TypeLeave:
 		h.end(c.take(d.Uint()))
 	case protocol.TypeReturn:
@@ -101,11 +101,15 @@ func (b *clientBus) add(r *registration) bool {
 	return true
 }
 
-func (b *clientBus) resize(d *protocol.Decoder) error {
+// resize sets the number of subscriptions of a registration. One that has just left
+// gets the number of messages that were not sent before it ends.
+func (c *Client) resize(d *protocol.Decoder) error {
 	number, n := d.Uint(), members(d)
+	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r := b.registrations[number]; r != nil && d.Err() == nil {
+		c.reportLoss(r) // S4
 		r.members.Store(n)
 	}
 	return nil
@@ -123,7 +127,6 @@ func (c *Client) take(number uint64) *registration {
 		c.reportLoss(r) // S4
 		r.ended.Store(true)
 		delete(b.registrations, number)
-		delete(b.lost, r)
 	}
 	return r
 }

@@ -280,11 +280,12 @@ func (c *Client) reportLosses() {
 	b.full.Store(false)
 }
 
-// reportLoss reports to c how many messages for r were not sent. The caller holds
-// c.bus.mu.
+// reportLoss reports to c how many messages for r were not sent, and forgets the
+// number. The caller holds c.bus.mu.
 func (c *Client) reportLoss(r *registration) {
 	if n := c.bus.lost[r]; n > 0 {
 		c.queue(protocol.Begin(protocol.TypeGap).Uint(r.number).Uint(uint64(n)))
+		delete(c.bus.lost, r)
 	}
 }
 
