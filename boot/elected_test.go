@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -72,6 +73,26 @@ func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
 	until(t, "the work has run, and the broken work again after its panics", func() bool { return runs.Load() > 0 && ticks.Load() >= 3 })
 	if n := runs.Load(); n != 1 {
 		t.Errorf("%d runs in one tick", n)
+	}
+}
+
+func TestWorkThatCallsGoexitIsAsWorkThatFails(t *testing.T) {
+	t.Parallel()
+	p, _ := process()
+	var terms, ticks atomic.Int64
+	r := start(t, p, mega.App("main", mega.Routes(hello),
+		mega.Lead("reaper", func(ctx context.Context) error {
+			if terms.Add(1) == 1 {
+				runtime.Goexit()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}),
+		mega.Every("broken", 20*time.Millisecond, func(context.Context) { ticks.Add(1); runtime.Goexit() }),
+	))
+	until(t, "the work runs again", func() bool { return terms.Load() == 2 && ticks.Load() >= 3 })
+	if err := r.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -115,13 +115,19 @@ func (c underLease) Value(key any) any {
 
 // elected returns the background function of a Lead or Every: it campaigns for
 // the lock of h until the program stops, and then hands over at once (E3). A
-// panic of the function counts as an error, so that it does not end the program.
+// panic of the function counts as an error, so that it does not end the program. So
+// does runtime.Goexit, which ends the goroutine of the function alone.
 func (b *booting) elected(h plan.Hook, does hook, app string) hook {
 	key := h.LockKey(b.plan.Config, app)
 	b.report.Elected = append(b.report.Elected, plan.Elected{
 		Name: h.Name, Every: h.Every, Scope: b.locker.Info().Scope.String(), Lock: key,
 	})
-	work := contain(does.run)
+	run := does.run
+	work := func(ctx context.Context) error {
+		done := make(chan error, 1)
+		go concluded(ctx, run, func(err error) { done <- err })
+		return <-done
+	}
 	does.run = func(ctx context.Context) error {
 		if h.Kind == plan.KindEvery {
 			var opts []lock.Option
