@@ -34,10 +34,10 @@ var (
 // NotAcquiredError is an ErrNotAcquired with the holders that were in the way.
 type NotAcquiredError struct {
 	Key      string
-	Waited   time.Duration
-	Holders  []Holding // the known holders; none if only waiters are ahead
-	Position int       // in the queue when it was left, from 1; 0 if never queued or not known
-	Full     bool      // the queue of the key had MaxTickets tickets
+	Waited   time.Duration // of a call for several keys: for this one
+	Holders  []Holding     // the known holders; none if only waiters are ahead
+	Position int           // in the queue when it was left, from 1; 0 if never queued or not known
+	Full     bool          // the queue of the key had MaxTickets tickets
 	// Withdrawn reports that every slot of the pool is withdrawn.
 	Withdrawn bool
 	// Resized is the size that the pool had before the request changed it, or 0.
