@@ -521,6 +521,9 @@ func TestTheConnectionCanBeTakenOver(t *testing.T) {
 			t.Errorf("its time ends: %v", context.Cause(c))
 		case <-time.After(40 * time.Millisecond):
 		}
+		if at, ok := c.Deadline(); ok {
+			t.Errorf("it has the deadline %v", at)
+		}
 		_, err = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
 		return errors.Join(err, rw.Flush())
 	})

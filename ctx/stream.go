@@ -74,10 +74,11 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	return err
 }
 
-// newStream returns a Stream on a Ctx without the request's timeout.
+// newStream removes the request's timeout and returns a Stream on c.
 func (c *Ctx) newStream() *Stream {
 	x := c.exchange()
-	std, end := context.WithCancelCause(x.Unhurried(c))
+	x.Lift()
+	std, end := context.WithCancelCause(c)
 	return &Stream{Ctx: c.WithContext(std), out: x.Writer, end: end}
 }
 

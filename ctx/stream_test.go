@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/request"
 )
@@ -112,6 +113,39 @@ func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
 		if line := s.last(t); line["took"] != 0.5e9 || line["error"] != nil {
 			t.Errorf("the log has %v", line)
 		}
+	})
+}
+
+// The time limit of the request applies to nothing that its handler does in a stream,
+// also on the Ctx that the stream was made of.
+func TestTheHandlerOfAStreamHasNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, request.Limits{Timeout: time.Second})
+		s.host.Bus = newBus(t)
+		ended := make(chan struct{})
+		_, err := s.host.Bus.Respond(t.Context(), "stock.get", func(context.Context, *bus.Msg) ([]byte, error) { <-ended; return nil, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			defer close(ended)
+			inside, cancel := context.WithCancel(c)
+			defer cancel()
+			return c.SSE(func(s *megactx.Stream) error {
+				time.Sleep(time.Minute)
+				for _, ctx := range []context.Context{s, c, inside} {
+					if at, ok := ctx.Deadline(); ok || ctx.Err() != nil {
+						t.Errorf("it has the deadline %v, %v", at, ctx.Err())
+					}
+				}
+				asked := time.Now()
+				if _, err := c.Bus.Request("stock.get", nil); !errors.Is(err, bus.ErrTimeout) || time.Since(asked) != 5*time.Second {
+					t.Errorf("a request without an answer: %v after %v", err, time.Since(asked))
+				}
+				return nil
+			})
+		})
+		s.ask("GET", "/", "")
 	})
 }
 

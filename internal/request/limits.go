@@ -89,6 +89,7 @@ type allowance struct {
 	inner           context.Context // ends with the parent, or when the time is up
 	cancel          context.CancelCauseFunc
 	deadline        time.Time
+	lifted          atomic.Bool
 	timer           *time.Timer
 }
 
@@ -100,8 +101,9 @@ func newAllowance(parent context.Context, d time.Duration) *allowance {
 }
 
 func (a *allowance) Deadline() (time.Time, bool) {
-	if d, ok := a.Context.Deadline(); ok && d.Before(a.deadline) {
-		return d, true
+	d, ok := a.Context.Deadline()
+	if a.lifted.Load() || ok && d.Before(a.deadline) {
+		return d, ok
 	}
 	return a.deadline, true
 }
@@ -122,9 +124,10 @@ func (a *allowance) AfterFunc(f func()) (stop func() bool) { return context.Afte
 // isUp reports whether the timeout ended the context.
 func (a *allowance) isUp() bool { return a != nil && errors.Is(context.Cause(a.inner), errTimeIsUp) }
 
-// lift removes the timeout.
+// lift removes the timeout, also from the deadline of the contexts below.
 func (a *allowance) lift() {
 	if a != nil {
+		a.lifted.Store(true)
 		a.timer.Stop()
 	}
 }
@@ -135,21 +138,6 @@ func (a *allowance) end() {
 		a.timer.Stop()
 		a.cancel(ErrHandlerReturned)
 	}
-}
-
-// unhurried is a context below a lifted allowance: it has only the deadlines
-// that others set.
-type unhurried struct {
-	context.Context
-	lifted time.Time
-}
-
-func (u unhurried) Deadline() (time.Time, bool) {
-	d, ok := u.Context.Deadline()
-	if ok && d.Equal(u.lifted) {
-		return time.Time{}, false
-	}
-	return d, ok
 }
 
 // body is the body of a request. Reads fail beyond the limit of its size, which

@@ -1,7 +1,6 @@
 package request
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -52,15 +51,8 @@ func (h *Host) EndStreams() {
 	}
 }
 
-// Unhurried removes the timeout of the request and returns ctx without it.
-func (e *Exchange) Unhurried(ctx context.Context) context.Context {
-	limit := e.record.allowance
-	if limit == nil {
-		return ctx
-	}
-	limit.lift()
-	return unhurried{ctx, limit.deadline}
-}
+// Lift removes the timeout of the request.
+func (e *Exchange) Lift() { e.record.allowance.lift() }
 
 // Hurry ends a write in progress within grace, so that the shutdown does not wait
 // for a client that receives nothing. It sets the connection's deadline without
