@@ -74,12 +74,9 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	return err
 }
 
-// newStream removes the request's timeout and returns a Stream on c.
 func (c *Ctx) newStream() *Stream {
-	x := c.exchange()
-	x.Lift()
 	std, end := context.WithCancelCause(c)
-	return &Stream{Ctx: c.WithContext(std), out: x.Writer, end: end}
+	return &Stream{Ctx: c.WithContext(std), out: c.exchange().Writer, end: end}
 }
 
 func streamHeader() http.Header {
@@ -95,6 +92,7 @@ func (s *Stream) begin() error {
 	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()}); err != nil {
 		return err
 	}
+	s.exchange().Lift()
 	// The server's timeouts are meant for answers that end.
 	_ = s.out.SetWriteDeadline(time.Time{})
 	if s.out.FullDuplex() { // otherwise net/http reads the rest of the request now, and removes its deadline

@@ -149,6 +149,26 @@ func TestTheHandlerOfAStreamHasNoDeadline(t *testing.T) {
 	})
 }
 
+func TestAStreamThatIsRefusedLeavesTheTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, request.Limits{Timeout: time.Second})
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			if err := c.Text(http.StatusOK, "x"); err != nil {
+				return err
+			}
+			if err := c.SSE(func(*megactx.Stream) error { return nil }); !errors.Is(err, megactx.ErrAnswered) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(time.Minute)
+			if !errors.Is(c.Err(), context.DeadlineExceeded) {
+				t.Errorf("after the time limit: %v", c.Err())
+			}
+			return nil
+		})
+		s.ask("GET", "/", "")
+	})
+}
+
 func TestAStreamThatComesTooLateIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := limited(t, request.Limits{Timeout: time.Second})
