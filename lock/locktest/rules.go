@@ -60,5 +60,5 @@ var rules = []Rule{
 	{"O2", "A run that is longer than a tick keeps the key, and the ticks meanwhile are skipped: another call waits for at most the interval and at most its Wait, and then returns false without an error."},
 	{"O3", "The tick is spent when fn starts, so a crash spends it. With `AtLeastOnce` it is spent when fn has returned, with or without an error, so a crash or a lost lease leaves it due."},
 	{"O4", "Inspect shows the last run of a key: tick, start, end, outcome and holder. A run without an outcome is in progress, or its process has crashed or has lost its lease."},
-	{"O5", "Under `Cooldown(d)` a key stays taken after its release until d after its grant, at the backend: neither a repeated release nor, unless the scope is the process, the end of the process ends it, and it delays no other key. At a socket of the cluster driver it ends when both the process and the hub have ended."},
+	{"O5", "Under `Cooldown(d)` a key stays taken after its release until d after its grant, at the backend: neither a repeated release nor, unless the scope is the process, the end of the process ends it, and it delays no other key. At a socket of the cluster driver it ends when both the process and the hub have ended. It needs work: a Once that is not due, and an AcquireAll that fails, leave no key taken."},
 }
