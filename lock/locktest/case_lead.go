@@ -51,7 +51,9 @@ func oneLeader(e *env) {
 
 func poolIsNotLed(e *env) {
 	p := e.process()
-	for name, opt := range map[string]lock.Option{"Slots": lock.Slots(2), "FixedSlots": lock.FixedSlots(2)} {
+	for name, opt := range map[string]lock.Option{
+		"Slots(2)": lock.Slots(2), "Slots(1)": lock.Slots(1), "FixedSlots(2)": lock.FixedSlots(2), "FixedSlots(1)": lock.FixedSlots(1),
+	} {
 		err := p.Lead(e.Ctx, e.key("k"), func(context.Context) error {
 			e.Report("a term has run with %s", name)
 			return nil
