@@ -13,8 +13,9 @@
 // value with the Korean particle that fits it, and {|을/를} by a particle that
 // fits the text before it.
 //
-// The files: locale.go parses and matches, check.go compares catalogues,
-// message.go parses a text, text.go renders it, josa.go selects particles.
+// The files: locale.go parses and matches, decode.go reads YAML and JSON, check.go
+// compares catalogues, message.go parses a text, text.go renders it, josa.go selects
+// particles.
 package locale
 
 import (
@@ -33,7 +34,6 @@ import (
 	"github.com/nicksnyder/go-i18n/v2/i18n"
 	"github.com/nicksnyder/go-i18n/v2/i18n/template"
 	"github.com/pelletier/go-toml/v2"
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/text/language"
 
 	"github.com/megaframework/mega/internal/embedded"
@@ -190,7 +190,7 @@ func readCatalogs(source fs.FS) (map[string]*catalog, error) {
 
 func unmarshalers() map[string]i18n.UnmarshalFunc {
 	return map[string]i18n.UnmarshalFunc{
-		"yaml": textsOf(yaml.Unmarshal), "yml": textsOf(yaml.Unmarshal), "toml": textsOf(toml.Unmarshal), "json": textsOf(json.Unmarshal),
+		"yaml": textsOf(decodeYAML), "yml": textsOf(decodeYAML), "toml": textsOf(toml.Unmarshal), "json": textsOf(decodeJSON),
 	}
 }
 
