@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +214,10 @@ func TestExpectationsFail(t *testing.T) {
 		"boot":    func(t testing.TB) { megatest.New(t, megatest.Config{Set: []string{"lock.wait=soon"}}, module()) },
 		"overlap": func(t testing.TB) { megatest.Exclusive(t, 2, func(inside func()) error { inside(); return nil }) },
 		"outside": func(t testing.TB) { megatest.Exclusive(t, 2, func(func()) error { return nil }) },
+		"one outside": func(t testing.TB) {
+			var once sync.Once
+			megatest.Exclusive(t, 2, func(inside func()) error { once.Do(func() { inside(); inside() }); return nil })
+		},
 		"error": func(t testing.TB) {
 			megatest.Exclusive(t, 1, func(inside func()) error { inside(); return errors.New("no") })
 		},
