@@ -87,6 +87,7 @@ func (l *Log) Records(msg string) (found []Record) {
 // has to wait because a request is logged only after it has been answered.
 func (l *Log) Expect(msg string, attrs ...any) Record {
 	l.t.Helper()
+	l.check(attrs)
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
@@ -105,8 +106,17 @@ func (l *Log) Expect(msg string, attrs ...any) Record {
 // Never fails the test if such a record has already been logged.
 func (l *Log) Never(msg string, attrs ...any) {
 	l.t.Helper()
+	l.check(attrs)
 	if r, _ := l.find(msg, attrs); r != nil {
 		l.t.Errorf("logged although it should not be: %v", r)
+	}
+}
+
+// check ends the test at a name without a value, which no record has.
+func (l *Log) check(attrs []any) {
+	l.t.Helper()
+	if len(attrs)%2 != 0 {
+		l.t.Fatalf("the attribute %v has no value: want name, value, name, value", attrs[len(attrs)-1])
 	}
 }
 
@@ -124,7 +134,7 @@ func (l *Log) find(msg string, attrs []any) (Record, <-chan struct{}) {
 func (r Record) has(attrs []any) bool {
 	for i := 0; i < len(attrs); i += 2 {
 		got, ok := r[fmt.Sprint(attrs[i])]
-		if !ok || i+1 == len(attrs) || fmt.Sprint(got) != fmt.Sprint(attrs[i+1]) {
+		if !ok || fmt.Sprint(got) != fmt.Sprint(attrs[i+1]) {
 			return false
 		}
 	}

@@ -218,6 +218,7 @@ func TestExpectationsFail(t *testing.T) {
 			var once sync.Once
 			megatest.Exclusive(t, 2, func(inside func()) error { once.Do(func() { inside(); inside() }); return nil })
 		},
+		"attribute without a value": func(t testing.TB) { kit(t).Log.Never("counted", "n") },
 		"error": func(t testing.TB) {
 			megatest.Exclusive(t, 1, func(inside func()) error { inside(); return errors.New("no") })
 		},
