@@ -82,7 +82,8 @@ func (l *Locks) letGo() {
 
 // Expire ends every lease of key, as a partition does in time: the lease's
 // context ends with a cause that is lock.ErrLost, and the next waiter gets the
-// key. It fails the test if key has no lease.
+// key. It fails the test if key has no lease. A slot of a pool is left dirty, with the
+// reason lock.LeftForced.
 func (l *Locks) Expire(key string) {
 	l.t.Helper()
 	n, err := l.driver.expire(key)
