@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -229,6 +230,30 @@ func TestAStrikeIsCarriedOutOnTheMachineOfItsHolder(t *testing.T) {
 	kit.Bus.Settle()
 	if s := kit.Lock.State(services.DemoKey); len(s.Waiters) != 0 {
 		t.Errorf("a process of this machine carries it out: %+v", s)
+	}
+}
+
+// A strike whose holder ends by itself meanwhile does not wait for a waiter: other
+// strikes are refused as long as it lasts.
+func TestAStrikeEndsWithItsHolder(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit := megatest.New(t, megatest.Config{
+		Environ: []string{"MEGA_ENV=dev"}, Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(services.UnderLock))
+	for range 5 {
+		release := kit.Lock.Hold(services.DemoKey)
+		held := kit.Lock.State(services.DemoKey).Holders[0]
+		kit.Bus.Publish(string(services.Strikes), services.Strike{Fence: held.Fence, Host: host, Do: services.DoKill})
+		kit.Lock.AwaitHolder("demo-strike")
+		release()
+		for began := time.Now(); len(kit.Lock.State("demo-strike").Holders) > 0; time.Sleep(time.Millisecond) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("the strike lasts although its holder has ended")
+			}
+		}
 	}
 }
 

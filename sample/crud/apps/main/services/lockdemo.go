@@ -248,12 +248,13 @@ func (d *LockDemo) OnStrike(ctx *mega.Ctx, s Strike) error {
 
 func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 	state, err := ctx.Lock.Inspect(DemoKey)
-	if err != nil || len(state.Holders) == 0 || state.Holders[0].Fence != s.Fence {
+	if err != nil || !holds(state, s.Fence) {
 		return err // another process was faster
 	}
 	d.Hold(ctx, time.Second, "next holder")
-	if _, err := watch(ctx, 5*time.Millisecond, func(st lock.State) bool { return len(st.Waiters) > 0 }); err != nil {
-		return err
+	state, err = watch(ctx, 5*time.Millisecond, func(st lock.State) bool { return len(st.Waiters) > 0 || !holds(st, s.Fence) })
+	if err != nil || !holds(state, s.Fence) {
+		return err // it has ended by itself
 	}
 	if s.Do == DoFreeze {
 		defer resume(s.PID) // also if this fails
@@ -280,6 +281,11 @@ func (d *LockDemo) strike(ctx *mega.Ctx, s Strike) error {
 		return err
 	}
 	return d.trail.Add(ctx, store.Step{What: stepResumed, Fence: s.Fence})
+}
+
+// holds reports whether the holder with a fence has the demo lock.
+func holds(st lock.State, fence uint64) bool {
+	return len(st.Holders) > 0 && st.Holders[0].Fence == fence
 }
 
 // watch returns the state of the demo lock as soon as it is as wanted.
