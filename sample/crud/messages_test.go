@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -161,4 +162,22 @@ func (s *shop) batch(t *testing.T) services.Batch {
 		t.Fatalf("the messages: %d %s, %v", a.status, a.body, err)
 	}
 	return p.Batch
+}
+
+// The server does not know the time zone of a visitor.
+func TestTimesOfPagesNameTheirZone(t *testing.T) {
+	kit := offline(t)
+	kit.Post("/bus/publish", map[string]string{"text": "hello"}).Status(http.StatusAccepted)
+	kit.Post("/locks/hold", map[string]int{"seconds": 1}).Status(http.StatusAccepted)
+	kit.Post("/sandboxes", map[string]int{"seconds": 0}).Status(http.StatusAccepted)
+	kit.Bus.Settle()
+	for !strings.Contains(kit.Get("/locks", asPage).Body(), "<time ") {
+		time.Sleep(time.Millisecond)
+	}
+	for _, path := range []string{"/bus", "/locks", "/sandboxes"} {
+		times := regexp.MustCompile(`<time [^>]*>([^<]*)</time>`).FindAllStringSubmatch(kit.Get(path, asPage).Body(), -1)
+		if len(times) == 0 || slices.ContainsFunc(times, func(m []string) bool { return !strings.HasSuffix(m[1], " UTC") }) {
+			t.Errorf("%s shows the times %q", path, times)
+		}
+	}
 }

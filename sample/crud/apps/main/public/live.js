@@ -102,7 +102,7 @@ function note(n) {
   const at = document.createElement("time");
   at.className = "small";
   at.dateTime = n.at;
-  at.textContent = n.at.slice(11, 23);
+  at.textContent = `${n.at.slice(11, 23)} UTC`;
   const text = document.createElement("strong");
   text.textContent = n.text;
   const from = document.createElement("span");
