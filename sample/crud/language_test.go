@@ -2,8 +2,12 @@ package main
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/megaframework/mega/megatest"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
 func TestLanguageIsTheBrowsersUntilItIsChosen(t *testing.T) {
@@ -32,6 +36,21 @@ func TestLanguageReturnsToAPage(t *testing.T) {
 		"%":                                      "/",
 	} {
 		kit.Post("/language", strings.NewReader("to=tlh"), asForm, "Referer: "+referer).Status(http.StatusSeeOther).Header("Location", want)
+	}
+}
+
+// Addresses of the shop have its prefix. The kit asks the app itself, which does not see it.
+func TestTheShopMayHaveAPrefix(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{
+		Set: []string{"apps.main.prefix=/shop", "database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(services.UnderLock))
+	kit.Post("/products", map[string]any{"name": "Lamp", "price": 1, "stock": 1}).Status(http.StatusCreated).Header("Location", "/shop/products/1")
+	for referer, want := range map[string]string{
+		"http://shop.example/shop/products/1/edit": "/shop/products/1/edit",
+		"http://shop.example/shop/ledger?page=2":   "/shop/ledger?page=2",
+		"http://shop.example/products/1":           "/shop/",
+	} {
+		kit.Post("/language", strings.NewReader("to=ko"), asForm, "Referer: "+referer).Status(http.StatusSeeOther).Header("Location", want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -23,24 +24,25 @@ func Language(ctx *mega.Ctx) error {
 		Name: "lang", Value: ctx.WithLocale(in.To).Locale(), Path: "/", MaxAge: int(year.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: ctx.Request().TLS != nil,
 	})
-	return ctx.Redirect(http.StatusSeeOther, pageOf(ctx.Request().Referer()))
+	return ctx.Redirect(http.StatusSeeOther, pageOf(ctx.Request().Referer(), ctx.App.Prefix))
 }
 
 // page matches the paths of pages. What may follow is an action.
 var page = regexp.MustCompile(`^/(products(/new|/\d+(/edit)?)?|[a-z]+)`)
 
-// pageOf returns the page of an address of the shop: of an action, the page with
-// its form.
-func pageOf(address string) string {
+// pageOf returns the page of an address of the shop, without its prefix: of an
+// action, the page with its form.
+func pageOf(address, prefix string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "/"
 	}
-	path := page.FindString(u.Path)
+	asked, below := strings.CutPrefix(u.Path, prefix)
+	path := page.FindString(asked)
 	switch {
-	case path == "":
+	case path == "" || !below:
 		return "/"
-	case path != u.Path || u.RawQuery == "":
+	case path != asked || u.RawQuery == "":
 		return path
 	}
 	return path + "?" + u.RawQuery

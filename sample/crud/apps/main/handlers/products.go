@@ -95,7 +95,7 @@ func (h *Products) Create(ctx *mega.Ctx) error {
 		flash(ctx, "flash.created", "name", p.Name)
 		return ctx.Redirect(http.StatusSeeOther, pathOf(p.ID))
 	}
-	ctx.Writer().Header().Set("Location", pathOf(p.ID))
+	ctx.Writer().Header().Set("Location", ctx.URL(pathOf(p.ID)))
 	return ctx.JSON(http.StatusCreated, p)
 }
 
