@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -280,4 +281,22 @@ func TestPagesShowAndDo(t *testing.T) {
 	admin.Get("/live.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
 	kit.Get("/", page).Contains(`<a href="http://localhost:8082/">Admin</a>`)
 	admin.Get("/", page).Contains(`<a href="http://127.0.0.1:8081/">Shop</a>`)
+}
+
+// Addresses of an app have its prefix. The kit asks the app itself, which does not see
+// it.
+func TestAnAppMayHaveAPrefix(t *testing.T) {
+	kit := open(t, "apps.web.prefix=/shop", "apps.admin.prefix=/office")
+	const page = "Accept: text/html"
+	kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated).Header("Location", "/shop/orders/1")
+	for app, prefix := range map[string]string{"web": "/shop/", "admin": "/office/"} {
+		for _, path := range []string{"/", "/nowhere"} {
+			body := kit.App(app).Get(path, page).Body()
+			for _, m := range regexp.MustCompile(`(?:href|src|action|data-stream)="(/[^"]*)"`).FindAllStringSubmatch(body, -1) {
+				if !strings.HasPrefix(m[1], prefix) {
+					t.Errorf("%s%s has the address %s", app, path, m[0])
+				}
+			}
+		}
+	}
 }

@@ -6,6 +6,8 @@ const pause = 100; // ms between two loads, however many events arrive
 const patience = 15000; // ms without a sign of life; the stream has one every 5 s
 const parting = 1000; // ms until a row that somebody has left is loaded: they may press its button
 
+const events = document.currentScript.dataset.stream; // the address of the stream
+
 let loading = false;
 let again = false;
 let kept = false; // a row is not current, because somebody writes in it
@@ -81,7 +83,7 @@ let silence = 0;
 function listen() {
   leave();
   if (document.hidden) return;
-  stream = new EventSource("/live");
+  stream = new EventSource(events);
   for (const event of ["order", "product", "locks", "gap", "ready"]) stream.addEventListener(event, refresh);
   for (const event of ["open", "order", "product", "locks", "gap", "ready", "alive"]) stream.addEventListener(event, hear);
   stream.addEventListener("error", () => {

@@ -104,7 +104,7 @@ func (h *Handlers) Order(ctx *mega.Ctx) error {
 	case err != nil:
 		return err
 	case ctx.WantsJSON():
-		ctx.Writer().Header().Set("Location", fmt.Sprintf("/orders/%d", order.ID))
+		ctx.Writer().Header().Set("Location", ctx.URL(fmt.Sprintf("/orders/%d", order.ID)))
 		return ctx.JSON(http.StatusCreated, order)
 	}
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/?ordered=%d", order.ID))
