@@ -397,6 +397,31 @@ func TestLossIsTold(t *testing.T) {
 	}
 }
 
+// A client does not read the answer of a call that it has cancelled.
+func TestLossIsToldAfterACancelledCall(t *testing.T) {
+	a := startAgent(t, shortDir(t), "")
+	h := a.must("lock_acquire", `{"key": "held"}`)
+	l, file := a.locks(), filepath.Join(a.dir, "pid")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.call(ctx, "lock_exec", sleeper("exec", file))
+		ended <- err
+	}()
+	pid := begun(t, file)
+	if _, err := l.ForceRelease(t.Context(), "held", "an operator needs it"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, l, "held")
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	dead(t, pid)
+	take(t, l, "exec") // the cancelled call has been answered
+	until(t, "the loss is in an answer", func() bool { return strings.Contains(a.must("lock_ls", `{}`).texts, h.Handle) })
+}
+
 func TestCancelledCallEndsItsCommand(t *testing.T) {
 	a := startAgent(t, shortDir(t), "")
 	for _, tool := range []string{"lock_exec", "limit_exec"} {

@@ -118,7 +118,13 @@ func addTool[In any](s *server, name, description string, do func(context.Contex
 		stop := context.AfterFunc(s.ctx, cancel)
 		defer stop()
 		out, err := do(ctx, in)
-		return s.answer(out, err), nil, nil
+		r := answer(out, err)
+		if ctx.Err() == nil { // a client does not read the answer of a call that it has cancelled
+			for _, text := range s.losses() {
+				r.Content = append(r.Content, &sdk.TextContent{Text: text})
+			}
+		}
+		return r, nil, nil
 	})
 }
 
@@ -136,9 +142,8 @@ type failure struct {
 	Result any    `json:"result,omitempty"`
 }
 
-// answer returns the answer of a call, with the losses that the client does not
-// know of.
-func (s *server) answer(out any, err error) *sdk.CallToolResult {
+// answer returns the answer of a call.
+func answer(out any, err error) *sdk.CallToolResult {
 	r := &sdk.CallToolResult{}
 	if err != nil {
 		e, ok := errors.AsType[*shell.Error](err)
@@ -156,13 +161,10 @@ func (s *server) answer(out any, err error) *sdk.CallToolResult {
 	if out != nil {
 		text, err := json.Marshal(out)
 		if err != nil {
-			return s.answer(nil, err)
+			return answer(nil, err)
 		}
 		r.StructuredContent = json.RawMessage(text)
 		r.Content = append(r.Content, &sdk.TextContent{Text: string(text)})
-	}
-	for _, text := range s.losses() {
-		r.Content = append(r.Content, &sdk.TextContent{Text: text})
 	}
 	return r
 }
