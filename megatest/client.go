@@ -16,7 +16,8 @@ import (
 
 // Client sends requests to one app. A body is sent as JSON, except
 // [url.Values], which is sent as a form, and an [io.Reader], which is sent
-// unchanged. A request without a body accepts JSON.
+// unchanged. A request accepts JSON. Its target is a path of the app, without the prefix
+// below which a server has the app.
 //
 // Headers are written "Name: value"; they replace the Client's own headers.
 type Client struct {
