@@ -291,6 +291,14 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 	}
 }
 
+// A list of nothing says that nobody has a lock.
+func TestListOfABackendThatDoesNotAnswerHasNoResult(t *testing.T) {
+	a := startAgent(t, shortDir(t), "", "--url", "redis://127.0.0.1:1/0")
+	if r := a.must("lock_ls", `{}`); r.Error.Code != "lock.unavailable" || r.Error.Status != 69 || r.Result != nil {
+		t.Errorf("lock_ls: %+v", r)
+	}
+}
+
 // Calls run at the same time, and wait for each other only at a lock.
 func TestCallsOfOneClientExcludeEachOther(t *testing.T) {
 	a := startAgent(t, shortDir(t), "")

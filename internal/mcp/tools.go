@@ -109,7 +109,11 @@ type listArgs struct {
 
 func (s *server) list(ctx context.Context, in listArgs) (any, error) {
 	b := s.config.Backend
-	return shell.List(ctx, s.config.Process, &b, in.Prefix)
+	all, err := shell.List(ctx, s.config.Process, &b, in.Prefix)
+	if err != nil && len(all.Locks) == 0 { // nothing is known
+		return nil, err
+	}
+	return all, err
 }
 
 // limitArgs are the arguments that name units of a limit.
