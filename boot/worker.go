@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,16 +139,21 @@ func (b *booting) open(a listen.Address) (*listen.Listener, error) {
 		return nil, moved(errors.Join(fmt.Errorf("the supervisor passed a listener of the network %s, not of tcp", l.Addr().Network()), l.Close()))
 	}
 	if !listensAt(tcp.Addr(), a.Addr) {
-		b.log.Warn("listen address changed; restart the program to apply it", "address", a.Addr, "listening", tcp.Addr())
+		b.log.Warn("listen address changed; restart the program to apply it", "address", a.Addr, "listening", tcp.Addr().String())
 	}
 	return listen.Inherited(tcp, b.line.OthersAccept), nil
 }
 
-// listensAt reports whether an address matches the configured addr.
+// listensAt reports whether an address matches the configured addr. A host name in
+// addr matches any host.
 func listensAt(a net.Addr, addr string) bool {
-	_, want, _ := net.SplitHostPort(addr)
-	_, have, _ := net.SplitHostPort(a.String())
-	return want == have || want == "0"
+	wantHost, want, _ := net.SplitHostPort(addr)
+	haveHost, have, _ := net.SplitHostPort(a.String())
+	if want != have && want != "0" {
+		return false
+	}
+	ip, own := net.ParseIP(cmp.Or(wantHost, "::")), net.ParseIP(haveHost)
+	return ip == nil || own == nil || ip.Equal(own) || ip.IsUnspecified() && own.IsUnspecified()
 }
 
 // leftOver returns an error if the supervisor passed listeners that no app

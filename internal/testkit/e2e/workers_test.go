@@ -450,6 +450,37 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	}
 }
 
+// The workers cannot move: their supervisor has opened the address.
+func TestNewWorkersReportAChangedAddress(t *testing.T) {
+	addr := redistest.FreeAddr(t)
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(addr string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("apps: {main: {addr: \""+addr+"\"}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(addr)
+	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+file, "MEGA_APPS_MAIN_ADDR=")
+	c.await(t, "boot.report", 1)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 1)
+	const changed = "listen address changed; restart the program to apply it"
+	if all := c.records(changed); len(all) > 0 {
+		t.Errorf("without a change: %+v", all)
+	}
+	write(strings.Replace(addr, "127.0.0.1", "0.0.0.0", 1))
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 2)
+	if n := strings.Count(c.String(), changed); n != 2 || !strings.Contains(c.String(), `"listening":"`+addr+`"`) {
+		t.Errorf("%d workers report it:\n%s", n, c)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // The signal may arrive while the worker waits for the answer to its report.
 func TestStopOfOneWorkerLogsNoErrorAndReadinessPrecedesTheReport(t *testing.T) {
 	c := startWorkers(t, "settings", "2")
