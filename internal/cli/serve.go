@@ -68,17 +68,19 @@ const together = 200 * time.Millisecond
 // because the supervisor handles them.
 func serve(p boot.Process, options []plan.Option) int {
 	signals := make(chan os.Signal, 2)
-	h := hearing{signals: signals, over: make(chan struct{}), stderr: p.Stderr, worker: workers.Supervised(p.Environ)}
+	h := hearing{
+		signals: signals, hangups: make(chan os.Signal, 1), heard: make(chan os.Signal, 1), over: make(chan struct{}),
+		stderr: p.Stderr, worker: workers.Supervised(p.Environ),
+	}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	hangups := make(chan os.Signal, 1)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
+		signal.Notify(h.hangups, syscall.SIGHUP)
+		defer signal.Stop(h.hangups)
 	}
 	if h.worker {
 		hearRestarts(signals)
 	} else {
-		p.Hangups, p.Restarts, p.AtSecondSignal = hangups, restarts, h.first.set
+		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, restarts, h.first.set
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
@@ -94,7 +96,9 @@ func serve(p boot.Process, options []plan.Option) int {
 // hearing is the state of a process's signal handling.
 type hearing struct {
 	signals <-chan os.Signal
-	over    chan struct{} // closed when the process ends without a signal
+	hangups chan os.Signal
+	heard   chan os.Signal // hangups, for the program
+	over    chan struct{}  // closed when the process ends without a signal
 	stderr  io.Writer
 	worker  bool
 	first   before // the function to call before an immediate end
@@ -116,6 +120,12 @@ func (h *hearing) heed(stop func()) {
 				h.first.do()
 				dump(h.stderr)
 				os.Exit(128 + number(s))
+			}
+		case s := <-h.hangups:
+			outliveLogReader()
+			select {
+			case h.heard <- s:
+			default: // one is pending
 			}
 		case <-h.over:
 			return

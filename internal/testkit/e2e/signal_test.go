@@ -204,20 +204,23 @@ func TestHangupInDevIsTheEnd(t *testing.T) {
 	}
 }
 
-// Ctrl-C also ends the reader of a log in a pipeline.
+// Ctrl-C also ends the reader of a log in a pipeline, and so does a terminal that
+// closes.
 func TestShutdownOutlivesTheReaderOfItsLog(t *testing.T) {
 	for _, workers := range []string{"1", "2"} {
-		t.Run(workers+" processes", func(t *testing.T) {
-			c := startWorkers(t, "settings", workers)
-			c.address(t)
-			if err := c.stderr.Close(); err != nil {
-				t.Fatal(err)
-			}
-			c.signal(t, syscall.SIGINT)
-			if status := c.end(t); status != 0 {
-				t.Errorf("%v", c.cmd.ProcessState)
-			}
-		})
+		for env, signal := range map[string]syscall.Signal{"production": syscall.SIGINT, "dev": syscall.SIGHUP} {
+			t.Run(workers+" processes, "+signal.String(), func(t *testing.T) {
+				c := startWorkers(t, "settings", workers, "MEGA_ENV="+env)
+				c.address(t)
+				if err := c.stderr.Close(); err != nil {
+					t.Fatal(err)
+				}
+				c.signal(t, signal)
+				if status := c.end(t); status != 0 {
+					t.Errorf("%v", c.cmd.ProcessState)
+				}
+			})
+		}
 	}
 }
 
