@@ -2,7 +2,10 @@ package workers
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,12 +13,12 @@ import (
 	"strings"
 )
 
-// HolderOf returns the worker of this program that listens on a TCP port, and
+// HolderOf returns the worker of this program that listens on a TCP address, and
 // reports whether there is one. This program means the same executable.
 // HolderOf finds processes of the same user, and those of all users if this
 // process runs as root.
-func HolderOf(port int) (Holder, bool) {
-	sockets := listening(port)
+func HolderOf(addr string) (Holder, bool) {
+	sockets := listening(addr)
 	if len(sockets) == 0 {
 		return Holder{}, false
 	}
@@ -38,10 +41,12 @@ func HolderOf(port int) (Holder, bool) {
 	return Holder{}, false
 }
 
-// listening returns the sockets that listen on a port, in the form of the links
+// listening returns the sockets that occupy an address, in the form of the links
 // of descriptors in /proc.
-func listening(port int) (sockets []string) {
+func listening(addr string) (sockets []string) {
 	const local, state, inode, listen = 1, 3, 9, "0A"
+	host, text, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(text) // 0 on error, on which nothing listens
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		text, err := os.ReadFile(table)
 		if err != nil {
@@ -49,12 +54,34 @@ func listening(port int) (sockets []string) {
 		}
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
-			if len(f) > inode && f[state] == listen && strings.HasSuffix(f[local], fmt.Sprintf(":%04X", port)) {
+			if len(f) <= inode || f[state] != listen {
+				continue
+			}
+			if at, ok := strings.CutSuffix(f[local], fmt.Sprintf(":%04X", port)); ok && overlap(net.ParseIP(host), ipOf(at)) {
 				sockets = append(sockets, "socket:["+f[inode]+"]")
 			}
 		}
 	}
 	return sockets
+}
+
+// overlap reports whether a socket at one of two addresses may occupy the other.
+// A nil address is a name, or not known.
+func overlap(a, b net.IP) bool {
+	return a == nil || b == nil || a.IsUnspecified() || b.IsUnspecified() || a.Equal(b)
+}
+
+// ipOf decodes an address of /proc/net/tcp: words in the byte order of the
+// machine.
+func ipOf(text string) net.IP {
+	ip, err := hex.DecodeString(text)
+	if err != nil || len(ip)%4 != 0 {
+		return nil
+	}
+	for word := range slices.Chunk(ip, 4) {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	return ip
 }
 
 func ofProcess(pid int, name string) string {

@@ -3,4 +3,4 @@
 package workers
 
 // HolderOf returns false: this system does not list the sockets of processes.
-func HolderOf(int) (Holder, bool) { return Holder{}, false }
+func HolderOf(string) (Holder, bool) { return Holder{}, false }

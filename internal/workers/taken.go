@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"syscall"
 	"time"
@@ -46,7 +45,7 @@ func OpenAddress(ctx context.Context, addr string, wait time.Duration, log *slog
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return l, err
 		}
-		by, known := HolderOf(portOf(addr))
+		by, known := HolderOf(addr)
 		switch {
 		case !known:
 			if lookups++; lookups == maxLookups {
@@ -64,12 +63,6 @@ func OpenAddress(ctx context.Context, addr string, wait time.Duration, log *slog
 			return nil, ctx.Err()
 		}
 	}
-}
-
-func portOf(addr string) int {
-	_, text, _ := net.SplitHostPort(addr)
-	port, _ := strconv.Atoi(text) // 0 on error, on which nothing listens
-	return port
 }
 
 // Explain adds facts and actions about the worker that uses the address.

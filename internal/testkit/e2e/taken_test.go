@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,6 +93,16 @@ func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
 	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
 	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "which runs already") || !strings.Contains(c.String(), "kill "+strconv.Itoa(first.cmd.Process.Pid)) {
 		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	beside := strings.Replace(addr, "127.0.0.1", "127.0.0.2", 1)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+beside, "MEGA_BOOT_WAIT_FOR=50s")
+	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "Another process uses the address "+beside) {
+		t.Errorf("a worker has the port at another address: exit status %d:\n%s", status, c)
 	}
 	first.signal(t, syscall.SIGTERM)
 	if status := first.end(t); status != 0 {
