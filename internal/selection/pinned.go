@@ -36,15 +36,18 @@ type pin struct {
 func placing(d plan.Decision) []string {
 	switch d.Chosen {
 	case "cluster":
-		if d.Component == "bus" {
+		switch d.Component {
+		case "bus":
 			return []string{"cluster.socket"}
+		case "limit":
+			return []string{"cluster.socket", "lock.namespace"}
 		}
-		return []string{"cluster.socket", "lock.namespace"}
+		return []string{"cluster.socket", "lock.namespace", nameKey}
 	case "redis":
 		if d.Component == "limit" {
 			return []string{"lock.namespace"}
 		}
-		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace"}
+		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace", nameKey}
 	case "nats":
 		return []string{
 			"nats.user", "nats.nkey_file", "nats.creds_file", // the user determines the account
@@ -53,6 +56,10 @@ func placing(d plan.Decision) []string {
 	}
 	return nil
 }
+
+// nameKey is the key of the program's name, which is in the locks of Lead, Every
+// and OnPrimary.
+const nameKey = "name"
 
 // Pins records the selected drivers and their addresses.
 func Pins(d plan.Decisions, c *settings.Config) Pinned {

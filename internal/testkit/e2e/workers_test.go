@@ -441,6 +441,12 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 			t.Errorf("worker %d does not go on", w.Worker)
 		}
 	}
+	write("cluster: {workers: 2}\nname: other\n") // is in the lock of a leader
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart failed", 2)
+	if want := "name = other  ("; !strings.Contains(c.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, c)
+	}
 	write("cluster: {workers: 2}\nlog: {level: warn}\n")
 	c.signal(t, syscall.SIGUSR2)
 	c.await(t, "worker restart finished", 1)
