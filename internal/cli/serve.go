@@ -117,8 +117,7 @@ func (h *hearing) heed(stop func()) {
 				asked = time.Now()
 				stop()
 			case time.Since(asked) > together && !h.worker:
-				h.first.do()
-				dump(h.stderr)
+				h.lastWord()
 				os.Exit(128 + number(s))
 			}
 		case s := <-h.hangups:
@@ -130,6 +129,24 @@ func (h *hearing) heed(stop func()) {
 		case <-h.over:
 			return
 		}
+	}
+}
+
+// lastWordTime is longer than a supervisor takes to end its workers.
+const lastWordTime = 5 * time.Second
+
+// lastWord writes the stacks. It does not wait longer than lastWordTime for a
+// reader of the log that has stopped.
+func (h *hearing) lastWord() {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		h.first.do()
+		dump(h.stderr)
+	}()
+	select {
+	case <-written:
+	case <-time.After(lastWordTime):
 	}
 }
 

@@ -224,6 +224,33 @@ func TestShutdownOutlivesTheReaderOfItsLog(t *testing.T) {
 	}
 }
 
+// As behind a pager, or a collector that hangs. The shutdown may wait for it, and
+// the second signal may not.
+func TestSecondSignalOutlivesAReaderThatHasStopped(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		t.Run(workers+" processes", func(t *testing.T) {
+			c := startWorkers(t, "settings", workers, "MEGA_LOG_LEVEL=info")
+			url := "http://" + c.address(t) + "/?" + strings.Repeat("a", 4<<10) // in the log
+			client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+			for { // until the pipe is full
+				w, err := client.Get(url)
+				if err != nil {
+					break
+				}
+				_ = w.Body.Close()
+			}
+			c.signal(t, syscall.SIGTERM)
+			time.Sleep(300 * time.Millisecond) // two that come together are one request
+			c.signal(t, syscall.SIGTERM)
+			late := time.AfterFunc(25*time.Second, func() { _ = c.cmd.Process.Kill() })
+			defer late.Stop()
+			if state, err := c.cmd.Process.Wait(); err != nil || state.ExitCode() != 128+int(syscall.SIGTERM) {
+				t.Errorf("it ended with %v, %v", state, err)
+			}
+		})
+	}
+}
+
 // The promise of the shutdown, kept under load in a process of its own: whatever
 // was accepted is answered, what was answered was done, no lock is left, and the
 // end comes by itself.
