@@ -23,6 +23,7 @@ type Files struct {
 }
 
 type kept struct {
+	Dir    *string                   `json:"dir,omitempty"` // where the search began; nil in a copy of an older build
 	Paths  map[string]seen           `json:"paths,omitempty"`
 	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
 
@@ -69,6 +70,23 @@ func (f *Files) UnmarshalJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return d.Decode(&f.kept)
+}
+
+// begin returns the folder where the search for files begins: dir, which it
+// records, or the folder of a kept copy, whose paths begin there.
+func (f *Files) begin(dir string) string {
+	if f == nil {
+		return dir
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.fixed {
+		f.kept.Dir = new(dir)
+	}
+	if f.kept.Dir == nil {
+		return dir
+	}
+	return *f.kept.Dir
 }
 
 // look returns the state of path. had reports whether the state is recorded; if

@@ -34,6 +34,30 @@ func kept(t *testing.T, s settings.Source) (settings.Source, []settings.Value, e
 	return s, c.Values(), nil
 }
 
+// A folder that is replaced as a whole has another path for the processes in it, or
+// none.
+func TestKeptFilesAreFoundFromAnyFolder(t *testing.T) {
+	dir := folder(t, map[string]string{"mega.config.yaml": "name: shop\nlock: {ttl: 20s}\n"})
+	for _, file := range []string{"", "mega.config.yaml"} {
+		s := source(dir)
+		s.File = file
+		s, want, err := kept(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s.Dir = range []string{t.TempDir(), ""} {
+			c, err := settings.Load(s)
+			if err != nil {
+				t.Errorf("from %q: %v", s.Dir, err)
+				continue
+			}
+			if got := c.Values(); !reflect.DeepEqual(got, want) {
+				t.Errorf("from %q: got %v, want %v", s.Dir, got, want)
+			}
+		}
+	}
+}
+
 func TestKeptFilesTakeThePlaceOfTheDisk(t *testing.T) {
 	files := map[string]string{
 		"go.mod": "module x\n", "mega.config.yaml": "name: shop\nlock: {ttl: 20s}\n", "mega.config.dev.yaml": "lock: {wait: 3s}\n",

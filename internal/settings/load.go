@@ -37,7 +37,7 @@ func Load(s Source) (*Config, error) {
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s)
 	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set).Text, s.Env))
-	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set).Text}
+	files := reader{schema: sc, disk: s.Files, dir: s.Files.begin(absolute(s.Dir)), env: strongest("env", defaults, env, set).Text}
 	files.read(s.named(vars))
 
 	below := slices.Concat([]*layer{defaults}, files.layers)
