@@ -100,9 +100,14 @@ func (s *supervisor) newWorkers() error {
 	if err != nil {
 		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
 	}
+	// By its path: a folder that was replaced since has the files of the new build.
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "" // it was removed
+	}
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
-		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Stdout: os.Stdout, Stderr: s.process.Stderr,
+		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Dir: dir, Stdout: os.Stdout, Stderr: s.process.Stderr,
 		Grace: workers.Grace(s.plan.Config.Shutdown.Timeout), Hang: s.plan.Config.Cluster.HangTimeout, Permanent: permanent,
 		Place: s.pinned, Started: s.started,
 		Settings: s.plan.Config, Files: s.plan.Files, Load: s.load,

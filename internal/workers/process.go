@@ -179,13 +179,22 @@ func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 		listeners = append(listeners, l.Name+"="+strconv.Itoa(firstFile+1+i))
 	}
 	return &exec.Cmd{
-		Path: s.config.Path, Args: s.config.Args, Stdout: s.config.Stdout, Stderr: s.config.Stderr, ExtraFiles: files,
+		Path: s.config.Path, Args: s.config.Args, Dir: existing(s.config.Dir), Stdout: s.config.Stdout, Stderr: s.config.Stderr, ExtraFiles: files,
 		Env: append(Without(s.config.Env),
 			envID+"="+strconv.Itoa(id), envLine+"="+strconv.Itoa(firstFile), envGeneration+"="+strconv.Itoa(generation),
 			envListeners+"="+strings.Join(listeners, ","),
 		),
 		WaitDelay: lastWord, SysProcAttr: wakes(),
 	}
+}
+
+// existing returns dir if it is a folder, and "" otherwise: a worker that has its
+// files from the supervisor needs no folder.
+func existing(dir string) string {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return dir
 }
 
 // lastWord is how long the supervisor reads the rest of a line after its worker

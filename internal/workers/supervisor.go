@@ -27,6 +27,7 @@ type Config struct {
 	Path    string   // path of the executable
 	Args    []string // with the program's name first
 	Environ []string // of this process; the workers get it, and their own variables
+	Dir     string   // the folder of the workers; "" or a missing one: of this process
 	Stdout  io.Writer
 	Stderr  io.Writer
 
@@ -98,7 +99,7 @@ func New(c Config) *Supervisor {
 	s.inputs.begin(1, c.Files)
 	s.hub = cluster.NewHub(cluster.HubConfig{Log: c.Log, Handle: s.answer})
 	s.runner = newRunner(runnerConfig{
-		Workers: c.Workers, Path: c.Path, Args: c.Args, Env: systemd.Without(c.Environ), Stdout: c.Stdout, Stderr: c.Stderr,
+		Workers: c.Workers, Path: c.Path, Args: c.Args, Env: systemd.Without(c.Environ), Dir: c.Dir, Stdout: c.Stdout, Stderr: c.Stderr,
 		Grace: c.Grace, Serve: s.serve, Permanent: c.Permanent, Log: c.Log,
 	})
 	return s

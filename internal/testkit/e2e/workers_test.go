@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -575,6 +576,44 @@ func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 	inForce("after crashes of the new generation", "warn", "40s")
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 || len(c.records("worker exited before it was ready")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// The folder of a release is often replaced as a whole. SIGHUP and SIGUSR2 read the
+// same files then.
+func TestNewWorkersReadTheFolderThatHasReplacedTheirs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "release")
+	write := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "mega.config.yaml"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("lock: {ttl: 20s}\n")
+	t.Chdir(dir)
+	c := startWorkers(t, "settings", "2")
+	report, ready := c.await(t, "boot.report", 1)[0], c.records("worker ready")
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	write("lock: {ttl: 30s}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 1)
+	if got := c.setting(t, report, 1)["lock.ttl"]; got != "30s" {
+		t.Errorf("a new worker has %s", got)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, c.records("worker ready")[len(ready)].PID)
+	c.await(t, "worker ready", 5) // without a folder
+	if got := c.setting(t, report, 1)["lock.ttl"]; got != "30s" {
+		t.Errorf("its replacement has %s", got)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
 }
