@@ -12,16 +12,18 @@ import (
 // HTTP returns a middleware that allows requests as m does, with keyOf as their
 // key: a client, a tenant, an address. A request with an empty key is not
 // limited. A refused request is answered 429 with Retry-After; one whose key is
-// not valid 400; and 503 one that the backend does not decide, if the Outage of
-// m is Closed.
+// not valid 400; 503 one that the backend does not decide, if the Outage of m is
+// Closed; and 500 every one if m or an option is not valid.
 //
 // These answers are plain text. In a handler of package ctx, return the error of
 // [Limiter.Wait] with a [MaxWait] of 0 instead: the framework answers it in the form
 // that the client accepts.
 //
-// Each limited response has the headers RateLimit-Policy and RateLimit, as in
-// draft-ietf-httpapi-ratelimit-headers: the rates, and the one that decided with the
-// units that every rate has left. Their times are whole seconds, rounded up.
+// Each response that the limit has decided has the headers RateLimit-Policy and
+// RateLimit, as in draft-ietf-httpapi-ratelimit-headers: the rates, and the one that
+// decided with the units that every rate has left. Their times are whole seconds,
+// rounded up. RateLimit is missing where no rate has decided, but a pause or the
+// Outage [Open].
 func HTTP(l *Limiter, keyOf func(*http.Request) string, m Limit, opts ...Option) func(http.Handler) http.Handler {
 	policy := m.policy()
 	return func(next http.Handler) http.Handler {
