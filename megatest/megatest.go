@@ -67,7 +67,8 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	}
 	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t), Bus: &Bus{t: t, driver: newRecording()}}
 	running, err := boot.Start(t.Context(), boot.Process{
-		Name: "test", Environ: c.Environ, Stderr: k.Log, Dir: c.Dir, Only: c.Only,
+		// The default of env follows from the name of the binary, which a debugger changes.
+		Name: "test", Environ: append([]string{"MEGA_ENV=test"}, c.Environ...), Stderr: k.Log, Dir: c.Dir, Only: c.Only,
 		Set:     append([]string{"log.format=json", "log.level=debug", "lock.wait=250ms"}, c.Set...),
 		Offline: &boot.Offline{Lock: k.Lock.driver, Bus: k.Bus.driver, Left: func(held []string) { k.held = held }},
 	}, options...)
