@@ -8,10 +8,13 @@
 //	func routes(r mega.Router) { r.Post("/products/{id}/buy", buy) }
 //
 //	func buy(ctx *mega.Ctx) error {
-//		return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
+//		err := ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
 //			…
-//			return ctx.JSON(http.StatusOK, left)
 //		})
+//		if err != nil {
+//			return err
+//		}
+//		return ctx.JSON(http.StatusOK, left)
 //	}
 //
 // The configuration selects the driver of the locks at boot, and the boot
