@@ -11,7 +11,8 @@ import (
 type HubConfig struct {
 	Log *slog.Logger // nil disables logging
 	// Backlog is how many bytes may wait for a client before the hub drops and
-	// counts further messages for it; 64 MiB by default.
+	// counts further messages for it; 64 MiB by default. All clients together have
+	// 512 MiB: with more than 8, each has an equal part if that is less, at least 1 MiB.
 	Backlog int
 	// Clients is how many clients may be connected; 1024 by default. The hub
 	// refuses further ones.
