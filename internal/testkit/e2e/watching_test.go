@@ -367,3 +367,50 @@ func TestProbesFollowTheSupervisorFromItsStartToItsEnd(t *testing.T) {
 		t.Errorf("it leaves %q, %v", left, err)
 	}
 }
+
+// The wait for the hub is a part of the start: the probes answer, as they do while a
+// single process waits.
+func TestProbesAnswerWhileTheSupervisorWaitsForTheHub(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket, addr := "MEGA_CLUSTER_SOCKET="+filepath.Join(dir, "s"), redistest.FreeAddr(t)
+	hub := startChild(t, "settings", socket)
+	hub.address(t)
+	hub.follow()
+	hub.signal(t, syscall.SIGSTOP)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+
+	c := startChild(t, "settings", "MEGA_CLUSTER_WORKERS=2", socket, "MEGA_OPS_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=60s")
+	w := watched{c, "http://" + addr}
+	impatient := http.Client{Timeout: time.Second}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		a, err := impatient.Get(w.ops + "/livez")
+		if err == nil {
+			_ = a.Body.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v:\n%s", err, c)
+		}
+	}
+	impatient.CloseIdleConnections()
+	for path, want := range map[string]int{"/livez": 200, "/startupz": 503, "/readyz": 503, "/ops/locks": 503, "/ops/workers": 200, "/metrics": 200} {
+		if status, _, body := w.see(t, path); status != want {
+			t.Errorf("%s answers %d %s, want %d", path, status, body, want)
+		}
+	}
+	hub.signal(t, syscall.SIGCONT)
+	c.await(t, "boot.report", 1)
+	c.follow()
+	if status, _, body := w.see(t, "/readyz"); status != 200 {
+		t.Errorf("/readyz answers %d %s", status, body)
+	}
+	w.quits(t)
+	hub.signal(t, syscall.SIGTERM)
+	if status := hub.end(t); status != 0 {
+		t.Errorf("exit status %d of the hub:\n%s", status, hub)
+	}
+}
