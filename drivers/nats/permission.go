@@ -106,7 +106,7 @@ func (b *Bus) needs() []need {
 		{true, requests, "requests"}, {false, requests, "requests"},
 		{false, b.inbox.prefix + ">", answers},
 	}
-	if strings.HasPrefix(b.inbox.prefix, nats.InboxPrefix) { // with prefixes of their own, those of the others are not known here
+	if strings.HasPrefix(b.inbox.prefix, nats.InboxPrefix) { // else the prefixes of other programs are not known here
 		all = append(all, need{true, nats.InboxPrefix + ">", answers})
 	}
 	return all

@@ -54,8 +54,8 @@ func ownWindow(e *env) {
 	}
 }
 
-// pastWindow settles a grant that has left the window of one rate, and not that of
-// the other, at a backend that was restarted after a younger grant.
+// pastWindow settles a grant that has left the window of one of two rates, at a
+// backend that was restarted after a younger grant.
 func pastWindow(e *env) {
 	rate, long := e.per(4, 1), e.per(100, 600)
 	for try := range 10 { // a restart on a slow machine may take until the younger grant leaves

@@ -131,8 +131,8 @@ func fallen(grants []Op) (found []string) {
 	return found
 }
 
-// isOlder reports whether op's grant was made before that of another slot, or at the
-// same instant, by their deadlines.
+// isOlder reports whether op's grant was made before other, the grant of another
+// slot, or at the same instant, by their deadlines.
 func (o Op) isOlder(other Op) bool {
 	return o.Slots > 1 && o.Slot != other.Slot && o.Deadline < other.Deadline+int64(atOnce)
 }
