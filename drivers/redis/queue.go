@@ -95,7 +95,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	}
 	if loose := q.claims.remove(r.Token); loose && t.status != statusBarred {
 		// A copy that comes later must not be granted. L6
-		if _, err := q.leave(c, loose, driver.CallTimeout-time.Since(start)); err != nil {
+		if _, err := q.leave(ctx, c, loose, driver.CallTimeout-time.Since(start)); err != nil {
 			return driver.Grant{}, nil, err
 		}
 	}
@@ -317,7 +317,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 
 // withdraw leaves the queue at the end of the wait, and returns the holders.
 func (q *queue) withdraw(c *claim, waited time.Duration) error {
-	a, err := q.leave(c, q.claims.remove(c.r.Token), driver.CallTimeout)
+	a, err := q.leave(context.Background(), c, q.claims.remove(c.r.Token), driver.CallTimeout)
 	if err != nil {
 		return err
 	}
@@ -325,13 +325,16 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 }
 
 // leave withdraws the request of c, whose claim was removed, and returns the answer.
-func (q *queue) leave(c *claim, loose bool, limit time.Duration) (answer, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func (q *queue) leave(ctx context.Context, c *claim, loose bool, limit time.Duration) (answer, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes, handback(untouched(c), 0)...))
+	o, err := q.run(bounded, q.leaving(c.name, c.r.Token, loose, yes, handback(untouched(c), 0)...))
 	if err != nil {
 		q.claims.add(c)
 		q.claims.abandon(c)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		return nil, fmt.Errorf("leave the queue: %w", unavailable(err))
 	}
 	return check(o.reply, 2)

@@ -296,7 +296,37 @@ func TestAcquireThatArrivesAfterItsRefusalIsRefused(t *testing.T) {
 	notTaken(t, r)
 }
 
-// The same for a caller that gave up.
+// The caller does not wait for the withdrawal of that request when its context has
+// ended.
+func TestRefusedCallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	held := take(t, r.near, "k")
+	f := r.proxy.HoldRequest(redistest.Named("acquire"))
+	w := r.proxy.HoldRequest(redistest.Named("release"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := make(chan error, 1)
+	go func() {
+		_, err := r.remote.TryAcquire(ctx, "k", lock.TTL(time.Minute))
+		got <- err
+	}()
+	struck(t, f)
+	struck(t, w)
+	cleaned := r.proxy.Record(redistest.Named("release"))
+	cancel()
+	if err := <-got; !errors.Is(err, context.Canceled) {
+		t.Errorf("TryAcquire = %v, want %v", err, context.Canceled)
+	}
+	w.Release()
+	struck(t, cleaned)
+	must(t, held.Release())
+	notTaken(t, r)
+	f.Release()
+	notTaken(t, r)
+}
+
+// A late copy of a request is refused, too, for a caller that gave up.
 func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
