@@ -117,6 +117,57 @@ func TestForgottenLeaseOfAMessageIsReleased(t *testing.T) {
 	})
 }
 
+// unwatched is a context that counts the calls of Done, which cost the bus a timer.
+type unwatched struct {
+	context.Context
+	calls *int
+}
+
+func (u unwatched) Done() <-chan struct{} { *u.calls++; return u.Context.Done() }
+
+// The context of a message costs nothing until something waits for its end.
+func TestContextOfAMessageWaitsForNothingByItself(t *testing.T) {
+	calls := 0
+	parent, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var kept context.Context
+	keep := func(ctx context.Context, _ *bus.Msg) error {
+		kept = ctx
+		c, _ := megactx.From(ctx)
+		return c.Err()
+	}
+	host := &request.Host{}
+	if err := host.Handle(keep)(unwatched{parent, &calls}, &bus.Msg{Subject: "x"}); err != nil || calls != 0 {
+		t.Errorf("%v, %d calls of Done", err, calls)
+	}
+	if !errors.Is(kept.Err(), context.Canceled) || !errors.Is(context.Cause(kept), megactx.ErrHandlerReturned) {
+		t.Errorf("after the handler: %v because of %v", kept.Err(), context.Cause(kept))
+	}
+	<-kept.Done()
+
+	var below context.Context
+	derive := func(ctx context.Context, m *bus.Msg) error {
+		var end context.CancelFunc
+		below, end = context.WithCancel(ctx)
+		t.Cleanup(end)
+		if below.Err() != nil {
+			t.Error(below.Err())
+		}
+		return keep(ctx, m)
+	}
+	if err := host.Handle(derive)(unwatched{parent, &calls}, &bus.Msg{Subject: "x"}); err != nil {
+		t.Error(err)
+	}
+	if !errors.Is(context.Cause(below), megactx.ErrHandlerReturned) {
+		t.Errorf("below it: %v", context.Cause(below))
+	}
+
+	ended := func(ctx context.Context, _ *bus.Msg) error { cancel(); <-ctx.Done(); return ctx.Err() }
+	if err := host.Handle(ended)(unwatched{parent, &calls}, &bus.Msg{Subject: "x"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with the subscription: %v", err)
+	}
+}
+
 func TestCallIsAnswered(t *testing.T) {
 	host := &request.Host{Bus: newBus(t)}
 	c := outside(t.Context(), host)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -57,7 +58,6 @@ var errHandlerGone = errors.New("the handler did not return")
 // receive returns the context of the work on m, and a function that ends the work with
 // its outcome.
 func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Context, func(error)) {
-	std, end := context.WithCancelCause(std)
 	hop := h.beginHop(std, d, m.Subject)
 	std = hop.On(std)
 	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
@@ -68,10 +68,82 @@ func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Co
 	if id := traceOf(std); id != "" {
 		work.attrs = append(work.attrs, slog.String("trace_id", id))
 	}
-	return carrier{std, work}, func(err error) {
-		end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
+	c := &handling{Context: std, work: work}
+	return c, func(err error) {
+		c.finish() // ends forgotten leases and leftover goroutines
 		hop.Over(err)
 	}
+}
+
+// handling is the context of the work on a message. It ends with the bus's context of
+// the message, or when the handler has returned. It makes a context of the standard
+// library only when something waits for its end, or asks for its state after that: the
+// bus's context makes a timer then, too, which most handlers do not need.
+type handling struct {
+	context.Context // the bus's, under the span
+	work            *Work
+
+	over  atomic.Bool // the handler has returned
+	inner atomic.Pointer[ending]
+}
+
+// ending is a context and the function that ends it.
+type ending struct {
+	context.Context
+	end context.CancelCauseFunc
+}
+
+// finish ends the context, unless the bus's has ended.
+func (c *handling) finish() {
+	if c.Context.Err() != nil {
+		return
+	}
+	c.over.Store(true)
+	// made stores inner before it reads over, so one of the two ends it.
+	if in := c.inner.Load(); in != nil {
+		in.end(ErrHandlerReturned)
+	}
+}
+
+// made returns the inner context, which it makes at the first call.
+func (c *handling) made() *ending {
+	in := c.inner.Load()
+	if in == nil {
+		std := c.Context
+		if c.over.Load() { // the bus's context ends after the handler, too, for another cause
+			std = context.WithoutCancel(std)
+		}
+		std, end := context.WithCancelCause(std)
+		in = &ending{std, end}
+		if !c.inner.CompareAndSwap(nil, in) {
+			end(nil)
+			in = c.inner.Load()
+		}
+	}
+	if c.over.Load() {
+		in.end(ErrHandlerReturned)
+	}
+	return in
+}
+
+// innermost returns the inner context if there is one or the handler has returned, and
+// else the bus's.
+func (c *handling) innermost() context.Context {
+	if c.inner.Load() != nil || c.over.Load() {
+		return c.made()
+	}
+	return c.Context
+}
+
+func (c *handling) Done() <-chan struct{} { return c.made().Done() }
+
+func (c *handling) Err() error { return c.innermost().Err() }
+
+func (c *handling) Value(key any) any {
+	if key == (Key{}) {
+		return c.work
+	}
+	return c.innermost().Value(key)
 }
 
 // BeginSend begins the span of an event.
