@@ -97,8 +97,8 @@ func (b Bus) encode(v any, opts []bus.PubOption) ([]byte, error) {
 
 // Subscribe calls h with every event whose subject matches pattern, one after
 // the other. It ends when the subscription is stopped or this Ctx ends: in a
-// handler, when the request is over. The Ctx that h receives can answer the
-// request, as a stream does.
+// handler, when the request is over. The Ctx that h receives ends when h has
+// returned, and can answer the request, as a stream does.
 func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus.SubOption) (*bus.Sub, error) {
 	opts = atCallSite(opts)
 	switch {
@@ -108,13 +108,15 @@ func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus
 		return b.bus.Subscribe(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
 	return b.bus.Subscribe(b.ctx, pattern, func(std context.Context, m *bus.Msg) error {
+		std, over := b.ctx.work.Handling(std)
+		defer over()
 		return h(b.ctx.WithContext(std), m)
 	}, opts...)
 }
 
 // Respond answers requests whose subject matches pattern with the result of r,
 // in the encoding of the request. It ends when the subscription is stopped or
-// this Ctx ends.
+// this Ctx ends. The Ctx that r receives ends when r has returned.
 func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts ...bus.SubOption) (*bus.Sub, error) {
 	opts = atCallSite(opts)
 	switch {
@@ -124,6 +126,8 @@ func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts .
 		return b.bus.RespondValue(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
 	return b.bus.RespondValue(b.ctx, pattern, func(std context.Context, m *bus.Msg) (any, error) {
+		std, over := b.ctx.work.Handling(std)
+		defer over()
 		return r(b.ctx.WithContext(std), m)
 	}, opts...)
 }

@@ -81,7 +81,7 @@ func TestForgottenLeaseOfAMessageIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locker, told := newLocker(t)
 		host := &request.Host{Bus: newBus(t), Locker: locker}
-		leases := make(chan *lock.Lease, 2) // so that they are not garbage
+		leases := make(chan *lock.Lease, 4) // so that they are not garbage
 		work := func(ctx context.Context, m *bus.Msg) error {
 			c, _ := megactx.From(ctx)
 			lease, err := c.Lock.Acquire(m.Subject)
@@ -97,22 +97,34 @@ func TestForgottenLeaseOfAMessageIsReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := outside(t.Context(), host)
-		if err := megactx.Publish(c, sold, sale{"lamp"}); err != nil {
+		_, err = c.Bus.Subscribe("own.sold", func(c *megactx.Ctx, m *bus.Msg) error { return work(c, m) })
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Bus.Request("stock.get", nil); err != nil {
+		_, err = c.Bus.Respond("own.get", func(c *megactx.Ctx, m *bus.Msg) (any, error) { return nil, work(c, m) })
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, subject := range []string{string(sold), "own.sold"} {
+			if err := c.Bus.Publish(subject, sale{"lamp"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, subject := range []string{"stock.get", "own.get"} {
+			if _, err := c.Bus.Request(subject, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		time.Sleep(10 * time.Second) // fake time: at the latest a TTL later
 		synctest.Wait()
-		for range 2 {
+		for range 4 {
 			lease := <-leases
 			if cause := context.Cause(lease.Context()); lease.Err() == nil || !errors.Is(cause, megactx.ErrHandlerReturned) {
 				t.Errorf("%s: the lease is %v, its context ended because of %v", lease.Key(), lease.Err(), cause)
 			}
 		}
-		if all := told.forgotten(); len(all) != 2 {
-			t.Errorf("forgotten: %+v, want two", all)
+		if all := told.forgotten(); len(all) != 4 {
+			t.Errorf("forgotten: %+v, want four", all)
 		}
 	})
 }

@@ -68,11 +68,18 @@ func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Co
 	if id := traceOf(std); id != "" {
 		work.attrs = append(work.attrs, slog.String("trace_id", id))
 	}
-	c := &handling{Context: std, work: work}
-	return c, func(err error) {
-		c.finish() // ends forgotten leases and leftover goroutines
+	std, end := work.Handling(std)
+	return std, func(err error) {
+		end()
 		hop.Over(err)
 	}
+}
+
+// Handling returns the context of a handler of a message, whose work is w, and the
+// function that ends it when the handler has returned.
+func (w *Work) Handling(std context.Context) (context.Context, func()) {
+	c := &handling{Context: std, work: w}
+	return c, c.finish // ends forgotten leases and leftover goroutines
 }
 
 // handling is the context of the work on a message. It ends with the bus's context of
