@@ -288,6 +288,29 @@ func TestCooldownNeedsWork(t *testing.T) {
 	})
 }
 
+// A release whose first attempt gets no answer lengthens no cooldown.
+func TestCooldownEndsInTimeAfterAFailedRelease(t *testing.T) {
+	for name, step := range map[string]locktest.Step{
+		"lost":     {Op: locktest.Release, Hang: true, Times: 1},
+		"executed": {Op: locktest.Release, Hang: true, Executed: true, Times: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			open := sharing(t, memory.NewLock())
+			var plan locktest.Plan
+			a, b := process(t, locktest.Faulty(open(), &plan), lock.Config{}), process(t, open(), lock.Config{})
+			start := time.Now()
+			const cooldown = 10 * time.Second
+			lease := acquire(t, a, "k", lock.Cooldown(cooldown))
+			plan.Add(step)
+			_ = lease.Release()
+			release(t, acquire(t, b, "k", lock.Wait(time.Minute)))
+			if free := time.Since(start); free < cooldown || free > cooldown+10*time.Millisecond {
+				t.Errorf("%s: the key was free %v after its grant", name, free)
+			}
+		})
+	}
+}
+
 func TestCooldownIsNotHandedOn(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
 		start := time.Now()

@@ -145,7 +145,8 @@ func (h *hold) giveBack(now instant) error {
 func (h *hold) unreleased(sent driver.Grant) (driver.Grant, instant) {
 	g, until := h.keptUntil()
 	if sent.Rest > 0 {
-		g = sent // the backend ignores a rest with the number of a renewal
+		g = sent                                 // the backend ignores a rest with the number of a renewal
+		g.Rest = max(h.rest(), time.Millisecond) // the attempt took a part of it. O5
 	}
 	return g, until
 }
@@ -162,11 +163,14 @@ func (h *hold) returned(now instant) driver.Grant {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if rest := h.cools - h.locker.clock.now().sub(h.since); rest > 0 {
+	if rest := h.rest(); rest > 0 {
 		g.TTL, g.Rev, g.Rest = h.ttl, h.rev+1, rest // a renewal in flight changes nothing any more
 	}
 	return g
 }
+
+// rest returns what is left of the cooldown.
+func (h *hold) rest() time.Duration { return h.cools - h.locker.clock.now().sub(h.since) }
 
 // bury releases in the background a grant that was lost in this process. The
 // backend may keep it for longer, because its clock may have stepped back (L5).
