@@ -370,3 +370,21 @@ func TestARequestToManyIsASpan(t *testing.T) {
 		}
 	}
 }
+
+// ErrEnd is how a responder ends its answers, not a failure.
+func TestTheEndOfAnswersIsNoErrorOfASpan(t *testing.T) {
+	s, spans := traced(t)
+	s.host.Bus = newBus(t)
+	_, err := s.host.Bus.RespondValue(t.Context(), "x", s.host.Answer(func(context.Context, *bus.Msg) (any, error) {
+		return nil, fmt.Errorf("that was all: %w", bus.ErrEnd)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range s.host.Bus.RequestMany(t.Context(), "x", nil) {
+		t.Error(err)
+	}
+	if span := one(t, spans); span.Status().Code != codes.Unset || said(span)["error.type"] != nil {
+		t.Errorf("%v, %v", span.Status(), said(span))
+	}
+}

@@ -44,7 +44,12 @@ func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(cont
 	return func(std context.Context, m *bus.Msg) (any, error) {
 		std, over := h.receive(std, answering, m)
 		err := errHandlerGone
-		defer func() { over(err) }()
+		defer func() {
+			if errors.Is(err, bus.ErrEnd) {
+				err = nil // the end of its answers is no failure
+			}
+			over(err)
+		}()
 		v, err := fn(std, m)
 		return v, err
 	}
