@@ -107,10 +107,16 @@ func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts
 func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, yield func(*Msg, error) bool) error {
 	ending := time.AfterFunc(time.Until(deadline), func() { c.fail(errDeadline) })
 	defer ending.Stop()
+	var stall *time.Timer
+	if o.stall > 0 {
+		stall = time.NewTimer(o.stall)
+		defer stall.Stop()
+	}
 	for n := 0; o.count == 0 || n < o.count; {
 		var stalled <-chan time.Time
-		if n > 0 && o.stall > 0 {
-			stalled = time.After(o.stall)
+		if n > 0 && stall != nil {
+			stall.Reset(o.stall)
+			stalled = stall.C
 		}
 		select {
 		case <-c.news:

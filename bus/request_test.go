@@ -605,3 +605,27 @@ func TestMsgFromIsTheMessageAtHand(t *testing.T) {
 		}
 	})
 }
+
+// The wait for the next answer uses one timer.
+func TestAStallCostsNothingPerAnswer(t *testing.T) {
+	const answers = 500
+	b := newBus(t, bus.Config{})
+	respond(t, b, "count", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for range answers {
+			if err := m.Reply(ctx, nil); err != nil {
+				return nil, err
+			}
+		}
+		return nil, bus.ErrEnd
+	})
+	cost := func(opt bus.ManyOption) float64 {
+		return testing.AllocsPerRun(10, func() {
+			if got, err := gather(b, t.Context(), "count", opt); len(got) != answers || err != nil {
+				t.Errorf("%d answers, %v", len(got), err)
+			}
+		})
+	}
+	if with, without := cost(bus.Stall(time.Minute)), cost(nil); with > without+answers/2 {
+		t.Errorf("%v allocations for %d answers with Stall, %v without", with, answers, without)
+	}
+}
