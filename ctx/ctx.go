@@ -196,10 +196,31 @@ func (c *Ctx) WithContext(std context.Context) *Ctx {
 }
 
 // WithTimeout returns a copy of c that ends after d, and a function that ends
-// it early.
+// it early. It bounds a stream, too, if d is longer than the timeout of the
+// request; [context.WithTimeout] on c does not.
 func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
-	std, cancel := context.WithTimeout(c, d)
-	return c.WithContext(std), cancel
+	std, cancel := context.WithTimeout(untimed{c}, d)
+	return c.WithContext(timed{std, c}), cancel
+}
+
+// untimed hides the deadline of a context from package context, which sets no timer
+// for a later one: a stream removes the timeout of the request.
+type untimed struct{ context.Context }
+
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// timed is a context with a deadline of its own, or the one of outer if that is earlier.
+type timed struct {
+	context.Context
+	outer *Ctx
+}
+
+func (t timed) Deadline() (time.Time, bool) {
+	own, ok := t.Context.Deadline()
+	if at, limited := t.outer.Deadline(); limited && at.Before(own) {
+		return at, true
+	}
+	return own, ok
 }
 
 // Detach returns a copy of c for work that continues after the request: it does

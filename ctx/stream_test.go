@@ -116,6 +116,36 @@ func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
 	})
 }
 
+// A deadline that is later than the time limit of the request is not lost with it.
+func TestAStreamEndsAtALaterDeadlineOfItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, request.Limits{Timeout: time.Second})
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			began := time.Now()
+			c, cancel := c.WithTimeout(10 * time.Second)
+			defer cancel()
+			if at, ok := c.Deadline(); !ok || at.Sub(began) != time.Second {
+				t.Errorf("before the stream the deadline is %v, %v", at, ok)
+			}
+			return c.SSE(func(s *megactx.Stream) error {
+				if at, ok := s.Deadline(); !ok || at.Sub(began) != 10*time.Second {
+					t.Errorf("the deadline is %v, %v", at, ok)
+				}
+				select {
+				case <-s.Done():
+				case <-time.After(time.Hour):
+					t.Error("the stream does not end")
+				}
+				return s.Err()
+			})
+		})
+		s.ask("GET", "/", "")
+		if line := s.last(t); line["took"] != 10e9 {
+			t.Errorf("the log has %v", line)
+		}
+	})
+}
+
 // The time limit of the request applies to nothing that its handler does in a stream,
 // also on the Ctx that the stream was made of.
 func TestTheHandlerOfAStreamHasNoDeadline(t *testing.T) {
