@@ -188,10 +188,10 @@ func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 	}
 }
 
-// existing returns dir if it is a folder, and "" otherwise: a worker that has its
-// files from the supervisor needs no folder.
+// existing returns dir if it is a folder that this process may enter, and ""
+// otherwise: a worker that has its files from the supervisor needs no folder.
 func existing(dir string) string {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	if _, err := os.Stat(dir + "/."); err != nil { // looks up a name in dir
 		return ""
 	}
 	return dir

@@ -21,7 +21,7 @@ type runnerConfig struct {
 	Path   string   // path of the executable
 	Args   []string // with the program's name first
 	Env    []string // the variables of the worker are added
-	Dir    string   // the folder of the workers; "" or a missing one: of this process
+	Dir    string   // the folder of the workers; "" or one that cannot be entered: of this process
 	Stdout io.Writer
 	Stderr io.Writer
 

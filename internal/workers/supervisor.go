@@ -27,7 +27,7 @@ type Config struct {
 	Path    string   // path of the executable
 	Args    []string // with the program's name first
 	Environ []string // of this process; the workers get it, and their own variables
-	Dir     string   // the folder of the workers; "" or a missing one: of this process
+	Dir     string   // the folder of the workers; "" or one that cannot be entered: of this process
 	Stdout  io.Writer
 	Stderr  io.Writer
 

@@ -1,0 +1,36 @@
+package workers
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A supervisor may run in a folder that its user cannot enter, as after sudo -u in
+// the home of root.
+func TestNoWorkerStartsInAFolderThatItsUserCannotEnter(t *testing.T) {
+	const nobody = 65534
+	dir := t.TempDir()
+	for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o711, dir: 0} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	var seen error
+	at := make(chan string)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if os.Geteuid() == 0 {
+			_, _ = unix.SetfsuidRetUid(nobody) // root enters any folder
+		}
+		_, seen = os.Stat(dir)
+		at <- existing(dir)
+	}()
+	if got := <-at; got != "" || seen != nil {
+		t.Errorf("a worker starts in %q; stat: %v", got, seen)
+	}
+}
