@@ -154,7 +154,7 @@ func (h *hearing) lastWord() {
 // The signals that end the processes of a terminal also end the reader of a log
 // (program | tee log), and the shutdown has to finish requests and release locks.
 // Children do not inherit this, as they would from signal.Ignore.
-func outliveLogReader() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+var outliveLogReader = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 
 // before is a function to call before the end, which may be set later.
 type before struct{ known atomic.Pointer[func()] }
