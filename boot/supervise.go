@@ -43,6 +43,7 @@ type supervisor struct {
 	veil      secrets.Veil // masks the secrets of the configuration
 	log       *slog.Logger
 	listeners []*workers.Listener
+	dir       string             // path of the working folder; "" if it is not known
 	backends  selection.Backends // the connection to cluster.socket
 	workers   *workers.Supervisor
 
@@ -101,13 +102,12 @@ func (s *supervisor) newWorkers() error {
 		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
 	}
 	// By its path: a folder that was replaced since has the files of the new build.
-	dir, err := os.Getwd()
-	if err != nil {
-		dir = "" // it was removed
+	if s.dir, err = os.Getwd(); err != nil {
+		s.dir = "" // it was removed
 	}
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
-		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Dir: dir, Stdout: os.Stdout, Stderr: s.process.Stderr,
+		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Dir: s.dir, Stdout: os.Stdout, Stderr: s.process.Stderr,
 		Grace: workers.Grace(s.plan.Config.Shutdown.Timeout), Hang: s.plan.Config.Cluster.HangTimeout, Permanent: permanent,
 		Place: s.pinned, Started: s.started,
 		Settings: s.plan.Config, Files: s.plan.Files, Load: s.load,
@@ -202,6 +202,9 @@ func (s *supervisor) close() {
 
 // load loads the configuration again, and applies it to this process.
 func (s *supervisor) load(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error) {
+	if s.dir != "" {
+		_ = os.Chdir(s.dir) // paths of certificates may begin there, as those of the workers do
+	}
 	source := s.process.source(s.plan.Program, s.done)
 	source.Files = files
 	next, changes, err := settings.Reload(old, source)

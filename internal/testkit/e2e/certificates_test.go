@@ -23,16 +23,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	address := strings.TrimPrefix(c.await(t, "boot.report", 1)[0].Report.Apps[0].URL, "https://")
 	inForce := func(when string, number int64) {
 		t.Helper()
-		for range 8 { // any worker may accept
-			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // the test compares the number
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != number {
-				t.Errorf("%s: the certificate is number %d, want %d", when, got, number)
-			}
-			_ = conn.Close() // the handshake was enough
-		}
+		serves(t, address, when, number)
 	}
 	ready := 2
 	replace := func() {
@@ -75,6 +66,52 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	}
 	if refused := c.records("configuration reload refused"); len(refused) != 1 || refused[0].Worker != 0 {
 		t.Errorf("refused by: %+v", refused)
+	}
+}
+
+// serves checks the number of the certificate of all workers.
+func serves(t *testing.T, address, when string, number int64) {
+	t.Helper()
+	for range 8 { // any worker may accept
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // the caller knows the number
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != number {
+			t.Errorf("%s: the certificate is number %d, want %d", when, got, number)
+		}
+		_ = conn.Close() // the handshake was enough
+	}
+}
+
+// The configuration may name a file by a path that begins in the working folder.
+func TestCertificatesAreReadFromTheFolderThatHasReplacedTheWorkingFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "release")
+	write := func(number int64) {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		certificate.Certificate{Number: number}.WriteTo(t, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	}
+	write(1)
+	t.Chdir(dir)
+	c := startWorkers(t, "settings", "2", "MEGA_APPS_MAIN_TLS_CERT=cert.pem", "MEGA_APPS_MAIN_TLS_KEY=key.pem")
+	address := strings.TrimPrefix(c.await(t, "boot.report", 1)[0].Report.Apps[0].URL, "https://")
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	write(2)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 1)
+	serves(t, address, "after SIGUSR2", 2)
+	write(3)
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "certificate replaced", 2)
+	serves(t, address, "after SIGHUP", 3)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
 	}
 }
 
