@@ -23,7 +23,7 @@ const (
 	Ready    State = "ready"
 	Stopping State = "stopping"
 	Failing  State = "failing" // its processes died before they were ready; it has none until the next attempt
-	Down     State = "down"    // its process has died and has not been replaced yet
+	Down     State = "down"    // its first process has not been started, or the last one has died and has not been replaced
 )
 
 // Worker describes the state of a worker.

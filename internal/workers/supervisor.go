@@ -161,8 +161,8 @@ func (s *Supervisor) Restart(ctx context.Context, id int) error {
 }
 
 // Workers returns the workers ordered by number. Of two processes with the same
-// number the older one comes first. A worker that has died and has not been
-// replaced yet is in state Down.
+// number the older one comes first. A worker without a process, before the first
+// one or after a death, is in state Down.
 func (s *Supervisor) Workers() []Worker {
 	type key struct{ id, pid int }
 	sockets := map[key]string{}
