@@ -65,7 +65,7 @@ const together = 200 * time.Millisecond
 //
 // A worker obeys its supervisor: it shuts down at SIGTERM, also if that is
 // repeated, and ignores the signals that a terminal sends to all processes,
-// because the supervisor handles them.
+// because the supervisor handles them. It outlives the reader of its log.
 func serve(p boot.Process, options []plan.Option) int {
 	signals := make(chan os.Signal, 2)
 	h := hearing{
@@ -78,6 +78,7 @@ func serve(p boot.Process, options []plan.Option) int {
 		defer signal.Stop(h.hangups)
 	}
 	if h.worker {
+		outliveLogReader() // before a signal, too: the supervisor may have had it earlier
 		hearRestarts(signals)
 	} else {
 		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, restarts, h.first.set

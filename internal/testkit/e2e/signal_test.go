@@ -224,6 +224,56 @@ func TestShutdownOutlivesTheReaderOfItsLog(t *testing.T) {
 	}
 }
 
+// Outside of env dev a program goes on when its terminal closes, and so do the
+// workers that are started later.
+func TestNewWorkersOutliveTheReaderOfTheLog(t *testing.T) {
+	c := startWorkers(t, "settings", "2", "MEGA_LOG_LEVEL=info")
+	report, ready := c.await(t, "boot.report", 1)[0], c.records("worker ready")
+	w, url := watched{c, report.Report.Ops}, report.Report.Apps[0].URL
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := c.stderr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.signal(t, syscall.SIGHUP)
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	for _, worker := range []string{"1", "2"} {
+		until("a reload of worker "+worker, func() bool {
+			_, _, page := w.see(t, "/ops/boot?worker="+worker)
+			return strings.Contains(page, `"reload":`)
+		})
+	}
+	for _, r := range ready {
+		kill(t, r.PID)
+	}
+	replaced := func() bool {
+		_, _, page := w.see(t, "/ops/workers")
+		return strings.Count(page, `"state":"ready"`) == 2 && strings.Count(page, `"restarts":1,`) == 2
+	}
+	until("two new workers", replaced)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 20 { // each is a line of the log
+		a, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Body.Close()
+	}
+	if !replaced() {
+		t.Error("a worker has died")
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("%v", c.cmd.ProcessState)
+	}
+}
+
 // As behind a pager, or a collector that hangs. The shutdown may wait for it, and
 // the second signal may not.
 func TestSecondSignalOutlivesAReaderThatHasStopped(t *testing.T) {
