@@ -163,6 +163,24 @@ func TestPagesOfAProgramThatStartsInventNothing(t *testing.T) {
 	}
 }
 
+// As while a supervisor waits for an address, or after the deaths of all workers.
+func TestPagesOfAProgramWithoutAReadyWorkerSayWhy(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/ops/process", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"name":"shop","pid":4121}`) })
+	mux.HandleFunc("/ops/workers", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"id":1,"state":"down"}]`) })
+	c := console.New(console.Config{On: true, Program: "shop", Supervised: true, Pages: mux})
+	s := httptest.NewServer(c.Mount(mux))
+	defer s.Close()
+	defer c.Close()
+	for _, path := range []string{"/console/locks", "/console/limits", "/console/bus"} {
+		_, page := see(t, s.URL+path)
+		contains(t, page, "no worker is ready")
+		if strings.Contains(page, "<dd>0") {
+			t.Errorf("%s has numbers:\n%s", path, page)
+		}
+	}
+}
+
 func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	p := newProgram(t)
 	_, s := open(t, p)
