@@ -20,17 +20,15 @@ func TestNoWorkerStartsInAFolderThatItsUserCannotEnter(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-	var seen error
 	at := make(chan string)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if os.Geteuid() == 0 {
 			_, _ = unix.SetfsuidRetUid(nobody) // root enters any folder
 		}
-		_, seen = os.Stat(dir)
 		at <- existing(dir)
 	}()
-	if got := <-at; got != "" || seen != nil {
-		t.Errorf("a worker starts in %q; stat: %v", got, seen)
+	if got := <-at; got != "" {
+		t.Errorf("a worker starts in %q", got)
 	}
 }
