@@ -203,7 +203,7 @@ func (s *supervisor) close() {
 // load loads the configuration again, and applies it to this process.
 func (s *supervisor) load(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error) {
 	if s.dir != "" {
-		_ = os.Chdir(s.dir) // paths of certificates may begin there, as those of the workers do
+		_ = os.Chdir(s.dir) // relative paths of certificates begin there, as in the workers
 	}
 	source := s.process.source(s.plan.Program, s.done)
 	source.Files = files
