@@ -31,7 +31,7 @@ func cases() []testCase {
 	all := slices.Concat(
 		exclusionCases, fenceCases, ownershipCases, lossCases, pushCases, releaseCases, replyCases,
 		orderCases, leavingCases, wakeCases, queueCases, panicCases, renewalCases, deadlockCases,
-		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
+		inputCases, poolCases, sizeCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
 		waitCases, extendCases, lookCases, handOverCases, requeueCases, slotCases, withdrawnCases, prepareCases,
 		severalCases, circleCases, leadCases, runCases, behindCases, cooldownCases, randomCases,
 	)
