@@ -238,6 +238,38 @@ func TestForeignDataIsSkippedAndNeverForced(t *testing.T) {
 	}
 }
 
+// L16, L23: what the engine redislock has obtained is a lease before its fences are
+// written, too. If its process has died in between, an operator can see and force it.
+func TestALeaseWithoutFencesIsShownAndForced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	near := open(t, redis.Config{URL: r.server.URL()})
+	far := open(t, redis.Config{URL: r.proxy.URL(), Engine: redis.EngineRedislock})
+	stamp := r.proxy.HoldRequest(redistest.Named("stamp"))
+	defer stamp.Release()
+	obtained := make(chan error, 1)
+	go func() {
+		_, err := far.Acquire(t.Context(), request("k"))
+		obtained <- err
+	}()
+	<-stamp.Hit()
+	if state := inspect(t, near, "k"); state.Skipped != "" || len(state.Holders) != 1 {
+		t.Errorf("inspected %+v", state)
+	}
+	states, err := near.List(t.Context(), "")
+	must(t, err)
+	if len(states) != 1 || states[0].Skipped != "" || len(states[0].Holders) != 1 {
+		t.Errorf("listed %+v", states)
+	}
+	if n, err := near.ForceRelease(t.Context(), "k", driver.Force{Reason: "test"}); n != 1 || err != nil {
+		t.Errorf("forced %d, %v", n, err)
+	}
+	g := acquire(t, near, request("k"))
+	stamp.Release()
+	release(t, near, g)
+	<-obtained
+}
+
 // L23: what an operator looks at keeps nobody waiting.
 func TestListDelaysNoHeartbeat(t *testing.T) {
 	t.Parallel()

@@ -239,7 +239,7 @@ func free(t *testing.T, l *lock.Locker, key string) {
 }
 
 // scriptOf finds the name of a script in its source.
-var scriptOf = regexp.MustCompile(`(?m)^-- (acquire|release|beat|confirm|renew|force|inspect): `)
+var scriptOf = regexp.MustCompile(`(?m)^-- (acquire|release|beat|confirm|renew|force|inspect|stamp): `)
 
 // namer names commands: a script by what it does, whatever its hash is.
 func namer() func(args []string) string {
