@@ -97,7 +97,7 @@ var mutations = mutants.Table{
 	{"S14/RequestMany ends after Count answers", "many.go",
 		"o.count == 0 || n < o.count", "true"},
 	{"S14/RequestMany ends when answers stall, and a slow consumer is no stall", "many.go",
-		"if n > 0 && o.stall > 0 {", "if false {"},
+		"if n > 0 && stall != nil {", "if false {"},
 	{"S14/RequestMany ends when too many answers wait for the consumer", "request.go",
 		"len(c.answers) >= maxAnswers || ", ""},
 	{"S14/RequestMany ends when too many answers wait for the consumer", "request.go",
