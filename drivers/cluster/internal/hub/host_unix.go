@@ -76,12 +76,17 @@ func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again b
 }
 
 // cover records a lease and a fence for the next hub. It reports whether the
-// lease may be reported to the client.
+// lease may be reported to the client: also while the hub leaves in order, which a
+// stopped client delays.
 func (h *Host) cover(expires time.Time, fence uint64) bool {
-	if h.Failed() {
+	leaves := h.Failed()
+	if leaves && !errors.Is(context.Cause(h.ctx), context.Canceled) {
 		return false
 	}
 	err := h.lock.Cover(h.hub.locks.clock.Nanos(expires)+protocol.MaxSkew, fence)
+	if leaves && err == nil {
+		err = h.lock.Check() // maintain checks it no more. L1
+	}
 	if err != nil {
 		h.Fail(err)
 	}
