@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -370,8 +371,9 @@ func TestStopDuringARestartEndsTheOldProcessAtOnce(t *testing.T) {
 		return err == nil
 	})
 	c.end()
-	until(t, "the end of the old process", func() bool { return !alive(old.PID) })
-	if left := c.Processes(); len(left) != 1 || left[0].PID() == old.PID {
+	isOld := func(p *Process) bool { return p.PID() == old.PID }
+	until(t, "the end of the old process", func() bool { return !slices.ContainsFunc(c.Processes(), isOld) })
+	if len(c.Processes()) != 1 {
 		t.Errorf("the old process has ended after the new one; left: %v", c.Workers())
 	}
 	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "no exit within 2s") || len(c.Processes()) > 0 {
