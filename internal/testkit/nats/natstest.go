@@ -158,7 +158,9 @@ func (s *Server) Drop() error {
 	}
 	var errs []error
 	for _, c := range conns.Conns {
-		errs = append(errs, s.server.DisconnectClientByID(c.Cid))
+		if err := s.server.DisconnectClientByID(c.Cid); err != nil && s.server.GetClient(c.Cid) != nil { // else it has left
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
