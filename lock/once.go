@@ -30,8 +30,8 @@ const (
 // run of a key. A key should have one interval: with several, a tick may be due again
 // after the backend's clock has stepped back by more than the shortest of them.
 //
-// The errors are those of With, and [Slots] is ErrInvalid. A driver that cannot record
-// runs returns ErrUnsupported.
+// Once returns the errors of With. The option [Slots] is ErrInvalid, and a driver
+// without a record of runs returns ErrUnsupported.
 func (l *Locker) Once(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
 	c, err := l.newOnce(key, every, fn, opts)
 	l.locate(&c)

@@ -23,8 +23,8 @@ func (e *env) refuse(subjects ...string) {
 
 func (e *env) allow() { e.Must(e.h.Faults.Allow(), "allow") }
 
-// deniedSubscribe makes denied subscriptions beside allowed ones, whose patterns begin
-// like theirs.
+// deniedSubscribe makes denied subscriptions beside allowed ones. The allowed patterns
+// begin with the denied ones.
 func deniedSubscribe(e *env) {
 	a, b := e.pair()
 	const n = 20

@@ -17,7 +17,8 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
 }
 
-// leave withdraws the request of c, whose claim was removed, and returns the answer.
+// leave withdraws the request of c and returns the answer. The caller has removed the
+// claim c; leave adds it again as abandoned if the call fails.
 func (q *queue) leave(ctx context.Context, c *claim, loose bool, limit time.Duration) (answer, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

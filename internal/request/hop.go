@@ -80,8 +80,8 @@ func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Co
 	}
 }
 
-// Handling returns the context of a handler of a message, whose work is w, and the
-// function that ends it when the handler has returned.
+// Handling returns the context for the handler of a message, which carries w, and a
+// function to call when the handler has returned. The function ends the context.
 func (w *Work) Handling(std context.Context) (context.Context, func()) {
 	c := &handling{Context: std, work: w}
 	return c, c.finish // ends forgotten leases and leftover goroutines

@@ -72,8 +72,8 @@ func (f *Files) UnmarshalJSON(data []byte) error {
 	return d.Decode(&f.kept)
 }
 
-// begin returns the folder where the search for files begins: dir, which it
-// records, or the folder of a kept copy, whose paths begin there.
+// begin returns the folder where the search for files begins: dir, which a recording
+// keeps, or the folder of a kept copy.
 func (f *Files) begin(dir string) string {
 	if f == nil {
 		return dir

@@ -110,8 +110,8 @@ func deniedAtOpen(e *env) {
 	e.comeBack(p, e.key("k"))
 }
 
-// oneForbidden takes one permission after the other from the clients of the backend,
-// whose calls may need several. A call may succeed without it.
+// oneForbidden takes one permission after the other from the clients of the backend. A
+// call may need several permissions, and may succeed without this one.
 func oneForbidden(e *env) {
 	a, b := e.process(), e.process()
 	held := a.acquire(e.key("held"), lock.TTL(time.Hour))

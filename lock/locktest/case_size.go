@@ -171,7 +171,8 @@ func newestSizeOver(replace func(*env)) func(*env) {
 		e.releases(wanted[1])
 		e.Want(!first.over() && !second.over(), "a slot of 2 was granted while 2 were held")
 		e.releases(wanted[2])
-		next, last := first, second // or the other way round: who is late after the gap loses the place (L7)
+		// After the gap a waiter that is late for its heartbeat loses its place (L7).
+		next, last := first, second
 		if !e.Comes(2*e.Patience(), func() bool {
 			if second.over() {
 				next, last = second, first
