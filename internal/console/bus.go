@@ -32,9 +32,9 @@ type topicRow struct {
 
 func loadBus(c *Console, ctx context.Context, _ url.Values) any {
 	var p busPage
-	sources, err := c.sources(ctx)
-	if err != nil || len(sources) == 0 {
-		p.Err = "no worker is ready"
+	sources, err := c.ready(ctx)
+	if err != nil {
+		p.Err = err.Error()
 		return p
 	}
 	p.Processes = each[admin.Messages](ctx, c, sources, "/ops/bus", nil)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -135,6 +136,17 @@ func (c *Console) sources(ctx context.Context) ([]source, error) {
 	}
 	return all, nil
 }
+
+// ready returns the processes that can answer, at least one.
+func (c *Console) ready(ctx context.Context) ([]source, error) {
+	all, err := c.sources(ctx)
+	if err == nil && len(all) == 0 {
+		err = errNoWorker
+	}
+	return all, err
+}
+
+var errNoWorker = errors.New("no worker is ready")
 
 func (c *Console) workers(ctx context.Context) (all []admin.Worker, err error) {
 	return all, c.get(ctx, "/ops/workers", nil, &all)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,17 +168,28 @@ func TestPagesOfAProgramThatStartsInventNothing(t *testing.T) {
 func TestPagesOfAProgramWithoutAReadyWorkerSayWhy(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ops/process", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"name":"shop","pid":4121}`) })
-	mux.HandleFunc("/ops/workers", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"id":1,"state":"down"}]`) })
+	var lost atomic.Bool
+	mux.HandleFunc("/ops/workers", func(w http.ResponseWriter, _ *http.Request) {
+		if lost.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":"the list is lost"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `[{"id":1,"state":"down"}]`)
+	})
 	c := console.New(console.Config{On: true, Program: "shop", Supervised: true, Pages: mux})
 	s := httptest.NewServer(c.Mount(mux))
 	defer s.Close()
 	defer c.Close()
-	for _, path := range []string{"/console/locks", "/console/limits", "/console/bus"} {
-		_, page := see(t, s.URL+path)
-		contains(t, page, "no worker is ready")
-		if strings.Contains(page, "<dd>0") {
-			t.Errorf("%s has numbers:\n%s", path, page)
+	for _, why := range []string{"no worker is ready", "the list is lost"} {
+		for _, path := range []string{"/console/locks", "/console/limits", "/console/bus"} {
+			_, page := see(t, s.URL+path)
+			contains(t, page, why)
+			if strings.Contains(page, "<dd>0") {
+				t.Errorf("%s has numbers:\n%s", path, page)
+			}
 		}
+		lost.Store(true)
 	}
 }
 

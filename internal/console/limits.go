@@ -53,9 +53,9 @@ func loadLimits(c *Console, ctx context.Context, query url.Values) any {
 		return l
 	}
 	l.Driver, l.Scope = info.Limit.Driver, info.Limit.Scope
-	all, err := c.sources(ctx)
-	if err != nil || len(all) == 0 {
-		l.Tables = []limitsOf{{Err: "no worker is ready"}}
+	all, err := c.ready(ctx)
+	if err != nil {
+		l.Tables = []limitsOf{{Err: err.Error()}}
 		return l
 	}
 	asked := []source{{}}

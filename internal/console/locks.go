@@ -84,9 +84,9 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		return l
 	}
 	asked := []source{{}}
-	all, err := c.sources(ctx)
-	if err != nil || len(all) == 0 {
-		l.Tables = []locksOf{{Err: "no worker is ready"}}
+	all, err := c.ready(ctx)
+	if err != nil {
+		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
 	if l.Scope == "process" { // each process has locks of its own
