@@ -78,7 +78,7 @@ func serve(p boot.Process, options []plan.Option) int {
 		defer signal.Stop(h.hangups)
 	}
 	if h.worker {
-		outliveLogReader() // before a signal, too: the supervisor may have had it earlier
+		h.outliveLogReader() // before a signal, too: the supervisor may have had it earlier
 		hearRestarts(signals)
 	} else {
 		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, restarts, h.first.set
@@ -102,7 +102,8 @@ type hearing struct {
 	over    chan struct{}  // closed when the process ends without a signal
 	stderr  io.Writer
 	worker  bool
-	first   before // the function to call before an immediate end
+	first   before    // the function to call before an immediate end
+	pipe    sync.Once // guards outliveLogReader
 }
 
 // heed calls stop at the first signal and exits at the second.
@@ -111,7 +112,7 @@ func (h *hearing) heed(stop func()) {
 	for {
 		select {
 		case s := <-h.signals:
-			outliveLogReader()
+			h.outliveLogReader()
 			switch {
 			case h.worker && s != syscall.SIGTERM:
 			case asked.IsZero():
@@ -122,7 +123,7 @@ func (h *hearing) heed(stop func()) {
 				os.Exit(128 + number(s))
 			}
 		case s := <-h.hangups:
-			outliveLogReader()
+			h.outliveLogReader()
 			select {
 			case h.heard <- s:
 			default: // one is pending
@@ -155,7 +156,9 @@ func (h *hearing) lastWord() {
 // The signals that end the processes of a terminal also end the reader of a log
 // (program | tee log), and the shutdown has to finish requests and release locks.
 // Children do not inherit this, as they would from signal.Ignore.
-var outliveLogReader = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
+func (h *hearing) outliveLogReader() {
+	h.pipe.Do(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
+}
 
 // before is a function to call before the end, which may be set later.
 type before struct{ known atomic.Pointer[func()] }

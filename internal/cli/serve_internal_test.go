@@ -4,8 +4,9 @@ import "testing"
 
 // A program may get any number of hangups. Each receiver of a signal stays.
 func TestTheReaderOfTheLogIsOutlivedOnce(t *testing.T) {
-	outliveLogReader()
-	if n := testing.AllocsPerRun(100, outliveLogReader); n > 0 {
+	var h hearing
+	h.outliveLogReader()
+	if n := testing.AllocsPerRun(100, h.outliveLogReader); n > 0 {
 		t.Errorf("each further signal costs %v allocations", n)
 	}
 }
