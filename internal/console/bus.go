@@ -74,6 +74,7 @@ func (p *busPage) count(s bus.Stats) {
 	t.Published += s.Published
 	t.Lost += s.Lost
 	t.Refused += s.Refused
+	t.Expired += s.Expired
 	t.Requested += s.Requested
 	t.InFlight += s.InFlight
 	t.NoResponders += s.NoResponders

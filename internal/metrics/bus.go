@@ -17,6 +17,7 @@ var (
 	busPublished  = Series{"mega_bus_published_total", "counter", nil, "Events published by this process."}
 	busLost       = Series{"mega_bus_published_lost_total", "counter", nil, "Published messages that may be lost: the connection ended before the backend confirmed them."}
 	busRefused    = Series{"mega_bus_published_refused_total", "counter", nil, "Published messages that the backend refused."}
+	busExpired    = Series{"mega_bus_published_expired_total", "counter", nil, "Published messages that expired before they were sent."}
 	busRequests   = Series{"mega_bus_requests_total", "counter", nil, "Requests made by this process."}
 	busUnanswered = Series{"mega_bus_requests_unanswered_total", "counter", []string{"reason"}, "Requests without an answer, by reason: no_responders or timeout."}
 	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that arrived after their request had ended."}
@@ -40,7 +41,7 @@ var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 
 func busCatalogue() []Series {
 	return []Series{
-		busPublished, busLost, busRefused, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed, busGaps,
+		busPublished, busLost, busRefused, busExpired, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed, busGaps,
 		busOutages, busConnected, busPending, busRunning, busSeconds, busScope,
 	}
 }
@@ -136,6 +137,7 @@ func (c *busCollector) Collect(out chan<- prometheus.Metric) {
 	count(busPublished, st.Published)
 	count(busLost, st.Lost)
 	count(busRefused, st.Refused)
+	count(busExpired, st.Expired)
 	count(busRequests, st.Requested)
 	count(busUnanswered, st.NoResponders, "no_responders")
 	count(busUnanswered, st.TimedOut, "timeout")

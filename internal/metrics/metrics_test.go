@@ -349,6 +349,38 @@ func TestGapsOfAnUnknownSizeAreCounted(t *testing.T) {
 	want(t, scrape(t, m), `mega_bus_missed_total 6`, `mega_bus_gaps_total 3`)
 }
 
+// lateBus is a driver whose messages expire in its queue.
+type lateBus struct {
+	busdriver.Driver
+	front busdriver.Front
+}
+
+func (l *lateBus) Attach(f busdriver.Front) error {
+	l.front = f
+	return l.Driver.Attach(f)
+}
+
+func (l *lateBus) Publish(context.Context, busdriver.Message) error {
+	l.front.Expired(1)
+	return nil
+}
+
+func TestEventsThatExpireBeforeTheyAreSentAreCounted(t *testing.T) {
+	m := newMetrics()
+	b, err := bus.New(&lateBus{Driver: memory.NewBus()}, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	m.Bus(b)
+	for range 3 {
+		if err := b.Publish(t.Context(), "order.made", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, scrape(t, m), `mega_bus_published_total 3`, `mega_bus_published_expired_total 3`)
+}
+
 func TestRefusedCallsOfALimitHaveTheirReason(t *testing.T) {
 	m := newMetrics()
 	for _, err := range []error{
