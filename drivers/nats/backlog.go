@@ -60,7 +60,12 @@ func (t *topic) takeOrShed(m *nats.Msg, b *backlog) {
 		return // the requester of a request waits for its deadline
 	}
 	if b.lost > 0 {
-		for _, in := range *t.members.Load() {
+		members := *t.members.Load()
+		if n := uint32(len(members)); t.key.queue != "" && n > 0 { // each message was for one member. S4
+			i := t.turn.Load() % n
+			members = members[i : i+1]
+		}
+		for _, in := range members {
 			in.sink.Gap(b.lost)
 		}
 		b.lost = 0
