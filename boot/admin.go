@@ -87,8 +87,8 @@ func (b *booting) openAdmin(ctx context.Context) error {
 	return nil
 }
 
-// warnOfSiblings warns of other processes of this program if the locks of all of
-// them end at the process. It follows the opening of the admin socket: if two
+// warnOfSiblings warns of other processes of this program if the locks of this one
+// end at the process. It follows the opening of the admin socket: if two
 // processes start at once, at least one finds the other. Each readiness check
 // looks again, so the first process finds the second, and each the other's end.
 func (b *booting) warnOfSiblings(ctx context.Context, folders []string) {
@@ -96,8 +96,8 @@ func (b *booting) warnOfSiblings(ctx context.Context, folders []string) {
 		return
 	}
 	look := func(ctx context.Context) error {
-		if pids := admin.Siblings(ctx, folders, b.report.Program); len(pids) > 0 {
-			return errors.New(admin.Separate(pids))
+		if all := admin.Siblings(ctx, folders, b.report.Program); len(all) > 0 {
+			return errors.New(admin.Separate(all))
 		}
 		return nil
 	}

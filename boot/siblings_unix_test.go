@@ -79,3 +79,32 @@ func TestTwoProcessesWithLocksInMemoryAreWarnedOfEachOther(t *testing.T) {
 		t.Errorf("after the end of the second: %s", got)
 	}
 }
+
+// A supervisor keeps the locks of its workers, and a command or another process in
+// memory does not share them.
+func TestLocksInMemoryBesideWorkersAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := with("XDG_RUNTIME_DIR="+dir, "TMPDIR="+dir)
+	workers := program.and("MEGA_CLUSTER_WORKERS=2").start(t)
+	workers.report(t)
+	want := fmt.Sprintf("does not share the locks in the memory of this one, pid %d (cluster): they do not exclude each other", workers.cmd.Process.Pid)
+
+	beside := program.start(t)
+	report := beside.report(t)
+	if !strings.Contains(fmt.Sprint(report.Lock.Warnings), want) {
+		t.Errorf("a process in memory: %q", report.Lock.Warnings)
+	}
+	if got := beside.readiness(t, report.Ops); !strings.Contains(got, want) {
+		t.Errorf("a process in memory is %s", got)
+	}
+	_ = beside.stop(t)
+
+	command := program.and("MEGA_TEST_SHOP=with a command", "MEGA_CLUSTER_WORKERS=2", "MEGA_LOG_LEVEL=info")
+	command.args = []string{"import", "products.csv"}
+	cmd, stderr := command.command(t.Context(), t)
+	_ = cmd.Run() // it returns an error
+	if !strings.Contains(stderr.String(), want) {
+		t.Errorf("the command is not warned of the supervisor:\n%s", stderr)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/internal/private"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // MainPackage returns the path of the main package of this executable, or "" if
@@ -23,15 +24,16 @@ func MainPackage() string {
 	return info.Path
 }
 
-// Siblings returns the numbers of the other processes of this user that run the
-// program called name and keep their locks in their own memory. Programs of the
-// same name with another main package do not count, nor do processes in env
-// test, of which a test may start many.
+// Siblings returns the other processes of this user that run the program called
+// name, sorted by number. A process with locks in memory shares them with none of
+// these, whatever their driver is. Programs of the same name with another main
+// package do not count, nor do processes in env test, of which a test may start
+// many.
 //
 // The socket of a process that was killed refuses the connection, so that it
 // never counts. A process that does not answer within a second does not count
 // either.
-func Siblings(ctx context.Context, folders []string, name string) (pids []int) {
+func Siblings(ctx context.Context, folders []string, name string) (all []Info) {
 	if !private.Supported {
 		return nil
 	}
@@ -46,12 +48,17 @@ func Siblings(ctx context.Context, folders []string, name string) (pids []int) {
 	for range paths { // each ends within findTime
 		f := <-found
 		same := f.Err == nil && f.Info.Name == name && f.Info.Main == MainPackage() && f.Info.PID != os.Getpid()
-		if same && f.Info.Scope == "process" && f.Info.Env != "test" {
-			pids = append(pids, f.Info.PID)
+		if same && f.Info.Env != "test" {
+			all = append(all, f.Info)
 		}
 	}
-	slices.Sort(pids)
-	return slices.Compact(pids)
+	slices.SortFunc(all, func(a, b Info) int { return a.PID - b.PID })
+	return slices.CompactFunc(all, func(a, b Info) bool { return a.PID == b.PID })
+}
+
+// InMemory returns the processes that keep their locks in their own memory.
+func InMemory(all []Info) []Info {
+	return slices.DeleteFunc(slices.Clone(all), func(i Info) bool { return i.Scope != driver.Process.String() })
 }
 
 // socketName returns the name and the number of the process in the name of its
@@ -68,11 +75,24 @@ func socketName(path string) (name string, pid int) {
 }
 
 // Separate returns the warning for locks in the memory of this process beside
-// these processes.
-func Separate(pids []int) string {
-	if len(pids) == 1 {
-		return fmt.Sprintf("another process of this program keeps its own locks in memory, pid %d: they do not exclude each other", pids[0])
+// these processes. It names their drivers, unless all of them keep locks in memory.
+func Separate(all []Info) string {
+	one, several := "keeps its own locks in memory", "keep their own locks in memory"
+	mixed := len(InMemory(all)) < len(all)
+	if mixed {
+		one, several = "does not share the locks in the memory of this one", "do not share the locks in the memory of this one"
 	}
-	all := strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", pid ")
-	return fmt.Sprintf("other processes of this program keep their own locks in memory, pid %s: they do not exclude each other", all)
+	var pids []string
+	for _, i := range all {
+		pid := fmt.Sprint("pid ", i.PID)
+		if mixed {
+			pid += " (" + i.Driver + ")"
+		}
+		pids = append(pids, pid)
+	}
+	who := "another process of this program " + one
+	if len(all) > 1 {
+		who = "other processes of this program " + several
+	}
+	return who + ", " + strings.Join(pids, ", ") + ": they do not exclude each other"
 }

@@ -159,9 +159,9 @@ func separate(ctx context.Context, environ []string, made *plan.Plan, f Finding)
 	if made.Lock.Scope != driver.Process.String() || made.Config.Env == "test" {
 		return f
 	}
-	if pids := admin.Siblings(ctx, admin.Folders(environ), made.Config.Name); len(pids) > 1 {
+	if all := admin.InMemory(admin.Siblings(ctx, admin.Folders(environ), made.Config.Name)); len(all) > 1 {
 		f.Verdict = Warn
-		f.Text += "; " + admin.Separate(pids)
+		f.Text += "; " + admin.Separate(all)
 	}
 	return f
 }
