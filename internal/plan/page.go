@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // The report as text. Each section begins with its name. Its rows have columns,
@@ -78,9 +79,12 @@ func (r *Report) primaryRows() (rows []row) {
 
 func (r *Report) electedRows() (rows []row) {
 	for _, of := range r.Elected {
-		what := "in one process of the " + of.Scope + " at a time"
+		once, what := "in this process", "in this process"
+		if of.Scope != driver.Process.String() {
+			once, what = "once in the "+of.Scope, "in one process of the "+of.Scope+" at a time"
+		}
 		if of.Every > 0 {
-			what = fmt.Sprintf("every %v, once in the %s", of.Every, of.Scope)
+			what = fmt.Sprintf("every %v, %s", of.Every, once)
 		}
 		rows = append(rows, row{cells: []string{of.Name, what + ", under the lock " + of.Lock}})
 	}

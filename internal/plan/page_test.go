@@ -3,6 +3,7 @@ package plan_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/internal/plan"
 )
@@ -28,6 +29,24 @@ func TestReportHasAnAddressThatAnAppOfThisMachineAnswers(t *testing.T) {
 	for _, want := range []string{"admin  http://localhost:8082", "docs   http://docs.localhost:8083/docs", "shop   http://127.0.0.1:8080", "jobs   no listener"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report has no %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestReportStatesWhereElectedFunctionsRun(t *testing.T) {
+	for scope, want := range map[string][]string{
+		"process": {"in this process", "every 2s, in this process"},
+		"node":    {"in one process of the node at a time", "every 2s, once in the node"},
+		"fleet":   {"in one process of the fleet at a time", "every 2s, once in the fleet"},
+	} {
+		r := plan.Report{Elected: []plan.Elected{
+			{Name: "relay", Scope: scope, Lock: "mega:lead::shop:relay"}, {Name: "purge", Scope: scope, Lock: "mega:every::shop:purge", Every: 2 * time.Second},
+		}}
+		text := r.Text(plan.Paint{}, false)
+		for i, name := range []string{"relay  ", "purge  "} {
+			if !strings.Contains(text, name+want[i]+", under the lock") {
+				t.Errorf("scope %s: the report has no %q:\n%s", scope, name+want[i], text)
+			}
 		}
 	}
 }
