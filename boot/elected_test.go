@@ -59,6 +59,30 @@ func TestOneNodeLeadsAndHandsOverAtShutdown(t *testing.T) {
 	}
 }
 
+func TestHolderOfAnElectedFunctionNamesItsApp(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]func(string, any) mega.Option{
+		"mega:lead::shop:main:work":  func(name string, fn any) mega.Option { return mega.Lead(name, fn) },
+		"mega:every::shop:main:work": func(name string, fn any) mega.Option { return mega.Every(name, time.Hour, fn) },
+	} {
+		p, _ := process()
+		found := make(chan string, 1)
+		start(t, p, mega.App("main", mega.Routes(hello), option("work", func(ctx *megactx.Ctx) error {
+			state, err := ctx.Lock.Inspect(name)
+			if err != nil || len(state.Holders) != 1 {
+				found <- fmt.Sprint(state.Holders, err)
+			} else {
+				found <- state.Holders[0].App
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		if got := <-found; got != "main" {
+			t.Errorf("%s is held by app %q, want main", name, got)
+		}
+	}
+}
+
 func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

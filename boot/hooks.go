@@ -44,7 +44,7 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 	case plan.KindRun:
 		b.tasks = append(b.tasks, b.task(does))
 	case plan.KindLead, plan.KindEvery:
-		b.tasks = append(b.tasks, b.task(b.elected(h, does, host.App.Name)))
+		b.tasks = append(b.tasks, b.task(b.elected(h, does, host)))
 	}
 }
 

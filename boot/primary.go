@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strconv"
 
+	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -117,8 +119,8 @@ func (c underLease) Value(key any) any {
 // the lock of h until the program stops, and then hands over at once (E3). A
 // panic of the function counts as an error, so that it does not end the program. So
 // does runtime.Goexit, which ends the goroutine of the function alone.
-func (b *booting) elected(h plan.Hook, does hook, app string) hook {
-	key := h.LockKey(b.plan.Config, app)
+func (b *booting) elected(h plan.Hook, does hook, host *request.Host) hook {
+	key := h.LockKey(b.plan.Config, host.App.Name)
 	b.report.Elected = append(b.report.Elected, plan.Elected{
 		Name: h.Name, Every: h.Every, Scope: b.locker.Info().Scope.String(), Lock: key,
 	})
@@ -129,14 +131,15 @@ func (b *booting) elected(h plan.Hook, does hook, app string) hook {
 		return <-done
 	}
 	does.run = func(ctx context.Context) error {
+		c, _ := megactx.From(host.Context(ctx)) // the holder names the app
 		if h.Kind == plan.KindEvery {
 			var opts []lock.Option
 			if h.AtLeastOnce {
 				opts = append(opts, lock.AtLeastOnce()) // O3
 			}
-			return b.locker.Every(ctx, key, h.Every, work, opts...)
+			return b.locker.Every(c, key, h.Every, work, opts...)
 		}
-		return b.locker.Lead(ctx, key, work)
+		return b.locker.Lead(c, key, work)
 	}
 	return does
 }
