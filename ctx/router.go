@@ -34,6 +34,8 @@ type Router interface {
 	// routes, so that no route lacks the wrapper by mistake.
 	Use(wrap func(Handler) Handler)
 	// UseStd wraps everything that this router serves with a net/http middleware.
-	// It must come before the routes.
+	// It must come before the routes. The middleware runs before the route is
+	// found: PathValue has the parameters of the groups around it alone, and the
+	// log and the metrics have no route for an answer of the middleware.
 	UseStd(wrap func(http.Handler) http.Handler)
 }

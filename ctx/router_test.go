@@ -54,6 +54,38 @@ func TestWrappersRunFromTheOutside(t *testing.T) {
 	}
 }
 
+func TestPlainMiddlewareRunsBeforeTheRouteIsFound(t *testing.T) {
+	s := newStage()
+	var seen []string
+	look := func(at string) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				seen = append(seen, at+":"+r.PathValue("shop")+":"+r.PathValue("id"))
+				if r.URL.Query().Get("refused") == at {
+					w.WriteHeader(http.StatusTeapot)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	}
+	s.router.UseStd(look("app"))
+	s.router.Route("/{shop}", func(in megactx.Router) {
+		in.UseStd(look("group"))
+		in.Get("/{id}", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			look("route")(http.NotFoundHandler()).ServeHTTP(w, r)
+		})))
+	})
+	s.ask("GET", "/a/7", "")
+	if got := strings.Join(seen, " "); got != "app:: group:a: route:a:7" {
+		t.Errorf("the parameters are %s", got)
+	}
+	s.ask("GET", "/a/7?refused=group", "")
+	if line := s.log.String(); !strings.Contains(line, `"route":"","status":418`) {
+		t.Errorf("the log has\n%s", line)
+	}
+}
+
 func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
 	s := newStage(func(next megactx.Handler) megactx.Handler {
 		return func(c *megactx.Ctx) error {

@@ -11,9 +11,10 @@ import (
 
 // HTTP returns a middleware that allows requests as m does, with keyOf as their
 // key: a client, a tenant, an address. A request with an empty key is not
-// limited. A refused request is answered 429 with Retry-After; one whose key is
-// not valid 400; 503 one that the backend does not decide, if the Outage of m is
-// Closed; and 500 every one if m or an option is not valid.
+// limited; r.PathValue is empty in a middleware that runs before the route is found,
+// such as one of UseStd. A refused request is answered 429 with Retry-After; one
+// whose key is not valid 400; 503 one that the backend does not decide, if the
+// Outage of m is Closed; and 500 every one if m or an option is not valid.
 //
 // These answers are plain text. In a handler of package ctx, return the error of
 // [Limiter.Wait] with a [MaxWait] of 0 instead: the framework answers it in the form
