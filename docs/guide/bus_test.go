@@ -249,6 +249,13 @@ func TestOutcomesOfARequestDiffer(t *testing.T) {
 	}
 }
 
+// answerVersion makes a process answer with its version, beside all others.
+func answerVersion(ctx context.Context, b *bus.Bus, version string) (*bus.Sub, error) {
+	return b.Respond(ctx, "fleet.version", func(context.Context, *bus.Msg) ([]byte, error) {
+		return []byte(version), nil
+	}, bus.Group("")) // every one answers
+}
+
 // versions asks every process of a fleet which version it is.
 func versions(ctx context.Context, b *bus.Bus) (all []string, _ error) {
 	for m, err := range b.RequestMany(ctx, "fleet.version", nil, bus.Stall(200*time.Millisecond)) {
@@ -263,10 +270,7 @@ func versions(ctx context.Context, b *bus.Bus) (all []string, _ error) {
 func TestRequestManyReachesAllRespondersWithoutAGroup(t *testing.T) {
 	b := newBus(t)
 	for _, v := range []string{"1.0", "1.1"} {
-		_, err := b.Respond(t.Context(), "fleet.version", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
-			return []byte(v), nil
-		}, bus.Group("")) // every one answers
-		if err != nil {
+		if _, err := answerVersion(t.Context(), b, v); err != nil {
 			t.Fatal(err)
 		}
 	}
