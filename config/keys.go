@@ -108,7 +108,7 @@ type Boot struct {
 // Shutdown configures the end of the process.
 type Shutdown struct {
 	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" max:"8784h" doc:"how long the shutdown may take, most of it for requests in flight"`
-	Delay   time.Duration `key:"delay" default:"0s" min:"0s" max:"8784h" doc:"how long to keep serving after /readyz fails, at most half of shutdown.timeout; default 5s in Kubernetes"`
+	Delay   time.Duration `key:"delay" default:"0s" min:"0s" max:"8784h" doc:"how long to keep serving after /readyz fails; half of shutdown.timeout if that is shorter; default 5s in Kubernetes"`
 }
 
 // Log configures the log of the process.
