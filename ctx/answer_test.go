@@ -100,6 +100,7 @@ func TestBind(t *testing.T) {
 		{"a wrong type", "application/json", `{"count":"two"}`, 422, `"errors":{"count":"must be a whole number"}`},
 		{"an unknown field", "application/json", `{"nmae":"lamp"}`, 400, `"errors":{"nmae":"is unknown"}`},
 		{"a list", "application/json", `[]`, 400, "request.bad_body"},
+		{"null", "application/json", ` null `, 400, "request.bad_body"},
 		{"an unknown type", "text/plain", "x", 415, "request.unsupported_media_type"},
 		{"no type", "", "x", 415, "request.unsupported_media_type"},
 		{"too much JSON", "application/json", `{"name":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "request.too_large"},

@@ -91,7 +91,8 @@ func (in *bodyCheck) value(t reflect.Type, path string) {
 		in.object(t, path)
 	case json.Delim('['):
 		in.list(t, path)
-	case nil:
+	case nil: // leaves a member as it is
+		in.isNotObject = in.isNotObject || path == "" && t != nil && t.Kind() == reflect.Struct
 	default:
 		if t != nil && isContainer(t) {
 			in.refuse(path, expected(t))
