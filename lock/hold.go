@@ -246,16 +246,32 @@ func (h *hold) discard() {
 	}
 }
 
-// heed checks whether the driver has reported that the grant was taken away.
+// heed checks whether the driver has reported that the grant was taken away. The
+// report of a driver of scope Process is final before the key has another holder, so
+// the hold ends at once (L4); a renewal would end it after this call.
 func (h *hold) heed() {
 	if h.grant.Lost == nil {
 		return
 	}
 	select {
-	case err := <-h.grant.Lost:
+	case err, open := <-h.grant.Lost:
+		if !open && h.locker.info.Scope == driver.Process && h.isLost() {
+			return
+		}
 		h.hint(err)
 	default:
 	}
+}
+
+// isLost asks a driver of scope Process, which answers without I/O, whether it has
+// taken the grant away. If it has, the hold ends.
+func (h *hold) isLost() bool {
+	r := h.locker.driver.Renew(context.Background(), []driver.Grant{h.renewable()})[0]
+	if !errors.Is(r.Err, ErrLost) {
+		return false
+	}
+	h.lose(asLost(r.Err))
+	return true
 }
 
 // inDoubt reports whether the driver has hinted at a loss, and no later renewal has
