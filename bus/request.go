@@ -56,7 +56,7 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	case <-ctx.Done():
 		c.fail(errDeadline)
 	}
-	return b.outcome(ctx, c)
+	return b.outcome(ctx, c, m.Deadline)
 }
 
 // composeRequest completes the request like any message, and sets its deadline.
@@ -77,16 +77,25 @@ func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte
 // errDeadline ends a call whose time is over. Answers that come later are late.
 var errDeadline = errors.New("bus: the time of the call is over")
 
-// outcome returns the answer or the error of a call that expects one answer.
-func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
+// outcome returns the answer or the error of a call that expects one answer until
+// deadline.
+func (b *Bus) outcome(ctx context.Context, c *call, deadline time.Time) (*Msg, error) {
 	m, err := c.take()
 	switch {
 	case errors.Is(err, errDeadline):
 		return nil, b.timedOut(ctx)
+	case err == nil && mayBeOfDeadline(m.Err) && !time.Now().Before(deadline) && !errors.Is(ctx.Err(), context.Canceled):
+		return nil, b.timedOut(ctx) // the responder may have been ended by the same deadline (S12)
 	case err != nil:
 		return nil, b.failed(ctx, err)
 	}
 	return b.received(&m)
+}
+
+// mayBeOfDeadline reports whether an error without a code of the responder's own
+// may be the end of its context.
+func mayBeOfDeadline(e *RemoteError) bool {
+	return e != nil && (e.Reason == "error" || e.Reason == ErrTimeout.Code())
 }
 
 // received converts an answer to the result for the caller.

@@ -629,3 +629,28 @@ func TestAStallCostsNothingPerAnswer(t *testing.T) {
 		t.Errorf("%v allocations for %d answers with Stall, %v without", with, answers, without)
 	}
 }
+
+// The deadline of a responder's context is the deadline of its caller. A responder
+// that returns the error of its context answers at that instant: which of them is
+// first must not decide about the error.
+func TestResponderThatEndsWithItsDeadlineTimesOut(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	for subject, end := range map[string]func(context.Context) error{
+		"context": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"request": func(ctx context.Context) error { _, err := b.Request(ctx, "silent", nil); return err },
+	} {
+		respond(t, b, subject, func(ctx context.Context, _ *bus.Msg) ([]byte, error) { return nil, end(ctx) })
+	}
+	respond(t, b, "silent", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+	for _, subject := range []string{"context", "request"} {
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if _, err := b.Request(ctx, subject, nil); !errors.Is(err, bus.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: got %v, want ErrTimeout", subject, err)
+				cancel()
+				break
+			}
+			cancel()
+		}
+	}
+}

@@ -15,7 +15,7 @@ const (
 
 	keyHops      = "Bus-Hops"      // decimal
 	keyExpires   = "Bus-Expires"   // of an event: milliseconds since 1970
-	keyBudget    = "Bus-Budget"    // of a request: remaining milliseconds
+	keyBudget    = "Bus-Budget"    // of a request: remaining milliseconds, rounded up
 	keyError     = "Bus-Error"     // of an answer: the code; the text is its data
 	keyRetryable = "Bus-Retryable" // of an answer with an error: "1"
 	keyEnd       = "Bus-End"       // of an answer: "1"
@@ -52,7 +52,8 @@ func (m *Message) eachMark(do func(key, value string)) {
 	case m.Kind == Event:
 		do(keyExpires, strconv.FormatInt(m.Deadline.UnixMilli(), 10))
 	case m.Kind == Request:
-		do(keyBudget, strconv.FormatInt(max(time.Until(m.Deadline).Milliseconds(), 1), 10))
+		left := time.Until(m.Deadline) + time.Millisecond - 1 // rounded up: a responder does not end before its caller
+		do(keyBudget, strconv.FormatInt(max(left.Milliseconds(), 1), 10))
 	}
 	if m.Err != nil {
 		do(keyError, m.Err.Reason)

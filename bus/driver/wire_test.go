@@ -53,6 +53,18 @@ func TestABudgetIsNeverNothing(t *testing.T) {
 	}
 }
 
+// A responder that ended before its caller would answer with the error of its context.
+func TestABudgetIsRoundedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for left, want := range map[time.Duration]string{time.Millisecond: "1", time.Millisecond + 1: "2", 2 * time.Millisecond: "2", 5*time.Second - 1: "5000"} {
+			m := driver.Message{Kind: driver.Request, Deadline: time.Now().Add(left)}
+			if got := m.Wire().Get("Bus-Budget"); got != want {
+				t.Errorf("the budget of %v is %s ms, want %s", left, got, want)
+			}
+		}
+	})
+}
+
 func TestForeignLinesAreIgnored(t *testing.T) {
 	m := driver.FromWire(driver.Event, "a", driver.Header{
 		"Bus-Hops": {"-1"}, "Bus-Expires": {"soon"}, "Bus-Budget": {"9"}, "Bus-End": {"1"}, "Bus-Error": {"x"}, "Bus-New": {"?"}, "k": {"v"},
