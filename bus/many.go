@@ -86,7 +86,7 @@ func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts
 	if err := b.composeRequest(ctx, &m, data, o.publish); err != nil {
 		return err
 	}
-	c, err := b.calls.open(o.count)
+	c, err := b.calls.open(o.count, m.Deadline)
 	if err != nil {
 		return err
 	}

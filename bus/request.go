@@ -34,7 +34,7 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	if err := b.composeRequest(ctx, m, data, opts); err != nil {
 		return nil, err
 	}
-	c, err := b.calls.open(1)
+	c, err := b.calls.open(1, m.Deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	case <-ctx.Done():
 		c.fail(errDeadline)
 	}
-	return b.outcome(ctx, c, m.Deadline)
+	return b.outcome(ctx, c)
 }
 
 // composeRequest completes the request like any message, and sets its deadline.
@@ -77,25 +77,16 @@ func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte
 // errDeadline ends a call whose time is over. Answers that come later are late.
 var errDeadline = errors.New("bus: the time of the call is over")
 
-// outcome returns the answer or the error of a call that expects one answer until
-// deadline.
-func (b *Bus) outcome(ctx context.Context, c *call, deadline time.Time) (*Msg, error) {
+// outcome returns the answer or the error of a call that expects one answer.
+func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
 	m, err := c.take()
 	switch {
 	case errors.Is(err, errDeadline):
 		return nil, b.timedOut(ctx)
-	case err == nil && mayBeOfDeadline(m.Err) && !time.Now().Before(deadline) && !errors.Is(ctx.Err(), context.Canceled):
-		return nil, b.timedOut(ctx) // the responder may have been ended by the same deadline (S12)
 	case err != nil:
 		return nil, b.failed(ctx, err)
 	}
 	return b.received(&m)
-}
-
-// mayBeOfDeadline reports whether an error without a code of the responder's own
-// may be the end of its context.
-func mayBeOfDeadline(e *RemoteError) bool {
-	return e != nil && (e.Reason == "error" || e.Reason == ErrTimeout.Code())
 }
 
 // received converts an answer to the result for the caller.
@@ -154,8 +145,9 @@ type calls struct {
 
 // call is a request in flight.
 type call struct {
-	id   uint64
-	news chan struct{} // receives when an answer or an error is ready
+	id       uint64
+	news     chan struct{} // receives when an answer or an error is ready
+	deadline time.Time     // of the responders, too
 
 	mu      sync.Mutex // guards the fields below
 	most    int        // expected answers; 0 means any number
@@ -169,8 +161,8 @@ func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
 
 // open registers a call that takes up to the given number of answers, or any
 // number if most is 0.
-func (cs *calls) open(most int) (*call, error) {
-	c := &call{news: make(chan struct{}, 1), most: most}
+func (cs *calls) open(most int, deadline time.Time) (*call, error) {
+	c := &call{news: make(chan struct{}, 1), deadline: deadline, most: most}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
@@ -250,6 +242,10 @@ func (c *call) put(m *driver.Message) bool {
 	switch {
 	case c.err != nil || c.most > 0 && c.taken+len(c.answers) >= c.most:
 		return false
+	case endsWithDeadline(m.Err) && !time.Now().Before(c.deadline): // S12: whichever of the two is first
+		c.err = errDeadline
+		c.notify()
+		return false
 	case len(c.answers) >= maxAnswers || len(c.answers) > 0 && c.bytes+size > maxAnswerBytes: // S14
 		c.err = fmt.Errorf("%w: %d answers with %d bytes wait for the consumer", ErrOverloaded, len(c.answers), c.bytes)
 		c.notify()
@@ -259,6 +255,12 @@ func (c *call) put(m *driver.Message) bool {
 	c.bytes += size
 	c.notify()
 	return true
+}
+
+// endsWithDeadline reports whether an error without a code of the responder's own
+// may be the end of its context.
+func endsWithDeadline(e *RemoteError) bool {
+	return e != nil && (e.Reason == "error" || e.Reason == ErrTimeout.Code())
 }
 
 func (c *call) fail(err error) {

@@ -653,4 +653,13 @@ func TestResponderThatEndsWithItsDeadlineTimesOut(t *testing.T) {
 			cancel()
 		}
 	}
+	for range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		for _, err := range b.RequestMany(ctx, "context", nil) {
+			if !errors.Is(err, bus.ErrTimeout) {
+				t.Fatalf("RequestMany: got %v, want ErrTimeout", err)
+			}
+		}
+		cancel()
+	}
 }
