@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/internal/private"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 // MainPackage returns the path of the main package of this executable, or "" if
@@ -58,7 +57,7 @@ func Siblings(ctx context.Context, folders []string, name string) (all []Info) {
 
 // InMemory returns the processes that keep their locks in their own memory.
 func InMemory(all []Info) []Info {
-	return slices.DeleteFunc(slices.Clone(all), func(i Info) bool { return i.Scope != driver.Process.String() })
+	return slices.DeleteFunc(slices.Clone(all), func(i Info) bool { return i.Scope != "process" })
 }
 
 // socketName returns the name and the number of the process in the name of its
