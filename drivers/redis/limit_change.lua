@@ -68,9 +68,12 @@ local function grow(units, spaced)
   local changed, longest = {}, 0
   for _, l in ipairs(logs) do
     local was = l.known
-    if spaced == nil and not l.last then -- the debt hides it in the log
-      l.last, l.units = last(l)
-      l.plain = true
+    if spaced == nil then -- a debt is no grant: the N of the last one stays
+      l.n = l.known or l.n
+      if not l.last then -- the debt hides it in the log
+        l.last, l.units = last(l)
+        l.plain = true
+      end
     end
     add(l, units)
     if not was or now - l.seen >= refresh then

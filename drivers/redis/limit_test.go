@@ -191,6 +191,21 @@ func TestADebtDoesNotChangeTheSpacing(t *testing.T) {
 	w.granted(w.ask(smooth))
 }
 
+// A debt of a caller with another N is no grant: a state without rates has the N of
+// the last one. W14
+func TestADebtDoesNotChangeTheNOfTheLastGrant(t *testing.T) {
+	t.Parallel()
+	w, old := newWard(t), rates(10, time.Minute)
+	a := w.granted(w.take(1, old...))
+	w.pass(time.Second)
+	w.granted(w.take(1, rates(20, time.Minute)...))
+	must(t, w.Settle(t.Context(), driver.Settlement{Key: w.key, Rates: old, At: a.At, Cost: 1, Actual: 3}))
+	want := driver.RateState{Rate: driver.Rate{N: 20, Per: time.Minute}, Used: 4, Remaining: 16}
+	if s, err := w.Inspect(t.Context(), w.key, nil); err != nil || len(s.Rates) != 1 || s.Rates[0] != want {
+		t.Errorf("got %+v, %v, want %+v", s.Rates, err, want)
+	}
+}
+
 // A log that begins anew returns nothing to a grant of the one before.
 func TestUnitsOfALogThatWasResetAreNotReturned(t *testing.T) {
 	t.Parallel()
