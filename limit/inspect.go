@@ -54,7 +54,7 @@ func (l *Limiter) List(ctx context.Context, prefix string) ([]State, error) {
 	states, err := l.driver.List(bounded, prefix)
 	if err != nil {
 		err = l.classify(ctx, err, bound)
-		l.health.failed(err)
+		l.health.failed(ctx, err)
 		return nil, fmt.Errorf("list %q: %w", prefix, err)
 	}
 	all := make([]State, 0, len(states))

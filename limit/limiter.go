@@ -222,7 +222,7 @@ func (l *Limiter) change(ctx context.Context, does, key string, bad error, f fun
 	defer cancel()
 	if err := f(bounded); err != nil {
 		err = l.classify(ctx, err, driver.CallTimeout)
-		l.health.failed(err)
+		l.health.failed(ctx, err)
 		return fmt.Errorf("%s %q: %w", does, key, err)
 	}
 	return nil
@@ -302,7 +302,8 @@ func (l *Limiter) take(ctx context.Context, r driver.Request) (driver.Answer, er
 }
 
 // classify converts an error of the driver to one of this package. The end of
-// bound, the Limiter's own timeout of the call, is not reported as the end of ctx.
+// bound, the Limiter's own timeout of the call, is not reported as the end of ctx. In
+// an outage the deadline of ctx is no other reason: the outage has used it up.
 func (l *Limiter) classify(ctx context.Context, err error, bound time.Duration) error {
 	for _, known := range []error{ErrUnavailable, ErrInvalid, ErrUnsupported, ErrClosed} {
 		if errors.Is(err, known) {
@@ -310,7 +311,11 @@ func (l *Limiter) classify(ctx context.Context, err error, bound time.Duration) 
 		}
 	}
 	if ctx.Err() != nil {
-		return contextError(ctx)
+		err = contextError(ctx)
+		if lost := l.health.lost(); lost != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", lost, err)
+		}
+		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound)

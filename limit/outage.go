@@ -26,10 +26,13 @@ func (l *Limiter) decide(ctx context.Context, c *call, r driver.Request, lost er
 	policy, outage := c.limit.Outage, lost
 	if lost == nil {
 		a, err = l.take(ctx, r)
-		if err == nil || !errors.Is(err, ErrUnavailable) {
+		if err == nil {
+			return a, nil, nil
+		}
+		l.health.failed(ctx, err)
+		if !errors.Is(err, ErrUnavailable) {
 			return a, nil, err
 		}
-		l.health.failed(err)
 		outage = err
 	}
 	switch policy {
@@ -99,8 +102,8 @@ func (s *shares) close() {
 }
 
 // health tracks whether the backend answers. A call that fails with
-// ErrUnavailable begins a watch. A backend in the process cannot be lost and is
-// not watched.
+// ErrUnavailable, or has no answer at the deadline of its context, begins a watch. A
+// backend in the process cannot be lost and is not watched.
 type health struct {
 	limiter *Limiter
 	watch   outage.Watch
@@ -112,9 +115,10 @@ func (h *health) init(l *Limiter) {
 	h.watch.Init(&l.group, h)
 }
 
-// failed records the error of a driver call.
-func (h *health) failed(err error) {
-	if h.limiter.info.Scope != driver.Process && errors.Is(err, ErrUnavailable) {
+// failed records the error of a driver call that had ctx. An outage may have used up
+// the deadline of ctx, so only a cancelled call is no sign of an outage (W11).
+func (h *health) failed(ctx context.Context, err error) {
+	if h.limiter.info.Scope != driver.Process && (errors.Is(err, ErrUnavailable) || errors.Is(ctx.Err(), context.DeadlineExceeded)) {
 		h.watch.Begin()
 	}
 }

@@ -612,6 +612,58 @@ func TestCallersEndIsNotAnOutage(t *testing.T) {
 	})
 }
 
+// A backend that does not answer may use up the deadline of each call. W11
+func TestCallsWithShortDeadlinesFindALoss(t *testing.T) {
+	brief := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	for name, call := range map[string]func(ctx context.Context, l *limit.Limiter) error{
+		"Allow": func(ctx context.Context, l *limit.Limiter) error {
+			_, err := l.Allow(ctx, "k", rates(limit.PerHour(1)))
+			return err
+		},
+		"Wait": func(ctx context.Context, l *limit.Limiter) error {
+			_, err := l.Wait(ctx, "k", rates(limit.PerHour(1)))
+			return err
+		},
+		"List": func(ctx context.Context, l *limit.Limiter) error { _, err := l.List(ctx, ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
+				r.set(hang)
+				if err := call(brief(t), l); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+				time.Sleep(2 * time.Second) // the probe has failed
+				if !errors.Is(l.Unavailable(), limit.ErrUnavailable) || len(events()) == 0 {
+					t.Fatalf("the loss is not found: %v, %v", l.Unavailable(), events())
+				}
+				m := rates(limit.PerHour(1))
+				m.Outage = limit.Open
+				if got, err := l.Allow(brief(t), "k", m); err != nil || !got.Allowed || !got.Degraded {
+					t.Errorf("Open: got %+v, %v", got, err)
+				}
+				for _, closed := range []func(context.Context, *limit.Limiter) error{
+					func(ctx context.Context, l *limit.Limiter) error {
+						_, err := l.Allow(ctx, "k", rates(limit.PerHour(1)))
+						return err
+					},
+					func(ctx context.Context, l *limit.Limiter) error {
+						_, err := l.Wait(ctx, "k", rates(limit.PerHour(1)))
+						return err
+					},
+				} {
+					if err := closed(brief(t), l); !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limit.ErrLimited) {
+						t.Errorf("Closed: got %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Its time is over before the call ahead of it has met the outage.
 func TestACallBehindAnotherInAnOutageIsNotLimited(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
@@ -820,4 +872,17 @@ func TestEachCallFindsALoss(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The backend fails at once, and the call has less than the second in which it asks again.
+func TestAWaitThatEndsInAnOutageIsNotLimited(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(refuse)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := l.Wait(ctx, "k", rates(limit.PerHour(1)))
+		if !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -75,7 +75,7 @@ func (p *Permit) settle(ctx context.Context, actual int) error {
 	l.changed(p.key)
 	if err != nil {
 		err = l.classify(ctx, err, driver.CallTimeout)
-		l.health.failed(err)
+		l.health.failed(ctx, err)
 		return err
 	}
 	l.counters.settled.Add(1)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/internal/group"
@@ -202,8 +203,11 @@ func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
 			return a, degraded, again
 		}
 	}
-	if ctx.Err() != nil || l.group.Context().Err() != nil {
+	if errors.Is(ctx.Err(), context.Canceled) || l.group.Context().Err() != nil {
 		return driver.Answer{}, false, t.ended(ctx)
+	}
+	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // whether the limit is used up is not known
+		err = fmt.Errorf("%w: %w", err, contextError(ctx))
 	}
 	return driver.Answer{}, false, err
 }
@@ -284,7 +288,7 @@ func (t *turn) giveUp() {
 		l.shares.withdraw(&t.request)
 		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
 			if err = l.classify(context.Background(), err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
-				l.health.failed(err)
+				l.health.failed(ctx, err)
 				l.lines.fail(t.place, err, sent)
 			}
 		}

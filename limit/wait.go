@@ -12,9 +12,9 @@ import (
 // If the call cannot be allowed within MaxWait or before the deadline of ctx,
 // Wait returns a *LimitedError: at once if the backend already knows it, else at
 // that time. It also returns a *LimitedError, which wraps ctx's error, when ctx
-// ends. In neither case is anything consumed. Wait returns ErrUnavailable when
-// the backend does not answer for a second and the Outage of m is Closed, and
-// may return ErrInvalid, ErrUnsupported and ErrClosed.
+// ends. In neither case is anything consumed. If the Outage of m is Closed, Wait
+// returns ErrUnavailable when the backend does not answer for a second, or is lost at
+// the deadline of ctx. It may return ErrInvalid, ErrUnsupported and ErrClosed.
 //
 // With Concurrent, Wait takes a slot first, and keeps it until Settle, Cancel or
 // the end of ctx. [Limiter.With] is simpler.
