@@ -58,9 +58,9 @@ func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logge
 	return l, nil
 }
 
-// pulseEvery is the time between two pings of a lock server. Requests detect a
-// loss at once. The ping detects it where no caller takes a lock. The load on
-// the server is a fifth of a command per second and process.
+// pulseEvery is the time between two pings of a server of locks or limits. Requests
+// detect a loss at once. The ping detects it where no caller uses a lock or a limit.
+// The load on the server is a fifth of a command per second and process.
 const pulseEvery = 5 * time.Second
 
 // pingTime is the timeout of a ping of a backend.
@@ -105,8 +105,8 @@ func connected(messages *bus.Bus) error {
 	return nil
 }
 
-// pulse calls ping until the locks are closed. It ignores the result, because
-// the events of the lock report it.
+// pulse calls ping until the locks and limits are closed. It ignores the result,
+// because their events report it.
 func (b *booting) pulse(name string, ping func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

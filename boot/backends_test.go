@@ -103,16 +103,29 @@ func TestReportListsWhatTheDriverOfMessagesLacks(t *testing.T) {
 	}
 }
 
-// A process that uses no lock and is not probed reports the loss all the same.
+// A process that uses no lock and no limit, and is not probed, reports the loss all the
+// same. The locks report it for limits beside them.
 func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	t.Parallel()
-	locks := redistest.Start(t, redistest.Options{})
-	p, stderr := process("MEGA_CACHE_MAIN_URL="+locks.URL(), "MEGA_LOG_FORMAT=json")
-	start(t, p, mega.App("main", mega.Routes(hello)))
-	if err := locks.Kill(); err != nil {
-		t.Fatal(err)
+	for _, x := range []struct {
+		name, line string
+		environ    []string
+	}{
+		{"locks", "lock backend lost", nil},
+		{"limits", "limit backend lost", []string{"MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}},
+		{"limits that are required", "limit backend lost", []string{"MEGA_LIMIT_REQUIRE=fleet"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.Options{})
+			p, stderr := process(append(x.environ, "MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOG_FORMAT=json")...)
+			start(t, p, mega.App("main", mega.Routes(hello)))
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			eventuallyOnce(t, stderr, x.line)
+		})
 	}
-	eventuallyOnce(t, stderr, "lock backend lost")
 }
 
 // A server that does not fit the configuration refuses every attempt in the same

@@ -54,8 +54,21 @@ func (b *booting) dependOnLimits(c *settings.Config, limits *limit.Limiter) {
 		if limits.Info().Name == "cluster" {
 			return errors.Join(limits.Unavailable(), b.backends.PingHub(ctx))
 		}
-		return limits.Unavailable() // known from calls; the front asks until it returns
+		return pingLimits(ctx, limits)
 	})}, c.Limit.Require != "")
+	if limits.Info().Scope == driver.Fleet && b.process.Offline == nil {
+		b.pulse("pulse of limits", func(ctx context.Context) error { return pingLimits(ctx, limits) })
+	}
+}
+
+// pingLimits calls the backend once, so that a loss is detected also while no limit is
+// used, as [lock.Locker.Ping] does. During a known outage it returns at once.
+func pingLimits(ctx context.Context, limits *limit.Limiter) error {
+	if err := limits.Unavailable(); err != nil {
+		return err
+	}
+	_, err := limits.Inspect(ctx, "mega:probe")
+	return err
 }
 
 // limitObserver passes the events of limits to the log and the metrics.
