@@ -7,6 +7,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -21,7 +22,7 @@ func eventful() mega.Option {
 		}, bus.Buffer(1, 1<<10)),
 		mega.Lead("leader", func(*mega.Ctx) error { return errors.New("the term fails") }),
 		mega.Run("events", func(ctx *mega.Ctx, locks *lock.Locker, b *bus.Bus) error {
-			ctx.Log.Info("events", "error", errors.Join(overflow(ctx, b, full), locked(ctx, locks)))
+			ctx.Log.Info("events", "error", errors.Join(overflow(ctx, b, full), locked(ctx, locks), limited(ctx)))
 			return nil
 		}),
 	)
@@ -36,6 +37,14 @@ func overflow(ctx context.Context, b *bus.Bus, full chan struct{}) error {
 		}
 	}
 	return nil
+}
+
+// limited lets a call be allowed and another one refused.
+func limited(ctx *mega.Ctx) error {
+	m := limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}}
+	_, first := ctx.Limit.Allow("partner", m)
+	_, second := ctx.Limit.Allow("partner", m)
+	return errors.Join(first, second)
 }
 
 // locked lets leases be refused, forced, forgotten and found stale.
