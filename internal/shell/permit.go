@@ -108,6 +108,7 @@ type permit struct {
 	began    time.Time
 	deadline time.Time
 	last     driver.Answer
+	lost     bool // a request had no answer: a copy of it may still arrive
 }
 
 func newPermit(o *PermitOrder, d driver.Driver, app string) *permit {
@@ -132,6 +133,9 @@ func (w *permit) wait(ctx context.Context) error {
 		case w.last.Granted:
 			return nil
 		case w.last.Again == 0: // the driver has withdrawn the request
+			if w.lost {
+				w.withdraw() // bars the copy
+			}
 			return w.refused()
 		case w.request.MaxWait == 0 || !pause(ctx, min(w.last.Again, time.Until(w.deadline))): // once more at the deadline
 			w.withdraw()
@@ -155,6 +159,7 @@ func (w *permit) ask(ctx context.Context) error {
 			w.last = a
 			return nil
 		}
+		w.lost = true
 		if first == nil {
 			first = err // a later one may only say that the time is over
 		}

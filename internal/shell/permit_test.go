@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/drivers/memory"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
 )
 
 // limits returns a client at the place's socket, which is the hub if it comes
@@ -213,5 +215,39 @@ func TestKeeperStaysWhileGrantsCount(t *testing.T) { // X7
 	}
 	if err := errors.Join(l.Close(context.Background()), n.Close(context.Background())); err != nil {
 		t.Error(err)
+	}
+}
+
+// late is a driver of limits that loses its first request, which arrives later.
+type late struct {
+	driver.Driver
+	first func() (driver.Answer, error)
+}
+
+func (l *late) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	if l.first == nil {
+		l.first = func() (driver.Answer, error) { return l.Driver.Take(context.Background(), r) }
+		return driver.Answer{}, driver.ErrUnavailable
+	}
+	return l.Driver.Take(ctx, r)
+}
+
+// A copy of a request that arrives after its refusal takes no units (W6).
+func TestLateCopyOfARefusedPermitConsumesNothing(t *testing.T) {
+	d := &late{Driver: memory.NewLimit()}
+	o := PermitOrder{Key: "k", Rates: Rates{{N: 1, Per: 200 * time.Millisecond}}, Cost: 1}
+	unit := driver.Request{Key: o.Key, Rates: o.Rates, Cost: 1}
+	if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	if err, ok := errors.AsType[*Error](newPermit(&o, d, "test").wait(t.Context())); !ok || err.Exit != ExitNotAcquired {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if a, err := d.first(); err != nil || a.Granted {
+		t.Errorf("the copy: got %+v, %v", a, err)
+	}
+	if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
+		t.Errorf("got %+v, %v, want the unit", a, err)
 	}
 }
