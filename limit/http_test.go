@@ -253,6 +253,25 @@ func TestTransportKeepsTheBodyOfASwitchedProtocolWritable(t *testing.T) {
 	})
 }
 
+// http.Client accepts such a response, as stand-ins in tests return it.
+func TestTransportHoldsNoSlotForAResponseWithoutABody(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		base := tripper(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 204}, nil })
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1}
+		c := &http.Client{Transport: limit.Transport(l, base, func(*http.Request) string { return "k" }, m)}
+		r, err := c.Get("http://partner/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r.Body); err != nil || len(locker.Held()) != 0 {
+			t.Errorf("read %v, and %q are held", err, locker.Held())
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A request whose slot is lost ends, because somebody else may have its slot now.
 func TestTransportEndsARequestThatHasLostItsSlot(t *testing.T) {
 	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {

@@ -65,10 +65,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.learn(r.Context(), key, response)
-	if p.slot.lease != nil {
+	kept = response.Body != nil
+	if p.slot.lease != nil && kept {
 		response.Body = holding(response.Body, p.slot)
 	}
-	kept = true
 	return response, nil
 }
 
