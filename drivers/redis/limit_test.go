@@ -218,6 +218,22 @@ func TestUnitsOfALogThatWasResetAreNotReturned(t *testing.T) {
 	w.refused(w.take(1, all...), time.Second)
 }
 
+// W10 bounds what a step back adds to a rate. A refusal writes nothing, so that the
+// clock alone says how much of a pause has passed.
+func TestAStepBackLengthensAPauseByTheStepAtMost(t *testing.T) {
+	t.Parallel()
+	w, all := newWard(t), rates(9, time.Second)
+	must(t, w.Pause(t.Context(), w.key, driver.Pause{Left: 10 * time.Minute, Reason: "test"}))
+	w.pass(5 * time.Minute)
+	w.refused(w.take(1, all...), 5*time.Minute)
+	w.pass(-2 * time.Minute)
+	w.refused(w.take(1, all...), 7*time.Minute)
+	w.pass(-time.Hour) // to before the pause: it begins anew
+	w.refused(w.take(1, all...), 10*time.Minute)
+	w.pass(10 * time.Minute)
+	w.granted(w.take(1, all...))
+}
+
 func TestAPauseThatIsOverIsForgotten(t *testing.T) {
 	t.Parallel()
 	w, all := newWard(t), rates(9, time.Minute)
