@@ -255,8 +255,11 @@ func (e *entry) merge(from LogRecord) (news bool) {
 	moreGranted, moreReturned := from.sums()
 	news = raise(granted, moreGranted)
 	news = raise(returned, moreReturned) || news
-	if from.Last >= l.last {
+	switch {
+	case from.Last > l.last || l.n == 0:
 		l.n, l.last, l.granted, l.smooth = from.N, from.Last, from.Granted, from.Smooth
+	case from.Last == l.last:
+		l.granted = min(l.granted, from.Granted) // one of them may lack what was given back
 	}
 	if news {
 		l.gone = min(l.gone, from.Gone)

@@ -258,6 +258,22 @@ func TestNextTableSpacesTheNextFreeUnit(t *testing.T) {
 	c.want(c.successor(), rate)
 }
 
+// A copy that has not heard of what the last grant gave back reports last.
+func TestNextTableSpacesByWhatTheLastGrantHasKept(t *testing.T) {
+	c, rate := newCopies(t, 2), per(10, time.Second)
+	r := driver.Request{Key: "k", Rates: rate, Cost: 5, Smooth: true}
+	a := c.granted(c.ask(r))
+	c.news = append(c.news, func(t *windows.Table) error { return t.Learn(&r, a.At) })
+	c.settle(a, 5, 1, rate...)
+	c.hear(0, 2)
+	c.hear(1, 1)
+	c.pass(100 * time.Millisecond)
+	r.Cost = 0
+	if got, err := c.successor().Take(&r); err != nil || !got.Granted {
+		t.Errorf("got %+v, %v, want the next unit after 100ms", got, err)
+	}
+}
+
 // What precedes a Reset does not count in the next table, in whatever order the copies
 // report, and what follows it does, also where a table that missed the Reset decided it.
 func TestCopiesFromBeforeAResetDoNotUndoIt(t *testing.T) {
