@@ -23,7 +23,7 @@ type LockRedis struct {
 // Limit configures the limits of the process. Their names contain
 // lock.namespace, too.
 type Limit struct {
-	Driver  string `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"the driver of limits; auto is the driver of locks"`
+	Driver  string `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"the driver of limits; auto is the driver of locks, or redis if limit.cache names another cache"`
 	Cache   string `key:"cache" doc:"the alias of the cache for limits; default the cache of the locks"`
 	Require string `key:"require" enum:"process|node|fleet" doc:"the least scope of limits; the program does not start with a smaller one"`
 }

@@ -16,8 +16,8 @@
 //	           cluster  node     as for locks
 //	           memory   process  always
 //
-// Limits have the driver of the locks, at the same server, unless limit.driver
-// names another one.
+// Limits have the driver of the locks, at the same server, unless limit.driver or
+// limit.cache names another one.
 //
 // With lock.driver and bus.driver at auto, the first candidate that fits is
 // chosen. Wider is safer: locks that exclude too few processes fail silently,

@@ -10,13 +10,14 @@ import (
 )
 
 // Limit selects the driver of the limits: the driver that limit.driver names, or
-// an error if that driver cannot be used. With limit.driver at auto, it is the
+// an error if that driver cannot be used. With limit.driver at auto, it is redis if
+// limit.cache names another cache than that of the locks, and otherwise the
 // driver of the locks, at the same server: locks and limits then have the same
 // scope, and one action about a server repairs both. It returns a complete
 // decision with its error, as Lock does.
 //
-// With limit.driver at auto, the decision has no warnings: those about the locks
-// apply to limits too.
+// A decision that follows the locks has no warnings: those about the locks apply to
+// limits too.
 func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decision, error) {
 	k := component{
 		name: "limit", requested: c.Limit.Driver, required: c.Limit.Require, subject: "limits", act: "counts",
@@ -28,7 +29,8 @@ func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decisi
 		{"cluster", driver.Node, k.cluster(c, s)},
 		{"memory", driver.Process, fit{ok: true, reason: "limit.driver does not request another one", key: "limit.driver", origin: c.Origin("limit.driver").String()}},
 	}
-	if !k.explicit() {
+	follows := !k.explicit() && (c.Limit.Cache == "" || c.Limit.Cache == locks.Cache)
+	if follows {
 		for i := range k.candidates {
 			k.follow(c, locks, &k.candidates[i])
 		}
@@ -37,7 +39,7 @@ func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decisi
 	if d.Chosen != "memory" {
 		d.Namespace = c.Lock.Namespace
 	}
-	if !k.explicit() {
+	if follows {
 		d.Warnings, d.Wider, d.As = nil, nil, locks.Component
 	}
 	return d, err

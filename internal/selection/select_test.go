@@ -64,6 +64,9 @@ func TestDriverOfLimitsIsTheDriverOfLocksUnlessItIsConfigured(t *testing.T) {
 		{"memory is asked for locks beside a cache", []string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
 		{"redis is asked for", []string{cacheA, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "redis", "main", "limit.driver", "env MEGA_LIMIT_DRIVER"},
 		{"redis is asked for, in another cache than the locks", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=main", "MEGA_LIMIT_DRIVER=redis", "MEGA_LIMIT_CACHE=other"}, "redis", "other", "limit.driver", "env MEGA_LIMIT_DRIVER"},
+		{"a cache is meant for limits", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=main", "MEGA_LIMIT_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
+		{"a cache is meant for limits, beside locks in memory", []string{cacheA, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_CACHE=main"}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
+		{"the cache of the locks is meant for limits", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=other", "MEGA_LIMIT_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
 		{"memory is asked for beside a cache", []string{cacheA, "MEGA_LIMIT_DRIVER=memory"}, "memory", "", "limit.driver", "env MEGA_LIMIT_DRIVER"},
 		{"cluster is asked for beside a cache", []string{cacheA, socket, "MEGA_LIMIT_DRIVER=cluster"}, "cluster", "", "limit.driver", "env MEGA_LIMIT_DRIVER"},
 	} {
