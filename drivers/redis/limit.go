@@ -164,7 +164,8 @@ func (r *renamed) without(err error, all []error) []error {
 
 // Take implements [driver.Driver]. A request without a ticket may be granted to a
 // copy whose answer is lost. Its repetition may then be refused because of these
-// units: the outcome is unknown. W9
+// units: the outcome is unknown. W9 The refusal of a repeated request with a ticket has
+// removed the ticket, so that a late copy has to be barred. W6
 func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
 	a, o, err := l.execute(ctx, l.onLimit(l.scripts.take, r.Key, r.Rates, takeArgs(&r)...), 1)
 	if err != nil {
@@ -173,7 +174,11 @@ func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, err
 	if r.Ticket == "" && r.Cost > 0 && o.again && a.num(0) == 0 {
 		return driver.Answer{}, fmt.Errorf("%w: take: the answer to the first request was lost", driver.ErrUnavailable)
 	}
-	return decodeAnswer(a), nil
+	out := decodeAnswer(a)
+	if r.Ticket != "" && r.Cost > 0 && o.again && !out.Granted && out.Again == 0 {
+		_ = l.Withdraw(ctx, r) // if it fails, the copy counts as consumed
+	}
+	return out, nil
 }
 
 func takeArgs(r *driver.Request) []string {
