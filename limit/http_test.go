@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -187,6 +189,40 @@ func TestTransportLearnsFromRetryAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// away is a driver whose backend answers nothing.
+type away struct{ driver.Driver }
+
+func (away) Info() driver.Info { return driver.Info{Name: "away", Scope: driver.Fleet} }
+
+func (away) Take(ctx context.Context, _ driver.Request) (driver.Answer, error) {
+	<-ctx.Done()
+	return driver.Answer{}, ctx.Err()
+}
+
+func (away) Pause(ctx context.Context, _ string, _ driver.Pause) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A pause has no effect in an outage, so that no response waits for it.
+func TestTransportDoesNotDelayAResponseInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, away{memory.NewLimit()}, limit.Config{})
+		base := tripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"9"}}, Body: http.NoBody}, nil
+		})
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Outage: limit.Open}
+		c := &http.Client{Transport: limit.Transport(l, base, func(*http.Request) string { return "k" }, m)}
+		get(t, c, "http://partner/", "a")
+		time.Sleep(2 * time.Second) // the outage is known
+		began := time.Now()
+		get(t, c, "http://partner/", "a")
+		if took := time.Since(began); took != 0 || l.Unavailable() == nil {
+			t.Errorf("the response came after %v", took)
+		}
+	})
 }
 
 func TestTransportHoldsTheSlotUntilTheBodyIsClosed(t *testing.T) {

@@ -87,7 +87,7 @@ func (t *transport) learn(ctx context.Context, key string, r *http.Response) {
 		return
 	}
 	d := retryAfter(r.Header, time.Now())
-	if d <= 0 {
+	if d <= 0 || t.limiter.Unavailable() != nil { // the response does not wait for a lost backend
 		return
 	}
 	reason := fmt.Sprintf("response %d with Retry-After", r.StatusCode)
