@@ -25,13 +25,16 @@ local function lock(i)
 end
 lock(1)
 
--- floor is the highest fence that a server elsewhere may have given, and
--- elsewhere reports that it has the holder key: both only while a slot of a
--- Cluster is being moved.
-local floor, elsewhere = 0, false
+-- While a slot of a Cluster is being moved: floor is the highest fence that the
+-- source has given, or 0 if it has no mark; elsewhere reports that it has the holder
+-- key; apart reports that the mark is still there. Then fences are counted in a key
+-- of the lock from floor on, and the source has reserved them: the mark, which
+-- arrives later, is above them, whatever the two clocks say. L2
+local floor, elsewhere, apart = 0, false, false
 if moving then
-  floor, elsewhere = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1) == '1'
-  M = H .. sep .. 'fence'
+  floor, elsewhere, M = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1) == '1', table.remove(ARGV, 1)
+  apart = floor > 0 and call('exists', M) == 0
+  if apart then M = H .. sep .. 'fence' end
 end
 
 local us, ms
@@ -49,7 +52,7 @@ local function fence()
   if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then error(last.err) end
   last = tonumber(last) or 0
   if last < floor then last = floor end
-  if last < us or last >= 9e15 then return us end
+  if not apart and (last < us or last >= 9e15) then return us end
   return last + 1
 end
 
@@ -57,7 +60,7 @@ end
 -- fences grow by when the clock has stepped back.
 local function reserve(first, span)
   local last = format('%.0f', first + span - 1)
-  if moving then return call('set', M, last, 'px', keeping) end
+  if apart then return call('set', M, last, 'px', keeping) end
   call('set', M, last)
 end
 

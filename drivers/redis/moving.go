@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -42,7 +41,7 @@ func newMoving(ordinary, single *scripts) *moving {
 type side struct {
 	target string   // the address that the source named; "" if it has every key
 	here   []string // the keys that the source has
-	floor  string   // the clock mark, if the source has it
+	floor  string   // the highest fence that the source has given, or 0 if it has no clock mark
 }
 
 // do runs a script that a server has answered with TRYAGAIN. If the keys do not
@@ -53,7 +52,7 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 		return nil, refusal
 	}
 	keys, argv := args[3:3+perLock+1], args[3+perLock+1:]
-	where, err := locate(ctx, source, keys)
+	where, err := locate(ctx, source, keys, s.name != "inspect") // L23
 	if err != nil {
 		return nil, err
 	}
@@ -85,22 +84,44 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 	}
 	pipe := m.target(source, where.target).Pipeline()
 	pipe.Do(ctx, "asking")
-	ran := wire.Command(append([]string{eval, s.source, "1", keys[0], where.floor, elsewhere}, argv...))
+	ran := wire.Command(append([]string{eval, s.source, "1", keys[0], where.floor, elsewhere, keys[perLock]}, argv...))
 	_ = pipe.Process(ctx, ran)
 	_, _ = pipe.Exec(ctx)
 	return ran.Result()
 }
 
+// movingSuffix ends the key in which a lock counts its fences at the target while the
+// clock mark is at the source.
+const movingSuffix = ":fence"
+
+// reserve raises the clock mark at the source by more fences than one call gives,
+// and returns what it was. The first command exempts it from the limit of memory:
+// what has been acquired must be released on a full server, too.
+const reserve = `redis.call('persist', KEYS[1])
+local t, last = redis.call('time'), redis.pcall('get', KEYS[1])
+if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end
+local us = t[1] * 1000000 + t[2]
+last = tonumber(last)
+if not last or last < us or last >= 9e15 then last = us end
+redis.call('set', KEYS[1], string.format('%.0f', last + 10000))
+return string.format('%.0f', last)`
+
 // locate asks the source for each key of a lock separately; the last one is the
-// clock mark.
-func locate(ctx context.Context, source *goredis.Client, keys []string) (side, error) {
+// clock mark. If fences may be given at the target, locate reserves them, and deletes
+// the key in which this lock counted them during an earlier move: they are below
+// the mark, and MIGRATE refuses a key that is on both sides.
+func locate(ctx context.Context, source *goredis.Client, keys []string, gives bool) (side, error) {
 	w := side{floor: "0"}
 	pipe := source.Pipeline()
 	found := make([]*goredis.IntCmd, len(keys))
 	for i, key := range keys {
 		found[i] = pipe.Exists(ctx, key)
 	}
-	mark := pipe.Get(ctx, keys[len(keys)-1])
+	var floor *goredis.Cmd
+	if gives {
+		floor = pipe.Eval(ctx, reserve, keys[perLock:])
+		pipe.Del(ctx, keys[nHolder]+movingSuffix)
+	}
 	_, _ = pipe.Exec(ctx)
 	for i, f := range found {
 		err := f.Err()
@@ -108,14 +129,16 @@ func locate(ctx context.Context, source *goredis.Client, keys []string) (side, e
 			w.target = err.Error()[strings.LastIndex(err.Error(), " ")+1:]
 		} else if err != nil {
 			return w, err
-		} else if f.Val() == 1 && i < len(keys)-1 {
+		} else if f.Val() == 1 && i < perLock {
 			w.here = append(w.here, keys[i])
 		}
 	}
-	if n, err := strconv.ParseUint(mark.Val(), 10, 53); err == nil {
-		w.floor = strconv.FormatUint(n, 10)
+	if !gives || goredis.HasErrorPrefix(floor.Err(), "ASK ") {
+		return w, nil
 	}
-	return w, nil
+	var err error
+	w.floor, err = floor.Text()
+	return w, err
 }
 
 // plainRelease is the number of arguments of a release that hands no slot back.

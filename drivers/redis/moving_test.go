@@ -116,6 +116,59 @@ func TestLocksInASlotThatIsBeingMoved(t *testing.T) {
 	})
 }
 
+// mustGrow returns a function that takes and releases the lock k, with a fence above
+// the last one.
+func mustGrow(t *testing.T) (cycle func(when string, d driver.Driver)) {
+	last := uint64(0)
+	return func(when string, d driver.Driver) {
+		t.Helper()
+		g := acquire(t, d, request("k"))
+		if g.Fence <= last {
+			t.Errorf("%s: fence %d after %d", when, g.Fence, last)
+		}
+		last = g.Fence
+		release(t, d, g)
+	}
+}
+
+// No key of a lock is on both sides, which MIGRATE refuses.
+func TestASlotMayComeBackWithinAMinute(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	cycle := mustGrow(t)
+	cycle("before the move", open(t, redis.Config{URL: c.URL()}))
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	for _, when := range []string{"there", "back", "there again", "back again"} {
+		cycle(when, open(t, redis.Config{URL: c.URL()})) // one that was never redirected leaves no bar
+		must(t, move.Finish())
+		move, err = move.Back()
+		must(t, err)
+	}
+}
+
+// L2: the servers of a Cluster have different clocks.
+func TestFencesGrowWhileASlotIsMovedToAServerThatIsBehind(t *testing.T) {
+	t.Parallel()
+	if !redistest.CanStepClock() {
+		t.Skip("no clock to step")
+	}
+	c := redistest.StartCluster(t, 3, redistest.Options{Clock: true})
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	must(t, move.Finish())
+	must(t, move.Target.StepClock(time.Minute))
+	d, cycle := open(t, redis.Config{URL: c.URL()}), mustGrow(t)
+	cycle("before the move", d)
+	move, err = move.Back()
+	must(t, err)
+	cycle("before the mark is moved", d)
+	must(t, move.MoveKeys())
+	cycle("after the mark is moved", d)
+	must(t, move.Finish())
+	cycle("after the move", d)
+}
+
 // A pool keeps the states of its slots while its hash slot is moved.
 func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 	t.Parallel()

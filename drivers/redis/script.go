@@ -92,8 +92,8 @@ type scripts struct {
 
 // newScripts prepares the scripts for the keys of l. moving makes those that
 // work on a slot of a Cluster while it is being moved: they get the holder key
-// alone, and their first arguments are floor and elsewhere, which head.lua
-// explains.
+// alone, and their first arguments are floor, elsewhere and the clock mark, which
+// head.lua explains.
 func newScripts(l *layout, moving bool) *scripts {
 	declared := l.declared() && !moving
 	head := fmt.Sprintf("local sep, mark = %s, %s\n"+

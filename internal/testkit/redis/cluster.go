@@ -227,16 +227,23 @@ func (c *Cluster) OpenSlot(key string) (*Move, error) {
 	}
 	slot, _ := v.(int64)
 	at := int(slot) / (slots/len(c.servers) + 1) // as join shares them
-	m := &Move{Slot: int(slot), Source: c.servers[at], Target: c.servers[(at+1)%len(c.servers)]}
-	if m.sourceID, err = m.Source.text("CLUSTER", "MYID"); err != nil {
+	return open(int(slot), c.servers[at], c.servers[(at+1)%len(c.servers)])
+}
+
+// Back begins to move the slot back to its source, after Finish.
+func (m *Move) Back() (*Move, error) { return open(m.Slot, m.Target, m.Source) }
+
+func open(slot int, source, target *Server) (m *Move, err error) {
+	m = &Move{Slot: slot, Source: source, Target: target}
+	if m.sourceID, err = source.text("CLUSTER", "MYID"); err != nil {
 		return nil, err
 	}
-	if m.destID, err = m.Target.text("CLUSTER", "MYID"); err != nil {
+	if m.destID, err = target.text("CLUSTER", "MYID"); err != nil {
 		return nil, err
 	}
 	return m, errors.Join(
-		m.Target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", m.sourceID),
-		m.Source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.destID))
+		target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", m.sourceID),
+		source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.destID))
 }
 
 // MoveKeys moves the keys that the source still has, except some.
