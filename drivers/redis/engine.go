@@ -153,7 +153,14 @@ func (e *engine) rest(ctx context.Context, g driver.Grant) error {
 	if e.claims.isLoose(g.Token) {
 		mode = restsBarred
 	}
-	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, digits(millis(g.Rest)), digits(g.Rev), mode))
+	r := e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, "", digits(g.Rev), mode)
+	start, rest := driver.Now(), len(r.args)-3
+	o, err := e.send(ctx, r.script.name, r.key, func(whole bool) []string {
+		args := r.command(whole)
+		left := g.Rest - driver.Now().Sub(start) // the attempts before took a part of it. O5
+		args[rest] = digits(millis(max(left, time.Millisecond)))
+		return args
+	})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +143,28 @@ func TestCooldownOutlivesItsProcess(t *testing.T) {
 		}
 		if n, err := b.ForceRelease(t.Context(), key, "test"); n != 1 || err != nil {
 			t.Errorf("engine %q: force released %d, %v", engine, n, err)
+		}
+	}
+}
+
+// O5: a request that does not arrive is sent again within the call.
+func TestACooldownIsNotLongerWhenItsReleaseIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, engine := range engines() {
+		p := redistest.StartProxy(t, shared, (&yard{names: redis.ScriptNames(nil)}).name)
+		d := open(t, redis.Config{URL: p.URL(), Engine: engine})
+		g := acquire(t, d, request("cool:"+token()))
+		g.Rev, g.Rest = 1, 20*time.Second
+		first, second := p.HoldRequest(redistest.Named("confirm")), p.Record(redistest.Named("confirm"))
+		_ = d.Release(t.Context(), g) // the second attempt may be late as well
+		rest := func(f *redistest.Fault) time.Duration {
+			args := f.Command().Args
+			ms, err := strconv.Atoi(args[len(args)-3])
+			must(t, err)
+			return time.Duration(ms) * time.Millisecond
+		}
+		if less := rest(first) - rest(second); less < 400*time.Millisecond { // an attempt takes 450 ms
+			t.Errorf("engine %q: the second attempt has a rest of %v, the first one of %v", engine, rest(second), rest(first))
 		}
 	}
 }
