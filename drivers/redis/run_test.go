@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -166,5 +167,20 @@ func TestACooldownIsNotLongerWhenItsReleaseIsSentAgain(t *testing.T) {
 		if less := rest(first) - rest(second); less < 400*time.Millisecond { // an attempt takes 450 ms
 			t.Errorf("engine %q: the second attempt has a rest of %v, the first one of %v", engine, rest(second), rest(first))
 		}
+	}
+}
+
+// O5: where a heartbeat finds a grant first, its push may come after the release.
+func TestALatePushDoesNotEndACooldown(t *testing.T) {
+	t.Parallel()
+	d := openShared(t)
+	for _, r := range []driver.Request{request("cool:" + token()), seat("cool:"+token(), 2)} {
+		g := acquire(t, d, r)
+		holder := "mega:{" + g.Key + "}"
+		words := strings.Fields(do(t, "GET", holder).(string))
+		g.Rev, g.Rest = 1, time.Minute
+		release(t, d, g)
+		do(t, "PUBLISH", "mega:inbox:"+words[5], fmt.Sprintf("g2 %s %d %d %s", g.Token, g.Fence, g.Slot, holder))
+		during(t, time.Second, "the cooldown has ended", func() bool { return len(inspect(t, d, g.Key).Holders) == 1 })
 	}
 }

@@ -46,7 +46,10 @@ func (q *queue) withdrawClosed(c *claim) error {
 // maxRefusals bounds the concurrent releases of grants without a waiter. L10
 const maxRefusals = 64
 
-// refuse releases a grant that has no waiter any more. The result is not
+// refusing is the notice of refuse, besides no and yes.
+const refusing = "2"
+
+// refuse releases a grant that has no waiter any more, unless it cools down. The result is not
 // needed: if it fails, the grant ends with its window. L22
 func (q *queue) refuse(holder, token string) {
 	select {
@@ -56,7 +59,7 @@ func (q *queue) refuse(holder, token string) {
 	}
 	back := handback(q.claims.unused(token), 0)
 	q.refusals.Go(func() {
-		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no, back...))
+		_, _ = q.run(context.Background(), q.leaving(holder, token, true, refusing, back...))
 		<-q.refusing
 	})
 }
