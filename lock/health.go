@@ -14,11 +14,12 @@ import (
 // not watched.
 type health struct {
 	locker *Locker
+	key    string // of the probes: always the same, because a backend may have lost a part of its keys
 	watch  outage.Watch
 }
 
 func (h *health) init(l *Locker) {
-	h.locker = l
+	h.locker, h.key = l, "mega.probe:"+newToken()
 	h.watch.Init(&l.group, h)
 }
 
@@ -32,15 +33,15 @@ func (h *health) failed(err error) {
 // lost returns the reason why the backend does not serve, or nil.
 func (h *health) lost() error { return h.watch.Cause() }
 
-// Probe acquires a scratch key with the shortest TTL. It writes, because a read
-// would not detect a backend that is full or read-only.
+// Probe acquires a scratch key with the shortest TTL, or finds it taken by the
+// last probe. It writes, because a read would not detect a backend that is full or
+// read-only.
 func (h *health) Probe(ctx context.Context) error {
 	l := h.locker
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	token := newToken()
 	_, err := l.driver.Acquire(ctx, driver.Request{
-		Key: "mega.probe:" + token, Token: token, TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
+		Key: h.key, Token: newToken(), TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
 	})
 	if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
 		return err

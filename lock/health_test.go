@@ -88,6 +88,30 @@ func TestOneBadKeyIsNotTheLossOfTheBackend(t *testing.T) {
 	})
 }
 
+// L21: a Cluster without one of its masters has a part of its keys.
+func TestLossOfAPartOfTheKeysIsReportedAtMostOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if r.Key == "bad" || r.Key[len(r.Key)-1]%2 == 0 {
+					return driver.Grant{}, fmt.Errorf("%w: the master is dead", driver.ErrUnavailable)
+				}
+				return d.Acquire(ctx, r)
+			}}
+		l := process(t, d, lock.Config{Observer: r})
+		for range 30 {
+			if _, err := l.Acquire(t.Context(), "bad"); !errors.Is(err, lock.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if lost := eventsOf[lock.Unavailable](r); len(lost) > 1 {
+			t.Errorf("one loss was reported %d times", len(lost))
+		}
+	})
+}
+
 // A process that uses no lock finds a loss by a ping, and reports it once.
 func TestPingFindsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
