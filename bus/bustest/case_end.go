@@ -235,12 +235,7 @@ func subDrainWithin(e *env) {
 
 func registrationsEnd(e *env) {
 	a, b := e.pair()
-	count := func() int {
-		n, err := e.h.Faults.Registrations()
-		e.Must(err, "count the registrations")
-		return n
-	}
-	before := count()
+	before := e.registrations()
 	for range suite.Scaled(100) {
 		in := b.listen("x.*")
 		in.Stop()
@@ -251,5 +246,12 @@ func registrationsEnd(e *env) {
 		cancel()
 		e.Await(s.Done(), "it is over")
 	}
-	e.Soon(fmt.Sprintf("the backend is back at %d registrations", before), func() bool { return count() == before })
+	e.Soon(fmt.Sprintf("the backend is back at %d registrations", before), func() bool { return e.registrations() == before })
+}
+
+// registrations counts the subscriptions that the backend knows of.
+func (e *env) registrations() int {
+	n, err := e.h.Faults.Registrations()
+	e.Must(err, "count the registrations")
+	return n
 }

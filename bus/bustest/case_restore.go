@@ -70,15 +70,10 @@ func restored(e *env) {
 // endsAfterOutage stops and drains subscriptions that an outage has restored.
 func endsAfterOutage(e *env) {
 	a, b := e.pair()
-	count := func() int {
-		n, err := e.h.Faults.Registrations()
-		e.Must(err, "count the subscriptions at the backend")
-		return n
-	}
 	a.listen("stays")
 	b.echo("stays")
 	a.request("stays", "")
-	base := count()
+	base := e.registrations()
 	for range 2 {
 		stops, drains, s := b.listen("x"), b.listen("x.*", bus.Group("g")), b.echo("x")
 		e.outage(a, b)
@@ -86,6 +81,6 @@ func endsAfterOutage(e *env) {
 		stops.Stop()
 		s.Stop()
 		e.drain(drains)
-		e.Soon(fmt.Sprintf("the backend has %d subscriptions again", base), func() bool { return count() == base })
+		e.Soon(fmt.Sprintf("the backend has %d subscriptions again", base), func() bool { return e.registrations() == base })
 	}
 }

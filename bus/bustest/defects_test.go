@@ -280,6 +280,18 @@ var defects = []defect{
 			return s.Deliver(m)
 		})
 	}},
+	{"S4", "forgets what it has dropped for a subscription that ends", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			ended := new(atomic.Bool)
+			s.Sink = sinkWith{Sink: s.Sink, gap: func(s driver.Sink, n int) {
+				if !ended.Load() {
+					s.Gap(n)
+				}
+			}}
+			i, err := d.Subscribe(ctx, s)
+			return hasty{i, ended}, err
+		}}
+	}},
 	{"S5", "lets a message overtake another", func() *broken {
 		var mu sync.Mutex
 		var held *driver.Message

@@ -27,6 +27,7 @@ var flaws = []flaw{
 	{"a group does not receive a gap mark", "S23/after each of many outages the bus works as before", func(d *flawed) { d.muteGroups = true }},
 	{"a group's message is delivered to all after an outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.spread = true }},
 	{"subscriptions are not restored after the 4th outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.deafAfter = 4 }},
+	{"drops are forgotten when a subscription ends", "S4/messages that the backend drops for a process that takes none are counted at a subscription that is drained", func(d *flawed) { d.forgetsAtEnd = true }},
 	{"registration is left behind after an outage", "S23/a subscription that ends after an outage leaves nothing at the backend", func(d *flawed) { d.keepRegistration = true }},
 }
 
@@ -78,7 +79,7 @@ func (f flaw) noticedBy() testCase {
 // around is the harness with a driver that has the flaw.
 func (f flaw) around(h Harness) Harness {
 	g := &flawedGroups{members: map[string][]driver.Sink{}}
-	flawless, crash, cut := h.Open, h.Faults.Crash, h.Faults.Cut
+	flawless, crash, cut, deafen := h.Open, h.Faults.Crash, h.Faults.Cut, h.Faults.Deafen
 	h.Open = func() (driver.Driver, error) {
 		inner, err := flawless()
 		if err != nil {
@@ -93,6 +94,9 @@ func (f flaw) around(h Harness) Harness {
 	}
 	if cut != nil {
 		h.Faults.Cut = func(d driver.Driver) error { return cut(d.(*flawed).Driver) }
+	}
+	if deafen != nil {
+		h.Faults.Deafen = func(d driver.Driver) (func() error, error) { return deafen(d.(*flawed).Driver) }
 	}
 	return h
 }
@@ -109,6 +113,7 @@ type flawed struct {
 	spread           bool
 	deafAfter        int32 // outages
 	keepRegistration bool
+	forgetsAtEnd     bool // what was dropped
 }
 
 func (d *flawed) hadGap() bool { return d.gaps.Load() > 0 }
@@ -163,7 +168,7 @@ func (d *flawed) Subscribe(ctx context.Context, s driver.Subscription) (driver.R
 	if err != nil {
 		return nil, err
 	}
-	return &flawedInterest{i, d}, nil
+	return &flawedInterest{i, sink}, nil
 }
 
 type flawedSink struct {
@@ -171,9 +176,13 @@ type flawedSink struct {
 	d     *flawed
 	group string
 	gaps  atomic.Int32
+	ends  atomic.Bool
 }
 
 func (s *flawedSink) Gap(lost int) {
+	if s.d.forgetsAtEnd && s.ends.Load() {
+		return
+	}
 	s.d.gaps.Store(max(s.gaps.Add(1), s.d.gaps.Load()))
 	if s.group == "" || !s.d.muteGroups {
 		s.Sink.Gap(lost)
@@ -195,11 +204,12 @@ func (s *flawedSink) Deliver(m driver.Message) bool {
 
 type flawedInterest struct {
 	driver.Registration
-	d *flawed
+	sink *flawedSink
 }
 
 func (i *flawedInterest) End(ctx context.Context) error {
-	if i.d.keepRegistration && i.d.hadGap() {
+	i.sink.ends.Store(true)
+	if d := i.sink.d; d.keepRegistration && d.hadGap() {
 		return nil
 	}
 	return i.Registration.End(ctx)

@@ -82,6 +82,81 @@ func (f *fleet) cut(d driver.Driver) error {
 	return nil
 }
 
+// deafen keeps what comes for a process, up to a bound, until it hears again.
+func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
+	n := nodeOf(d)
+	n.setDeaf(true)
+	return func() error {
+		for _, c := range n.setDeaf(false) {
+			c.catchUp()
+		}
+		return nil
+	}, nil
+}
+
+// setDeaf returns what has something for the node.
+func (n *node) setDeaf(deaf bool) (have []*carrier) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.isDeaf = deaf
+	have, n.deaf = n.deaf, nil
+	return have
+}
+
+// keep keeps an event for a process that is deaf, and reports whether it did.
+func (c *carrier) keep(m driver.Message) bool {
+	if m.Kind != driver.Event {
+		return false
+	}
+	c.moving.Lock()
+	defer c.moving.Unlock()
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	if !c.node.isDeaf {
+		return false
+	}
+	if len(c.kept) == 0 {
+		c.node.deaf = append(c.node.deaf, c)
+	}
+	const room = 100
+	if len(c.kept) < room {
+		c.kept = append(c.kept, m)
+	} else {
+		c.lost++
+	}
+	return true
+}
+
+// catchUp delivers what was kept.
+func (c *carrier) catchUp() {
+	c.moving.Lock()
+	defer c.moving.Unlock()
+	for _, m := range c.kept {
+		c.Sink.Deliver(m)
+	}
+	if c.lost > 0 {
+		c.Sink.Gap(c.lost)
+	}
+	c.kept, c.lost = nil, 0
+}
+
+// await waits until nothing is kept.
+func (c *carrier) await(ctx context.Context) error {
+	for {
+		c.moving.Lock()
+		left := len(c.kept)
+		c.moving.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 func nodeOf(d driver.Driver) *node {
 	if b, ok := d.(*broken); ok {
 		d = b.Driver

@@ -31,7 +31,7 @@ func (f *fleet) harness() bustest.Harness {
 	return bustest.Harness{
 		Begin: f.begin, Open: f.open, FakeTime: true,
 		Faults: bustest.Faults{
-			Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Cut: f.cut,
+			Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Cut: f.cut, Deafen: f.deafen,
 			Slow: f.slow, Shrink: f.shrink, Refuse: f.refuse, Allow: f.allow, Registrations: f.registrations,
 		},
 	}
@@ -177,6 +177,8 @@ type node struct {
 	mu            sync.Mutex // guards the fields below
 	registrations map[*subscribed]bool
 	asked         map[uint64]bool // requests that it has to answer
+	deaf          []*carrier      // have something for a process that takes nothing
+	isDeaf        bool
 }
 
 func (n *node) Info() driver.Info { return driver.Info{Name: "fleet", Scope: driver.Fleet} }
@@ -274,8 +276,8 @@ func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Reg
 	if err := n.fleet.obstacles.refusal(s.Pattern); err != nil {
 		return nil, err
 	}
-	m := &subscribed{node: n, sub: s}
-	s.Sink = &carrier{s.Sink, n}
+	m := &subscribed{node: n, sub: s, way: &carrier{Sink: s.Sink, node: n, moving: make(turnstile, 1)}}
+	s.Sink = m.way
 	var err error
 	if m.Registration, err = n.fleet.routes.Subscribe(ctx, s); err != nil {
 		return nil, err
@@ -328,6 +330,7 @@ type subscribed struct {
 	driver.Registration
 	node *node
 	sub  driver.Subscription
+	way  *carrier
 }
 
 func (m *subscribed) End(ctx context.Context) error {
@@ -338,13 +341,17 @@ func (m *subscribed) End(ctx context.Context) error {
 	if err == nil && m.node.away.Load() {
 		return errAway
 	}
-	return err
+	return errors.Join(err, m.way.await(ctx))
 }
 
 // carrier is the way of a message to its process.
 type carrier struct {
 	driver.Sink
 	node *node
+
+	moving turnstile // guards the fields below; held while messages are delivered, to keep their order
+	kept   []driver.Message
+	lost   int // messages behind those that are kept
 }
 
 func (c *carrier) Deliver(m driver.Message) bool {
@@ -352,6 +359,9 @@ func (c *carrier) Deliver(m driver.Message) bool {
 		c.node.mu.Lock()
 		c.node.asked[m.ID] = true
 		c.node.mu.Unlock()
+	}
+	if c.keep(m) {
+		return true
 	}
 	return c.Sink.Deliver(m)
 }

@@ -67,6 +67,9 @@ type Faults struct {
 	// of the others stand. It may connect again at once. It is given what Open
 	// returned.
 	Cut func(d driver.Driver) error
+	// Deafen holds all data to one process until undone; its requests arrive. The
+	// backend may drop what it has no room for.
+	Deafen func(d driver.Driver) (undo func() error, err error)
 	// Slow bounds every connection to so many bytes per second in each direction.
 	// 0 ends it.
 	Slow func(bytesPerSecond int) error

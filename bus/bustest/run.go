@@ -25,7 +25,7 @@ func (c testCase) name() string { return c.rule + "/" + c.claim }
 // cases returns all of them, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(
-		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, gapCases, copyCases,
+		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, dropCases, gapCases, copyCases,
 		groupCases, requestCases, responderCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, leaveCases, refuseCases, linkCases,
 		errorCases, nestedCases,
 	)

@@ -82,7 +82,13 @@ func (h *hall) close() error { return h.hub.Close(context.Background()) }
 // pairs is a hall whose processes have inherited their connections.
 type pairs struct {
 	hall
-	relays *relays
+	relays  *relays
+	backlog int // of the hub
+	conns   map[driver.Driver]net.Conn
+}
+
+func newPairs(backlog int) *pairs {
+	return &pairs{relays: newRelays(), backlog: backlog, conns: map[driver.Driver]net.Conn{}}
 }
 
 func (h *pairs) begin() error {
@@ -91,7 +97,7 @@ func (h *pairs) begin() error {
 			return err
 		}
 	}
-	h.hub = NewHub(HubConfig{})
+	h.hub = NewHub(HubConfig{Backlog: h.backlog})
 	return nil
 }
 
@@ -109,13 +115,22 @@ func (h *pairs) open() (driver.Driver, error) {
 	if conn, err = h.relays.through(conn); err != nil {
 		return nil, err
 	}
-	return dialBus(Config{Conn: conn})
+	d, err := dialBus(Config{Conn: conn})
+	h.conns[d] = conn
+	return d, err
 }
+
+func (h *pairs) deafen(d driver.Driver) (undo func() error, err error) {
+	return h.relays.deafen(h.conns[d]), nil
+}
+
+// passing is what a relay has running.
+const passing = "github.com/megaframework/mega/drivers/cluster.(*relays).pass"
 
 // TestBusConformance is the transport of workers: they have one hub, and end
 // with it.
 func TestBusConformance(t *testing.T) {
-	h := &pairs{relays: newRelays()}
+	h := newPairs(0)
 	harness := bustest.Harness{
 		Begin: h.begin,
 		Open:  h.open,
@@ -125,9 +140,27 @@ func TestBusConformance(t *testing.T) {
 			Pause:    func() error { return h.relays.setPaused(true) },
 			Continue: func() error { return h.relays.setPaused(false) },
 		},
-		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*relays).pass"},
+		Background: []string{passing},
 	}
 	bustest.Run(t, harness)
+	bustest.RunFlawed(t, harness)
+	if err := h.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A hub that has little room drops messages for a client that does not read.
+func TestBusConformanceOfAHubThatDrops(t *testing.T) {
+	h := newPairs(1 << 20)
+	harness := bustest.Harness{
+		Begin:      h.begin,
+		Open:       h.open,
+		Faults:     bustest.Faults{Registrations: h.registrations, Deafen: h.deafen},
+		Background: []string{passing},
+	}
+	if err := bustest.Check(t.Context(), harness, "S4"); err != nil {
+		t.Error(err)
+	}
 	bustest.RunFlawed(t, harness)
 	if err := h.close(); err != nil {
 		t.Error(err)

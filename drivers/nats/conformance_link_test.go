@@ -57,6 +57,14 @@ func (n *network) cut(d driver.Driver) error {
 	return nil
 }
 
+func (n *network) deafen(d driver.Driver) (undo func() error, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.proxies[d]
+	p.Hold(natstest.ToClient)
+	return func() error { p.Heal(); return nil }, nil
+}
+
 func (n *network) slow(rate int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,9 +99,10 @@ func TestBusConformanceOnABadNetwork(t *testing.T) {
 		Begin: n.begin, Open: n.open,
 		Background: append([]string{"github.com/megaframework/mega/internal/testkit/nats.(*Proxy).accept"}, serving...),
 		Faults: bustest.Faults{
-			Cut: n.cut, Slow: n.slow, Refuse: n.refuse, Allow: n.allow, Shrink: n.shrink,
+			Cut: n.cut, Slow: n.slow, Refuse: n.refuse, Allow: n.allow, Shrink: n.shrink, Deafen: n.deafen,
+			Registrations: func() (int, error) { return n.server.Subscriptions(), nil },
 		},
-	}, "S5", "S12", "S17", "S27", "S28", "S29", "S23/a cut is reported in the affected process, and in no other")
+	}, "S4", "S5", "S12", "S17", "S27", "S28", "S29", "S23/a cut is reported in the affected process, and in no other")
 	if err != nil {
 		t.Error(err)
 	}
