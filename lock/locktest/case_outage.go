@@ -20,6 +20,13 @@ var outageCases = []testCase{
 	{rule: "L21", claim: "a backend that refuses a single command is not busy, and answers at once", needs: []fault{"Forbid", "Permissions"}, run: oneForbidden},
 	{rule: "L24", claim: "another version is ErrUnavailable and names both versions", needs: []fault{"Newer"}, run: namesBothVersions},
 	{rule: "L24", claim: "the next version works beside this one", remote: true, also: []string{"L7"}, needs: []fault{"Beside"}, run: nextVersionBeside},
+	{rule: "L24", claim: "data of another version at one key disturbs no lease and no wait of another key", remote: true, also: []string{"L7"}, needs: []fault{"Newer"}, run: besideBadData(func(e *env, key string) error {
+		_, _, err := e.h.Faults.Newer(key)
+		return err
+	})},
+	{rule: "L7", claim: "data of another kind at one key disturbs no lease and no wait of another key", remote: true, needs: []fault{"Corrupt"}, run: besideBadData(func(e *env, key string) error {
+		return e.h.Faults.Corrupt(key)
+	})},
 	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
 	{rule: "L8", claim: "a call to a stopped backend ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
@@ -195,6 +202,28 @@ func namesBothVersions(e *env) {
 		e.Want(strings.Contains(err.Error(), v), "the error %q does not name %q", err, v)
 	}
 	p.free(e.key("other"))
+}
+
+// besideBadData has a process hold, and one wait for, two keys, of which the data of
+// one cannot be read any more. A driver may renew leases, and send heartbeats, of
+// several keys at a time. Another process waits for the readable key alone: it would
+// see the first one silent.
+func besideBadData(spoil func(e *env, key string) error) func(*env) {
+	return func(e *env) {
+		a, b, c := e.process(), e.process(), e.process()
+		bad := a.acquire(e.key("bad"), e.ttl(4))
+		lease := a.acquire(e.key("good"), e.ttl(4))
+		spoiled := b.queue(bad.Key(), "spoiled")
+		waiters := []*asked{b.queue(lease.Key(), "first"), c.queue(lease.Key(), "second")}
+		e.untilQueued()
+		e.Must(spoil(e, bad.Key()), "spoil the data")
+		_, _ = b.try(bad.Key())
+		e.Sleep(5*e.h.Repair + e.Units(4)) // without a sign of life a waiter, or a lease, is gone
+		e.live(lease)
+		e.serveInOrder(lease, waiters)
+		e.leave([]*asked{spoiled})
+		_ = bad.Release()
+	}
 }
 
 func nextVersionBeside(e *env) {

@@ -42,6 +42,8 @@ var queueDefects = []defect{
 			return g, err
 		}}
 	}},
+	{"L7", "fails all its waits when the data of one key is of another kind", true, func() broken { return failingAll(notALock) }},
+	{"L24", "fails all its waits when the data of one key has another version", true, func() broken { return failingAll("format 9") }},
 	{"L8", "lets a dead waiter keep the key for 20 s", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
@@ -352,4 +354,22 @@ var queueDefects = []defect{
 // lacksPermission reports whether the table of a fleet has refused a single call.
 func lacksPermission(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "no permission to")
+}
+
+// failingAll fails every wait of a process when a call of it fails with this text.
+func failingAll(text string) broken {
+	failed, fail := context.WithCancelCause(context.Background())
+	return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(failed, cancel)()
+		g, err := d.Acquire(ctx, r)
+		switch {
+		case err != nil && strings.Contains(err.Error(), text):
+			fail(err)
+		case err != nil && failed.Err() != nil:
+			err = context.Cause(failed)
+		}
+		return g, err
+	}}
 }
