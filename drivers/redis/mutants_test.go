@@ -34,6 +34,8 @@ var mutants = []mutant{
 		old: `local at = tonumber(number) or`, new: `local at =`},
 	{name: "does not keep tickets with a heartbeat", noticed: "L7/waiters keep their places while they wait",
 		old: `call('zadd', D, unpack(due))`, new: ``},
+	{name: "bars no token that it does not find", noticed: "L6/an old copy of a request that was refused acquires nothing",
+		old: `if loose == '1' or not found then bar(`, new: `if loose == '1' and found then bar(`},
 	{name: "reports another version as an error that may pass", noticed: "L24/data of another version at one key disturbs no lease and no wait of another key",
 		old: `error('MEGAFORMAT ' .. (string.match(data, '^(%d+)') or 'unknown'))`, new: `error({err = 'BUSY ' .. data})`},
 	{name: "serves the second one at every 50th release", noticed: "L7/a long queue of processes is served in order",

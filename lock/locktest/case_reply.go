@@ -23,6 +23,7 @@ var replyCases = []testCase{
 	{rule: "L6", claim: "a renewal whose reply was lost loses nothing", run: renewReplyLost},
 	{rule: "L6", claim: "any reply may be lost on the wire", needs: []fault{"DropReply"}, run: anyReplyLost},
 	{rule: "L6", claim: "an old copy of a repeated request acquires nothing", needs: []fault{"DropReply", "Duplicate"}, run: duplicateAcquire},
+	{rule: "L6", claim: "an old copy of a request that was refused acquires nothing", also: []string{"L7", "L15"}, needs: []fault{"DropReply", "Duplicate"}, run: duplicateRefused},
 	{rule: "L6", claim: "the backend may lose its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
 }
 
@@ -265,6 +266,29 @@ func duplicateAcquire(e *env) {
 	fence := b.acquire(e.key("k"))
 	e.Want(fence.Fence() > lease.Fence(), "fence %d follows %d", fence.Fence(), lease.Fence())
 	e.releases(fence)
+}
+
+// duplicateRefused has a copy of a request arrive that was sent again, and refused,
+// because the first reply was lost. Nobody releases what the copy would acquire.
+func duplicateRefused(e *env) {
+	a, b := e.process(), e.process()
+	late := e.Units(3)
+	for i, opts := range [][]lock.Option{{lock.Wait(0)}, {lock.Wait(0), lock.Slots(2)}} {
+		key := e.key(fmt.Sprint("k", i))
+		held := []*lock.Lease{b.acquire(key, opts...)}
+		if i > 0 {
+			held = append(held, b.acquire(key, opts...))
+		}
+		e.Must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
+		e.Must(e.h.Faults.Duplicate(a.opened, Acquire, late), "duplicate")
+		_, err := a.Acquire(e.Ctx, key, append(opts, e.ttl(100))...)
+		e.Want(errors.Is(err, lock.ErrNotAcquired) || isUnavailable(err), "a request for a busy key: got %v, want ErrNotAcquired", err)
+		e.releases(held...)
+		e.Never(2*late, "an old copy of a refused request holds the key", func() bool {
+			return len(e.inspect(b.opened, key).Holders) > 0
+		})
+		b.free(key)
+	}
 }
 
 func forgottenScripts(e *env) {
