@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/lock"
@@ -30,14 +31,22 @@ var cooldownCases = []testCase{
 func coolsDown(e *env) {
 	a, b := e.process(), e.process()
 	cooldown := lock.Cooldown(e.Units(0.5))
-	begun := time.Now()
-	holder := a.acquire(e.key("short"), cooldown, e.ttl(100))
-	next := a.queue(e.key("short"), "next", cooldown, e.ttl(100))
-	e.releases(holder)
-	e.releases(next.lease())
-	took := next.when.Sub(begun)
-	e.Want(took >= e.Units(0.45), "after a cooldown of %v the key was granted %v after the call", e.Units(0.5), took)
-	e.Want(!e.h.FakeTime || took <= e.Units(0.6), "after a cooldown of %v the key was granted %v after the call", e.Units(0.5), took)
+	for _, size := range e.sizes() {
+		key, slots := e.key(fmt.Sprint("short-", size)), lock.Slots(size)
+		var held []*lock.Lease
+		for range size - 1 {
+			held = append(held, a.acquire(key, slots, e.ttl(100)))
+		}
+		begun := time.Now()
+		holder := a.acquire(key, slots, cooldown, e.ttl(100))
+		next := a.queue(key, "next", slots, cooldown, e.ttl(100))
+		e.releases(holder)
+		e.releases(next.lease())
+		took := next.when.Sub(begun)
+		e.Want(took >= e.Units(0.45), "after a cooldown of %v a slot of %d was granted %v after the call", e.Units(0.5), size, took)
+		e.Want(!e.h.FakeTime || took <= e.Units(0.6), "after a cooldown of %v a slot of %d was granted %v after the call", e.Units(0.5), size, took)
+		e.releases(held...)
+	}
 
 	e.Must(a.With(e.Ctx, e.key("long"), succeed, lock.Cooldown(time.Hour), e.ttl(100)), "with")
 	b.busy(e.key("long"))

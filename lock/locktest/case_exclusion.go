@@ -136,22 +136,22 @@ func noSlotTwice(e *env) {
 }
 
 func driverHoldsForTTL(e *env) {
-	d, other := e.driver(), e.driver()
-	r := e.request(e.key("k"))
-	before := time.Now()
-	g := e.grant(d, r)
-	next := e.longRequest(r.Key)
-	next.Wait = -1
-	ctx, cancel := e.Bounded()
-	defer cancel()
-	late, err := other.Acquire(ctx, next)
-	e.Must(err, "wait for an abandoned grant")
-	took := time.Since(before)
-	// The backend started to count before it replied.
-	e.Want(took >= r.TTL-e.Unit/20, "granted again %v after a grant of %v", took, r.TTL)
-	e.Want(took <= r.TTL+e.Patience()/2, "granted again only after %v", took)
-	e.Is(e.release(d, g), driver.ErrLost, "release the abandoned grant")
-	e.Must(e.release(other, late), "release")
+	for _, size := range e.sizes() {
+		d, other := e.driver(), e.driver()
+		next := e.lastOf(d, size)
+		r := next
+		r.TTL = e.Units(2)
+		next.Token, next.Wait = token(), -1
+		before := time.Now()
+		g := e.grant(d, r)
+		late := e.grant(other, next)
+		took := time.Since(before)
+		// The backend started to count before it replied.
+		e.Want(took >= r.TTL-e.Unit/20, "granted again %v after a grant of %v", took, r.TTL)
+		e.Want(took <= r.TTL+e.Patience()/2, "granted again only after %v", took)
+		e.Is(e.release(d, g), driver.ErrLost, "release the abandoned grant")
+		e.Must(e.release(other, late), "release")
+	}
 }
 
 func expiredSlotOnce(e *env) {

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock"
@@ -17,51 +18,56 @@ var extendCases = []testCase{
 	{rule: "L2", claim: "fences grow while the clock of the backend steps back", needs: []fault{"StepClock"}, run: fencesOverClockSteps},
 }
 
-// left returns the remaining life of the only holder of key.
-func (e *env) left(d driver.Driver, key string) time.Duration {
-	held := e.inspect(d, key).Holders
-	e.Want(len(held) == 1, "%q has %d holders, want 1", key, len(held))
-	return held[0].Left
+// left returns the remaining life of a grant.
+func (e *env) left(d driver.Driver, g driver.Grant) time.Duration {
+	held := e.inspect(d, g.Key).Holders
+	i := slices.IndexFunc(held, func(h driver.Holding) bool { return h.Fence == g.Fence })
+	e.Want(i >= 0, "the holders of %q are %+v, want fence %d", g.Key, held, g.Fence)
+	return held[i].Left
 }
 
 func driverShortens(e *env) {
-	d := e.driver()
-	g := e.grant(d, e.longRequest(e.key("k")))
-	for i, ttl := range []time.Duration{e.Units(200), e.Units(20), e.Units(50), e.Units(2)} {
-		g.TTL, g.Rev = ttl, uint64(i+1)
-		r := e.renew(d, g)
-		e.Must(r.Err, "renew to %v", ttl)
-		left := e.left(d, g.Key)
-		e.Want(ttl/2 < left && left <= ttl, "renewed to %v, %v are left", ttl, left)
+	for _, size := range e.sizes() {
+		d := e.driver()
+		next := e.lastOf(d, size)
+		g := e.grant(d, next)
+		for i, ttl := range []time.Duration{e.Units(200), e.Units(20), e.Units(50), e.Units(2)} {
+			g.TTL, g.Rev = ttl, uint64(i+1)
+			r := e.renew(d, g)
+			e.Must(r.Err, "renew to %v", ttl)
+			left := e.left(d, g)
+			e.Want(ttl/2 < left && left <= ttl, "renewed to %v, %v are left", ttl, left)
+		}
+		began := time.Now()
+		next.Token, next.Wait = token(), -1
+		got := e.grant(d, next)
+		took := time.Since(began)
+		e.Want(took <= e.Units(2)+2*time.Second, "a grant that was shortened to %v was succeeded after %v", e.Units(2), took)
+		e.Must(e.release(d, got), "release")
 	}
-	began := time.Now()
-	next := e.longRequest(g.Key)
-	next.Wait = -1
-	got := e.grant(d, next)
-	took := time.Since(began)
-	e.Want(took <= e.Units(2)+2*time.Second, "a grant that was shortened to %v was succeeded after %v", e.Units(2), took)
-	e.Must(e.release(d, got), "release")
 }
 
 func lateRenewal(e *env) {
-	d := e.driver()
-	g := e.grant(d, e.longRequest(e.key("k")))
-	newest := g
-	newest.TTL, newest.Rev = e.Units(20), 3
-	e.Must(e.renew(d, newest).Err, "renew")
-	for _, ttl := range []time.Duration{e.Units(200), e.Units(2)} {
-		for rev := range uint64(3) {
-			late := g
-			late.TTL, late.Rev = ttl, rev
-			e.Must(e.renew(d, late).Err, "renew with revision %d", rev)
-			left := e.left(d, g.Key)
-			e.Want(e.Units(10) < left && left <= e.Units(20), "a late renewal to %v leaves %v of %v", ttl, left, e.Units(20))
+	for _, size := range e.sizes() {
+		d := e.driver()
+		g := e.grant(d, e.lastOf(d, size))
+		newest := g
+		newest.TTL, newest.Rev = e.Units(20), 3
+		e.Must(e.renew(d, newest).Err, "renew")
+		for _, ttl := range []time.Duration{e.Units(200), e.Units(2)} {
+			for rev := range uint64(3) {
+				late := g
+				late.TTL, late.Rev = ttl, rev
+				e.Must(e.renew(d, late).Err, "renew with revision %d", rev)
+				left := e.left(d, g)
+				e.Want(e.Units(10) < left && left <= e.Units(20), "a late renewal to %v leaves %v of %v", ttl, left, e.Units(20))
+			}
 		}
+		newest.TTL = e.Units(40)
+		e.Must(e.renew(d, newest).Err, "renew with the same revision")
+		e.Want(e.left(d, g) > e.Units(20), "a renewal with the newest revision was ignored")
+		e.Must(e.release(d, newest), "release")
 	}
-	newest.TTL = e.Units(40)
-	e.Must(e.renew(d, newest).Err, "renew with the same revision")
-	e.Want(e.left(d, g.Key) > e.Units(20), "a renewal with the newest revision was ignored")
-	e.Must(e.release(d, newest), "release")
 }
 
 func shortenedThenCrashed(e *env) {

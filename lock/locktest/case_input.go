@@ -119,6 +119,8 @@ func oddKeys(e *env) {
 	} {
 		keys = append(keys, odd+e.prefix, e.prefix+odd)
 	}
+	long := e.prefix + strings.Repeat("k", 511-len(e.prefix))
+	keys = append(keys, long+"1", long+"2")
 	leases := make(map[string]*lock.Lease)
 	for _, key := range keys {
 		lease, err := a.try(key)

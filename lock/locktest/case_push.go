@@ -11,6 +11,7 @@ import (
 var pushCases = []testCase{
 	{rule: "L4", claim: "a forced lease ends by push", run: takenByPush},
 	{rule: "L4", claim: "a forced lease that was waited for ends by push", run: waiterTakenByPush},
+	{rule: "L4", claim: "a forced slot of a pool ends by push, also one that was waited for", also: []string{"L15"}, run: slotsTakenByPush},
 	{rule: "L4", claim: "a forced lease ends at its next renewal if the push is missing", run: takenWithoutPush},
 	{rule: "L4", claim: "a lease without renewal learns of a force too", run: takenUnrenewed},
 	{rule: "L4", claim: "a lease and its context report a loss when asked", run: takenAndAsked},
@@ -29,6 +30,22 @@ func waiterTakenByPush(e *env) {
 	next := a.queue(e.key("k"), "next", e.pushTTL())
 	e.releases(first)
 	endsByPush(a, b, next.lease())
+}
+
+func slotsTakenByPush(e *env) {
+	a, b := e.process(), e.process()
+	size, ttl := lock.Slots(2), e.pushTTL()
+	used := b.acquire(e.key("pool"), size, e.ttl(100))
+	first := b.acquire(e.key("pool"), size, e.ttl(100))
+	next := a.queue(e.key("pool"), "next", size, ttl)
+	e.releases(first)
+	waited := next.lease()
+	e.releases(used)
+	other := a.acquire(e.key("pool"), size, ttl)
+	over := waited.Context().Done()
+	endsByPush(a, b, other)
+	e.Await(over, "the other slot's context ends, too")
+	e.Is(waited.Release(), lock.ErrLost, "release the other slot")
 }
 
 // endsByPush has b force the lease of a.

@@ -103,19 +103,9 @@ func releaseWithdraws(e *env) {
 // lateCopies repeats the requests of a holder that has released while its successor has
 // the slot.
 func lateCopies(e *env) {
-	sizes := []int{1}
-	if e.keeps("L15") {
-		sizes = append(sizes, 2)
-	}
-	for _, size := range sizes {
+	for _, size := range e.sizes() {
 		d, other := e.driver(), e.driver()
-		r := e.longRequest(e.key(fmt.Sprint("of-", size)))
-		r.Slots = size
-		for range size - 1 { // the others are held
-			held := r
-			held.Token = token()
-			e.grant(d, held)
-		}
+		r := e.lastOf(d, size)
 		first := e.grant(d, r)
 		extended := first
 		extended.TTL, extended.Rev = e.Units(200), 1

@@ -19,9 +19,17 @@ var wakeCases = []testCase{
 
 func wokenAtOnce(e *env) {
 	a, b := e.process(), e.process()
-	for range 10 {
-		holder := a.acquire(e.key("k"), e.ttl(60))
-		next := b.queue(e.key("k"), "next", e.ttl(60))
+	key, size := e.key("k"), lock.Slots(1)
+	for i := range 20 {
+		if i == 10 {
+			if !e.keeps("L15") {
+				return
+			}
+			key, size = e.key("pool"), lock.Slots(2)
+			a.acquire(key, size, e.ttl(100))
+		}
+		holder := a.acquire(key, size, e.ttl(60))
+		next := b.queue(key, "next", size, e.ttl(60))
 		before := time.Now()
 		e.releases(holder)
 		e.releases(next.leaseWithin(e.Units(10)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,14 @@ var defects = []defect{
 	{"L1", "lets a grant expire at half of its TTL", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			r.TTL /= 2
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L1", "lets a slot of a pool expire at half of its TTL", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			if r.Slots > 1 {
+				r.TTL /= 2
+			}
 			return d.Acquire(ctx, r)
 		}}
 	}},
@@ -175,6 +184,15 @@ var defects = []defect{
 			return g, err
 		}}
 	}},
+	{"L4", "has a push that never comes for slots of a pool", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if r.Slots > 1 {
+				g.Lost = make(chan error)
+			}
+			return g, err
+		}}
+	}},
 	{"L4", "has a push for leases that were not waited for only", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			now := r
@@ -214,6 +232,14 @@ var defects = []defect{
 	{"O5", "ignores a cooldown", false, func() broken {
 		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
 			g.Rest = 0
+			return d.Release(ctx, g)
+		}}
+	}},
+	{"O5", "ignores the cooldown of a slot", false, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			if isPool(d, ctx, g.Key) {
+				g.Rest = 0
+			}
 			return d.Release(ctx, g)
 		}}
 	}},
@@ -360,6 +386,29 @@ var defects = []defect{
 				renewals[i].Deadline = driver.Deadline(time.Now(), g.TTL)
 			}
 			return renewals
+		}}
+	}},
+	{"L12", "does not shorten the life of a slot", false, func() broken {
+		return renewingSlots(func(d driver.Driver, ctx context.Context, g *driver.Grant) {
+			s, _ := d.Inspect(ctx, g.Key)
+			for _, h := range s.Holders {
+				if h.Slot == g.Slot {
+					g.TTL = max(g.TTL, h.Left)
+				}
+			}
+		})
+	}},
+	{"L12", "takes a late copy for a renewal of a slot", false, func() broken {
+		return renewingSlots(func(_ driver.Driver, _ context.Context, g *driver.Grant) { g.Rev = 1 })
+	}},
+	{"L14", "takes keys for the same that begin with the same 256 bytes", false, func() broken {
+		held := new(sync.Map) // by the beginning
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			begin := r.Key[:min(len(r.Key), 256)]
+			if other, ok := held.LoadOrStore(begin, r.Key); ok && other != r.Key {
+				return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key}
+			}
+			return d.Acquire(ctx, r)
 		}}
 	}},
 	{"L14", "drops the braces of keys", false, func() broken {
@@ -519,6 +568,24 @@ var defects = []defect{
 			}}
 		}
 	}()},
+}
+
+func isPool(d driver.Driver, ctx context.Context, key string) bool {
+	s, _ := d.Inspect(ctx, key)
+	return s.Size > 1
+}
+
+// renewingSlots changes the renewals of slots of pools.
+func renewingSlots(change func(d driver.Driver, ctx context.Context, g *driver.Grant)) broken {
+	return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+		grants = slices.Clone(grants)
+		for i := range grants {
+			if g := &grants[i]; isPool(d, ctx, g.Key) {
+				change(d, ctx, g)
+			}
+		}
+		return d.Renew(ctx, grants)
+	}}
 }
 
 // resize makes the pool of r as large as r says, by a request that does not wait.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"os"
 	"time"
 
@@ -52,6 +53,27 @@ func closeBounded(d driver.Driver) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return d.Close(ctx)
+}
+
+// sizes returns the sizes of a plain lock and, if the driver has pools, of a pool.
+func (e *env) sizes() []int {
+	if e.keeps("L15") {
+		return []int{1, 2}
+	}
+	return []int{1}
+}
+
+// lastOf returns a request, with a TTL that is longer than any case, for the last
+// free slot of a new key of that size.
+func (e *env) lastOf(d driver.Driver, size int) driver.Request {
+	r := e.longRequest(e.key(fmt.Sprint("of-", size)))
+	r.Slots = size
+	for range size - 1 {
+		held := r
+		held.Token = token()
+		e.grant(d, held)
+	}
+	return r
 }
 
 // grant acquires a key from the driver without a wait.

@@ -33,6 +33,15 @@ var queueDefects = []defect{
 	{"L9", "never pushes a grant", false, lostPush(1)},
 	{"L9", "loses one push in 20", false, lostPush(20)},
 	{"L9", "loses one push in 200", false, lostPush(200)},
+	{"L9", "never pushes a slot", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if err == nil && g.Queued && r.Slots > 1 {
+				time.Sleep(600 * time.Millisecond)
+			}
+			return g, err
+		}}
+	}},
 	{"L2", "keeps no record of fences", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
