@@ -3,10 +3,12 @@ package limittest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/lock"
 )
 
 var operatorCases = []testCase{
@@ -165,6 +167,12 @@ func bounds(e *env) {
 		"N":            second(p.Allow(e.Ctx, "k", limitOf(limit.Rate{N: 1_000_000_001, Per: time.Second}))),
 		"Per":          second(p.Allow(e.Ctx, "k", limitOf(limit.Rate{N: 1, Per: 10*time.Millisecond - 1}))),
 		"a long Per":   second(p.Allow(e.Ctx, "k", limitOf(limit.Rate{N: 1, Per: 31*24*time.Hour + 1}))),
+		"nine rates":   second(p.Allow(e.Ctx, "k", limitOf(slices.Repeat(good.Rates, 9)...))),
+		"Slack":        second(p.Allow(e.Ctx, "k", limit.Limit{Rates: good.Rates, Slack: -1})),
+		"a long Slack": second(p.Allow(e.Ctx, "k", limit.Limit{Rates: good.Rates, Slack: limit.MaxSlack + 1})),
+		"Concurrent":   second(p.Wait(e.Ctx, "k", limit.Limit{Rates: good.Rates, Concurrent: lock.MaxSlots + 1})),
+		"Outage":       second(p.Allow(e.Ctx, "k", limit.Limit{Rates: good.Rates, Outage: limit.Share(1.5)})),
+		"Cost":         second(p.Allow(e.Ctx, "k", good, limit.Cost(-1))),
 		"Pause":        p.Pause(e.Ctx, "k", 0, "why"),
 		"a long Pause": p.Pause(e.Ctx, "k", limit.MaxPause+1, "why"),
 		"no reason":    p.Pause(e.Ctx, "k", time.Second, ""),

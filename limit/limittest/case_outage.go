@@ -16,6 +16,9 @@ var outageCases = []testCase{
 	{rule: "W11", claim: "Closed fails within a second", run: closedOutage},
 	{rule: "W11", claim: "Open and Share allow, and say so", run: degraded},
 	{rule: "W11", claim: "a backend that does not answer fails within a second", run: silentBackend, needs: []fault{"Stop", "Continue"}},
+	{rule: "W11", claim: "an outage is reported once, and ends with the first answer", run: outageReported, remote: true},
+	{rule: "W12", claim: "a process remembers a bounded number of refusals", run: boundedMemory},
+	{rule: "W12", claim: "a refusal that arrives after a Reset, a Settle or a Cancel is not remembered", run: refusalOnItsWay},
 	{rule: "W12", claim: "a refusal is repeated without a call", run: remembered},
 	{rule: "W12", claim: "Reset, Settle and Cancel forget refusals", run: forgotten},
 }
@@ -150,4 +153,57 @@ func forgotten(e *env) {
 	e.Want(!p.allow(key, m).Allowed, "allowed")
 	e.Must(p.Reset(e.Ctx, key), "Reset")
 	e.Want(p.allow(key, m).Allowed, "refused after Reset")
+}
+
+func outageReported(e *env) {
+	p, key := e.process(), e.key("k")
+	m := limit.Limit{Rates: []limit.Rate{e.per(100, 30)}, Outage: limit.Open}
+	p.allow(key, m)
+	for i := range 2 {
+		p.under.breaks(errors.New("broken"))
+		const calls = 6
+		for range calls {
+			e.Want(p.allow(key, m).Degraded, "a call in an outage is not marked")
+		}
+		e.Soon("the outage is reported", func() bool { return len(eventsOf[limit.Unavailable](p)) == i+1 })
+		e.Never(e.Units(2), "the outage is reported twice, or its end during it", func() bool {
+			return len(eventsOf[limit.Unavailable](p)) != i+1 || len(eventsOf[limit.Available](p)) != i
+		})
+		p.under.breaks(nil)
+		e.Soon("the end of the outage is reported", func() bool { return len(eventsOf[limit.Available](p)) == i+1 })
+		end := eventsOf[limit.Available](p)[i]
+		e.Want(end.Degraded == calls && end.After > 0, "the end of the outage is reported as %+v, want %d degraded calls", end, calls)
+		e.Want(!p.allow(key, m).Degraded, "a call after the outage is marked")
+	}
+	e.Want(len(eventsOf[limit.Unavailable](p)) == 2, "two outages are reported %d times", len(eventsOf[limit.Unavailable](p)))
+}
+
+func boundedMemory(e *env) {
+	const most, keys = 2, 6
+	p, m := e.process(func(c *limit.Config) { c.Cache = most }), limitOf(e.per(1, 60))
+	ask := func(allowed bool) {
+		for i := range keys {
+			e.Want(p.allow(e.key(fmt.Sprint(i)), m).Allowed == allowed, "key %d: want allowed %t", i, allowed)
+		}
+	}
+	ask(true)
+	ask(false)
+	p.under.count()
+	ask(false)
+	n := p.under.count()
+	e.Want(n >= keys-most, "%d of %d refusals were repeated without a call, want at most %d", keys-n, keys, most)
+}
+
+func refusalOnItsWay(e *env) {
+	for i, free := range []func(p *process, key string, permit *limit.Permit) error{
+		func(p *process, key string, _ *limit.Permit) error { return p.Reset(e.Ctx, key) },
+		func(_ *process, _ string, permit *limit.Permit) error { return permit.Settle(e.Ctx, 1) },
+		func(_ *process, _ string, permit *limit.Permit) error { return permit.Cancel(e.Ctx) },
+	} {
+		p, key, m := e.process(), e.key(fmt.Sprint(i)), limitOf(e.per(2, 60))
+		permit := p.wait(key, m, limit.Cost(2))
+		p.under.beforeAnswer(func() { e.Must(free(p, key, permit), "give units back") })
+		e.Want(!p.allow(key, m).Allowed, "allowed")
+		e.Want(p.allow(key, m).Allowed, "a refusal of before is repeated")
+	}
 }

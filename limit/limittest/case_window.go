@@ -15,6 +15,7 @@ var windowCases = []testCase{
 	{rule: "W1", claim: "a window of 10 ms holds", run: shortWindow},
 	{rule: "W1", claim: "the units of a process that has gone count", run: goneProcess},
 	{rule: "W1", claim: "a restarted backend keeps what it has acknowledged", run: restartedBackend, needs: []fault{"Restart"}},
+	{rule: "W1", claim: "Slack lengthens the window, whose log belongs to the sum", run: slack},
 	{rule: "W2", claim: "a rate above 128 loses at most 1/128", run: roundedWindow, fake: true},
 	{rule: "W2", claim: "a rate of 128 is exact", run: exactWindow, fake: true},
 	{rule: "W2", claim: "a large rate is never exceeded", run: largeWindow},
@@ -256,4 +257,17 @@ func anotherKindOfN(e *env) {
 		e.Sleep(wait + e.Units(0.05)) // not locked out
 		p.granted(key, 1, e.per(n[1], 2))
 	}
+}
+
+func slack(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(2, 60)
+	m := limit.Limit{Rates: []limit.Rate{rate}, Slack: e.Units(30)}
+	e.Want(p.allow(key, m, limit.Cost(2)).Allowed, "refused")
+	r := p.allow(key, m)
+	e.Want(!r.Allowed && r.RetryAfter > e.Units(60) && r.RetryAfter <= e.Units(90), "got %+v, want a refusal for more than %v", r, rate.Per)
+	e.Want(!p.allow(key, limitOf(e.per(2, 90))).Allowed, "a rate as long as both together has a window of its own")
+	e.Want(p.allow(key, limitOf(rate)).Allowed, "a rate without the Slack shares the window")
+	s, err := p.Peek(e.Ctx, key, m)
+	e.Must(err, "Peek")
+	e.Want(len(s.Rates) == 1 && s.Rates[0].Per == rate.Per && s.Rates[0].Used == 2, "got %+v, want the rate as it was given", s.Rates)
 }

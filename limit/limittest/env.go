@@ -40,17 +40,47 @@ type process struct {
 	under  *counted // of the Limiter
 	ticket string   // of direct
 	seq    uint64
+	events *events // of the Limiter
 }
 
 // process opens another process.
-func (e *env) process() *process {
-	p := &process{env: e, direct: e.driver(), ticket: ticket()}
+func (e *env) process(configure ...func(*limit.Config)) *process {
+	p := &process{env: e, direct: e.driver(), ticket: ticket(), events: new(events)}
 	p.under = &counted{Driver: e.driver()}
-	l, err := limit.New(p.under, limit.Config{})
+	config := limit.Config{Observer: p.events}
+	for _, f := range configure {
+		f(&config)
+	}
+	l, err := limit.New(p.under, config)
 	e.Must(err, "new Limiter")
 	p.Limiter = l
 	e.AtEnd(func() { _ = l.Close(context.Background()) })
 	return p
+}
+
+// events is an Observer that records the events.
+type events struct {
+	mu  sync.Mutex // guards all
+	all []limit.Event
+}
+
+// Observe implements [limit.Observer].
+func (o *events) Observe(e limit.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, e)
+}
+
+// eventsOf returns the recorded events of a type.
+func eventsOf[E limit.Event](p *process) (found []E) {
+	p.events.mu.Lock()
+	defer p.events.mu.Unlock()
+	for _, e := range p.events.all {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
 }
 
 // driver opens a driver alone.
@@ -198,7 +228,8 @@ type counted struct {
 	mu    sync.Mutex // guards the fields below
 	calls int
 	fail  error
-	lost  error // of each Take, after it was executed
+	lost  error  // of each Take, after it was executed
+	onWay func() // called when the next Take was executed, before its answer arrives
 }
 
 func (c *counted) called() error {
@@ -224,6 +255,13 @@ func (c *counted) breaks(err error) {
 	c.fail = err
 }
 
+// beforeAnswer calls f when the next Take was executed, before its answer arrives.
+func (c *counted) beforeAnswer(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onWay = f
+}
+
 // mute replaces the answer of every Take by err; nil ends that.
 func (c *counted) mute(err error) {
 	c.mu.Lock()
@@ -236,6 +274,13 @@ func (c *counted) Take(ctx context.Context, r driver.Request) (driver.Answer, er
 		return driver.Answer{}, err
 	}
 	a, err := c.Driver.Take(ctx, r)
+	c.mu.Lock()
+	onWay := c.onWay
+	c.onWay = nil
+	c.mu.Unlock()
+	if onWay != nil {
+		onWay()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return a, cmp.Or(c.lost, err)

@@ -18,6 +18,8 @@ type testCase struct {
 	needs []fault // faults that the harness must support
 	slots bool    // needs a Locker
 	fake  bool    // measures what only fake time shows exactly
+
+	remote bool // needs a backend outside the process
 }
 
 func (c testCase) name() string { return c.rule + "/" + c.claim }
@@ -46,6 +48,8 @@ func (c testCase) absent(h Harness, info driver.Info) string {
 	switch {
 	case c.slots && h.Locker == nil:
 		return "the harness has no Locker"
+	case c.remote && info.Scope == driver.Process:
+		return "the driver's scope is one process"
 	case c.fake && !h.FakeTime:
 		return "it measures what only fake time shows exactly"
 	}
