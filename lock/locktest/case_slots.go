@@ -225,6 +225,9 @@ func lostSlotRests(e *env) {
 		before := time.Now()
 		p.give(lost, nil)
 		p.is(slot, driver.SlotResting, driver.LeftReleased)
+		// The clocks of the backend and of this process may differ a little.
+		until := p.state(slot).Until.Sub(before)
+		e.Want(until >= e.Units(4)-e.Unit/20 && until <= e.Units(4)+e.Patience(), "the state has a rest of %v, want %v", until, e.Units(4))
 		p.busy(rest)
 		g := p.take(rest, waiting)
 		p.finds(g, slot, driver.LeftReleased)

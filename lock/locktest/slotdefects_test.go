@@ -110,6 +110,15 @@ var slotDefects = []defect{
 		}}
 	}},
 	{"P6", "grants a slot as clean after a force", false, func() broken { return takesForClean(driver.LeftForced) }},
+	{"P6", "does not report until when a slot rests", false, func() broken {
+		return broken{inspect: func(d driver.Driver, ctx context.Context, key string) (driver.State, error) {
+			s, err := d.Inspect(ctx, key)
+			for i := range s.Slots {
+				s.Slots[i].Until = time.Time{}
+			}
+			return s, err
+		}}
+	}},
 	{"P7", "ignores the slot that the process had last", false, func() broken { return wanting(func(p *driver.Pool) { p.Prefer = -1 }) }},
 	{"P7", "ignores the slot to avoid", false, func() broken { return wanting(func(p *driver.Pool) { p.Avoid = -1 }) }},
 	{"P8", "grants a withdrawn slot again", false, func() broken {
