@@ -76,11 +76,22 @@ func (s *Sub) endWait(callers []*Sub) {
 // leave ends the registration and lets the handlers finish the queued messages. It
 // returns ctx's error if ctx has ended. A missing confirmation of the backend
 // is no error, since the queued messages are handled all the same, but a gap: more
-// messages may have been on their way.
+// messages may have been on their way. The driver reports that once, so of several
+// calls the first one ends the registration, and the others wait for it (S4).
 func (s *Sub) leave(ctx context.Context) error {
-	if !s.beginLeaving() {
+	left, first := s.beginLeaving()
+	switch {
+	case left == nil:
 		return nil
+	case !first:
+		select {
+		case <-left:
+			return nil
+		case <-ctx.Done():
+			return contextError(ctx)
+		}
 	}
+	defer close(left)
 	i := s.held()
 	if i == nil { // Subscribe has not returned yet
 		s.end(ErrDraining)
@@ -99,8 +110,7 @@ func (s *Sub) leave(ctx context.Context) error {
 }
 
 // empty refuses arriving messages from now on. If gap is set, more messages may
-// have been on their way: it counts a gap, and reports whether it did. Of several
-// calls of leave only the first one counts it.
+// have been on their way: it counts a gap, and reports whether it did.
 func (s *Sub) empty(gap bool) bool {
 	s.mu.Lock()
 	gap = gap && s.phase == leaving
@@ -122,14 +132,20 @@ func (s *Sub) empty(gap bool) bool {
 	return gap
 }
 
-// beginLeaving reports whether the registration has to be ended.
-func (s *Sub) beginLeaving() bool {
+// beginLeaving returns a channel that leave closes when it has ended the
+// registration, and whether this call is the first one. It returns nil if the
+// registration has ended.
+func (s *Sub) beginLeaving() (left chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase == active {
-		s.phase = leaving
+	switch s.phase {
+	case active:
+		s.phase, s.left = leaving, make(chan struct{})
+		return s.left, true
+	case leaving:
+		return s.left, false
 	}
-	return s.phase == leaving
+	return nil, false
 }
 
 // cutOff stops the subscription when the time for draining is over, and returns

@@ -731,6 +731,49 @@ func TestAFailedDrainFailsAllDrains(t *testing.T) {
 	})
 }
 
+// unsure is a driver whose first End of a registration finds out late that messages
+// may be lost. A second one has nothing to add.
+type unsure struct{ *remote }
+
+type unsureRegistration struct {
+	driver.Registration
+	first atomic.Bool
+}
+
+func (d unsure) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+	i, err := d.remote.Subscribe(ctx, s)
+	return &unsureRegistration{Registration: i}, err
+}
+
+func (i *unsureRegistration) End(ctx context.Context) error {
+	if i.first.Swap(true) {
+		return nil
+	}
+	time.Sleep(time.Second)
+	return errors.Join(i.Registration.End(ctx), driver.ErrDisconnected)
+}
+
+// Of two drains at once, the one that the driver answers first does not hide the gap
+// that the other one is told of (S4).
+func TestTheGapOfADrainIsCountedBesideAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := busOn(t, unsure{newRemote()}, bus.Config{})
+		s := subscribe(t, b, "a", ignore)
+		var drains sync.WaitGroup
+		for range 2 {
+			drains.Go(func() {
+				if err := s.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		drains.Wait()
+		if st, total := s.Stats(), b.Stats().Total; st.Gaps != 1 || total.Gaps != 1 {
+			t.Errorf("%d gaps are counted, %d in total", st.Gaps, total.Gaps)
+		}
+	})
+}
+
 // interrupted is a driver whose calls return err once it is closed.
 type interrupted struct {
 	*remote

@@ -47,7 +47,8 @@ type Sub struct {
 	busy         int   // number of runners with a message, where each takes one at a time
 	err          error // why it ended
 	registration driver.Registration
-	unbind       func() bool // stops watching the context given to Subscribe
+	left         chan struct{} // made with the phase leaving, closed when the registration has ended
+	unbind       func() bool   // stops watching the context given to Subscribe
 
 	gap gap // the calls of OnGap
 	// lost is added to Missed of the next message that starts. If one runner

@@ -2,6 +2,7 @@ package bustest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,33 @@ import (
 var dropCases = []testCase{
 	{rule: "S4", claim: "messages that were dropped after the last one that is handled are counted and reported, however the subscription ends", run: dropsBeforeTheEnd},
 	{rule: "S4", claim: "messages that the backend drops for a process that takes none are counted at a subscription that is drained", needs: []fault{"Deafen", "Registrations"}, run: dropsOnTheWay},
+	{rule: "S4", claim: "messages that a cut loses on the way to a subscription that two calls drain are one gap", needs: []fault{"Deafen", "Registrations", "Cut"}, run: cutDuringDrains},
+}
+
+// cutDuringDrains breaks the connection of a process that two calls drain, while
+// messages are on their way to it.
+func cutDuringDrains(e *env) {
+	a, b := e.pair()
+	const n = 20
+	for i := range 10 {
+		in := b.listen(fmt.Sprintf("x.%d", i))
+		before := e.registrations()
+		hear, err := e.h.Faults.Deafen(b.driver)
+		e.Must(err, "deafen")
+		e.AtEnd(func() { _ = hear() })
+		publishMany(a, in.Pattern(), 1, n)
+		a.flush()
+		over := []<-chan struct{}{e.Async(func() { e.drain(in) }), e.Async(func() { e.drain(in) })}
+		e.Soon("the backend knows of the end", func() bool { return e.registrations() < before })
+		e.Must(e.h.Faults.Cut(b.driver), "cut")
+		e.Must(hear(), "hear again")
+		for _, o := range over {
+			e.Await(o, "the drain ends")
+		}
+		st := in.Stats()
+		e.Want(st.Gaps == 1 || st.Gaps == 0 && st.Handled+st.Missed == n, "of %d messages %d were handled and %d missed, and %d gaps are counted", n, st.Handled, st.Missed, st.Gaps)
+		e.isConnected(b)
+	}
 }
 
 // dropsBeforeTheEnd ends a subscription whose buffer is full, so that no message

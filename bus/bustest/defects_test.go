@@ -292,6 +292,14 @@ var defects = []defect{
 			return hasty{i, ended}, err
 		}}
 	}},
+	{"S4", "discards what comes for a subscription that ends", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			ended := new(atomic.Bool)
+			s.Sink = sinkWith{Sink: s.Sink, deliver: func(s driver.Sink, m driver.Message) bool { return ended.Load() || s.Deliver(m) }}
+			i, err := d.Subscribe(ctx, s)
+			return hasty{i, ended}, err
+		}}
+	}},
 	{"S5", "lets a message overtake another", func() *broken {
 		var mu sync.Mutex
 		var held *driver.Message
