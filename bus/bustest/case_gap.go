@@ -19,6 +19,7 @@ var gapCases = []testCase{
 	{rule: "S10", claim: "adjacent losses are one mark, which takes no room in the buffer", run: marksMerge},
 	{rule: "S10", claim: "OnGap is a barrier at the position of the loss", run: gapIsABarrier},
 	{rule: "S10", claim: "OnGap does not wait for a next message", run: gapWithoutAMessage},
+	{rule: "S10", claim: "the pauses after calls of OnGap that fail grow from a second to a minute, and begin anew", fake: true, run: repairPauses},
 	{rule: "S10", claim: "a failed OnGap is called again, with the losses in between", run: gapThatFails},
 }
 
@@ -332,23 +333,74 @@ func gapThatFails(e *env) {
 		return g.onGap(ctx, missed)
 	}))
 	e.Must(err, "subscribe")
-	lose := func(had, n int) { // n of n+1 behind one that runs
-		a.publish("x", "0")
-		e.Soon("it runs", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
-		publishMany(a, "x", 1, n+1)
-		e.arrives(s, had+n+2)
-		turn <- struct{}{}
-		turn <- struct{}{}
-		e.Soon("both are handled", func() bool { return s.Stats().Handled+s.Stats().Dropped == uint64(had+n+2) })
-	}
 	before := time.Now()
-	lose(0, 3)
+	e.lose(a, s, turn, 3)
 	e.Soon("the failure is reported", func() bool { return len(eventsOf[bus.GapFailed](b)) == 1 })
 	failed := eventsOf[bus.GapFailed](b)[0]
 	_, panicked := errors.AsType[*bus.PanicError](failed.Err)
 	e.Want(failed.Name == "failing" && failed.Missed == 3 && panicked && failed.Again >= time.Second && failed.Again <= 2*time.Second, "reported %+v", failed)
-	lose(5, 4)
+	e.lose(a, s, turn, 4)
 	e.Soon("OnGap is called again", func() bool { return len(g.all()) > 0 })
 	e.Want(slices.Equal(g.all(), []int{7}), "OnGap was called again with %v, want 7", g.all())
 	e.Want(time.Since(before) >= failed.Again, "it was called again after %v, want %v", time.Since(before), failed.Again)
+}
+
+// lose publishes n+2 messages to x, of which s, whose handler waits for turn and
+// whose buffer holds one, loses n.
+func (e *env) lose(a *process, s *bus.Sub, turn chan<- struct{}, n int) {
+	had := int(s.Stats().Received)
+	a.publish("x", "0")
+	e.Soon("it runs", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
+	publishMany(a, "x", 1, n+1)
+	e.arrives(s, had+n+2)
+	turn <- struct{}{}
+	turn <- struct{}{}
+	e.Soon("both are handled", func() bool { return s.Stats().Handled+s.Stats().Dropped == uint64(had+n+2) })
+}
+
+// repairPauses has OnGap fail until the pauses grow no longer.
+func repairPauses(e *env) {
+	a, b := e.pair()
+	const failures = 9
+	var mu sync.Mutex
+	var calls []time.Time
+	left := failures
+	fail := func(context.Context, int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, time.Now())
+		if left--; left >= 0 {
+			return errors.New("no")
+		}
+		return nil
+	}
+	turn := make(chan struct{}, 2)
+	s := b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		select {
+		case <-turn:
+		case <-ctx.Done():
+		}
+		return nil
+	}, bus.Buffer(1, 1<<20), bus.OnGap(fail))
+	reports := func(n int) []bus.GapFailed {
+		e.Eventually(10*time.Minute, fmt.Sprintf("%d failures are reported", n), func() bool { return len(eventsOf[bus.GapFailed](b)) >= n })
+		return eventsOf[bus.GapFailed](b)
+	}
+	inPause := func(r bus.GapFailed, least time.Duration) {
+		e.Want(r.Missed == 3 && r.Again >= min(least, time.Minute) && r.Again <= min(least*5/4, time.Minute), "after a pause of about %v OnGap failed with %+v", least, r)
+	}
+	e.lose(a, s, turn, 3)
+	all := reports(failures)
+	for i, r := range all {
+		inPause(r, time.Second<<i)
+	}
+	e.Eventually(10*time.Minute, "OnGap succeeds", func() bool { mu.Lock(); defer mu.Unlock(); return len(calls) == failures+1 })
+	mu.Lock()
+	for i, r := range all {
+		e.Want(calls[i+1].Sub(calls[i]) == r.Again, "call %d came after %v, want %v", i+1, calls[i+1].Sub(calls[i]), r.Again)
+	}
+	left = 1
+	mu.Unlock()
+	e.lose(a, s, turn, 3)
+	inPause(reports(failures + 1)[failures], time.Second)
 }

@@ -18,6 +18,7 @@ import (
 var overflowCases = []testCase{
 	{rule: "S10", claim: "drops are counted exactly, reported, and marked at their position", run: exactDrops},
 	{rule: "S10", claim: "a buffer is also bounded in bytes, and so is its memory", run: boundedBytes},
+	{rule: "S10", claim: "a buffer is bounded in bytes also under OrderBy", run: boundedBytesInLanes},
 	{rule: "S10", claim: "DropOldest keeps the newest", run: dropsOldest},
 	{rule: "S10", claim: "Terminate ends the subscription", run: terminates},
 	{rule: "S10", claim: "drops are reported at once, and then at most once a second", run: dropsAreRateLimited},
@@ -130,6 +131,25 @@ func boundedBytes(e *env) {
 	e.arrives(huge.Sub, 2)
 	huge.open()
 	huge.waits(2) // a single message always fits
+}
+
+// boundedBytesInLanes has an idle handler sort what waits for one key.
+func boundedBytesInLanes(e *env) {
+	a, b := e.pair()
+	const size, room, n = 1 << 10, 5, 20
+	s := e.stick(a, b, "x", "x", bus.Buffer(1000, room*size), bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "same" }))
+	for i := range n {
+		a.publish("x", strings.Repeat("x", size))
+		e.arrives(s.Sub, 2+i)
+	}
+	st := s.Stats()
+	e.Want(st.Pending == room && st.PendingBytes == room*size && st.Dropped == n-room, "the stats are %+v", st)
+	s.open()
+	s.waits(1 + room)
+	e.Soon("nothing waits", func() bool { return s.Stats().Pending == 0 && s.Stats().PendingBytes == 0 })
+	a.publish("x", "next")
+	s.waits(1 + room + 1)
+	e.Want(s.missed()[1+room] == n-room, "the next message has Missed %d, want %d", s.missed()[1+room], n-room)
 }
 
 func heap() uint64 {
