@@ -13,6 +13,7 @@ import (
 var manyCases = []testCase{
 	{rule: "S14", claim: "RequestMany ends after Count answers", run: manyByCount},
 	{rule: "S14", claim: "RequestMany ends when answers stall, and a slow consumer is no stall", run: manyByStall},
+	{rule: "S14", claim: "answers that come one after the other are no stall, however long they take together", run: manyInTurn},
 	{rule: "S14", claim: "RequestMany ends at its deadline, without an error if there were answers", run: manyByDeadline},
 	{rule: "S14", claim: "RequestMany ends at the end marker", run: manyByEnd},
 	{rule: "S14", claim: "RequestMany ends when the consumer breaks, and leaves nothing behind", run: manyByBreak},
@@ -73,6 +74,24 @@ func manyByStall(e *env) {
 	}
 	e.Want(n == 3, "a slow consumer got %d of 3", n)
 	g.open()
+}
+
+func manyInTurn(e *env) {
+	a, b := e.pair()
+	const n, pause, stall = 6, 5, 20
+	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for i := range n {
+			if err := m.Reply(ctx, []byte(fmt.Sprint(i))); err != nil {
+				e.Report("reply: %w", err)
+			}
+			e.Pass(pause)
+		}
+		return nil, bus.ErrEnd
+	})
+	ctx, cancel := e.within(100 * n * pause)
+	defer cancel()
+	data, errs := a.gathered(ctx, bus.Stall(e.Units(stall)))
+	e.Want(len(data) == n && len(errs) == 0, "of %d answers in %v, with a stall of %v, came %q, %v", n, e.Units(n*pause), e.Units(stall), data, errs)
 }
 
 func manyByDeadline(e *env) {
