@@ -3,6 +3,7 @@ package bustest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/megaframework/mega/bus"
@@ -76,14 +77,15 @@ func groupAndPlain(e *env) {
 	plain := []*inbox{a.listen("x"), b.listen("x")}
 	one := []*inbox{a.listen("x", bus.Group("one")), b.listen("x", bus.Group("one"))}
 	two := []*inbox{b.listen("x", bus.Group("two")), b.listen("x", bus.Group("two"))}
+	large := []*inbox{a.listen("x", bus.Group("One"))}
 	for range 100 {
 		a.publish("x", "")
 	}
 	a.flush()
 	e.drain(plain...)
-	e.drain(append(one, two...)...)
+	e.drain(slices.Concat(one, two, large)...)
 	e.Want(plain[0].len() == 100 && plain[1].len() == 100, "those without a group got %d and %d of 100", plain[0].len(), plain[1].len())
-	e.Want(total(one...) == 100 && total(two...) == 100, "the groups got %d and %d of 100", total(one...), total(two...))
+	e.Want(total(one...) == 100 && total(two...) == 100 && total(large...) == 100, "the groups got %d, %d and %d of 100", total(one...), total(two...), total(large...))
 }
 
 func groupDrains(e *env) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/suite"
@@ -84,7 +85,7 @@ func headersArrive(e *env) {
 // oddHeader has every kind of key and value that is allowed.
 func oddHeader() bus.Headers {
 	return bus.Headers{
-		"Key": {"1"}, "key": {"2"}, "KEY": {"3"}, "multi": {"b", "a", "b", ""}, "a!#$%&'*+-.^_`|~1": {"odd"},
+		"Key": {"1"}, "key": {"2"}, "KEY": {"3"}, "multi": {"b", "a", "b", ""}, "empty": {""}, "a!#$%&'*+-.^_`|~1": {"odd"},
 		"utf8": {"ключ 鍵 🔑"}, "inner": {"a  b\tc"}, "colon": {"a: b: c"}, "Content-Type": {"text/plain"}, "status": {"503"}, "Status": {"503"},
 	}
 }
@@ -190,14 +191,16 @@ func traceTravels(e *env) {
 		bus.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
 		bus.Header("tracestate", "a=1,b=2"), bus.Header("baggage", "user=42"),
 	}
-	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) { return []byte(m.Header.Get("traceparent")), nil })
+	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		return []byte(m.Header.Get("traceparent") + " " + m.Header.Get("baggage")), nil
+	})
 	second, hand := a.listen("second"), e.gate()
 	b.subscribe("first", func(ctx context.Context, _ *bus.Msg) error {
 		defer hand.open()
 		if err := b.Publish(ctx, "second", nil); err != nil {
 			e.Report("publish: %w", err)
 		}
-		if got, err := b.Request(ctx, "ask", nil); err != nil || !strings.HasPrefix(string(got.Data), "00-0af7") {
+		if got, err := b.Request(ctx, "ask", nil); err != nil || !strings.HasPrefix(string(got.Data), "00-0af7") || !strings.HasSuffix(string(got.Data), " user=42") {
 			e.Report("the request carries %v, %v", got, err)
 		}
 		return nil
@@ -317,12 +320,11 @@ func expires(e *env) {
 
 func notExpired(e *env) {
 	a, b := e.pair()
-	over := e.gate()
+	over, deadline := e.gate(), make(chan time.Time, 1)
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
 		defer over.open()
-		if _, ok := ctx.Deadline(); !ok {
-			e.Report("the handler's context has no deadline")
-		}
+		at, _ := ctx.Deadline()
+		deadline <- at
 		select {
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -332,6 +334,9 @@ func notExpired(e *env) {
 		}
 		return nil
 	})
+	expires := time.Now().Add(e.Units(5))
 	a.publish("x", "", bus.Expires(e.Units(5)))
+	late := receive(e, deadline, "the handler begins").Sub(expires)
+	e.Want(late >= -e.Unit/10 && (late <= e.Unit/10 || !e.h.FakeTime && late <= e.Patience()), "the handler's context has a deadline %v after the one of the message", late)
 	e.Await(over.c, "the handler's context ends when the message expires")
 }

@@ -98,7 +98,7 @@ func outageFailsRequests(e *env) {
 func outageBuffers(e *env) {
 	a, b := e.pair()
 	boxes := []*inbox{a.listen("x.>"), a.listen("x.*"), a.listen(">", bus.Group("g"))}
-	quiet := b.listen("quiet")
+	quiet, responder := b.listen("quiet"), b.echo("quiet")
 	a.publish("x.0", "0")
 	for _, in := range boxes {
 		in.wants("0")
@@ -128,6 +128,7 @@ func outageBuffers(e *env) {
 	}
 	quiet.has("q1", "q2")
 	e.Want(slices.Equal(quiet.missed(), []int{-1, 0}), "the messages have Missed %v", quiet.missed())
+	e.Want(responder.Stats().Gaps == 1, "%d gaps of a responder are counted", responder.Stats().Gaps)
 }
 
 func outageIsBounded(e *env) {

@@ -3,6 +3,7 @@ package bustest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -376,6 +377,12 @@ var defects = []defect{
 		return delivering(func(s driver.Sink, m driver.Message) bool { return s.Load() > 5 || s.Deliver(m) })
 	}},
 	{"S11", "knows a group by its name alone", func() *broken { return groupsByName() }},
+	{"S11", "takes upper and lower case in the name of a group for the same", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			s.Group = strings.ToLower(s.Group)
+			return d.Subscribe(ctx, s)
+		}}
+	}},
 	{"S11", "gives a message to every member", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			s.Group = ""
@@ -502,6 +509,20 @@ var defects = []defect{
 		})
 	}},
 	{"S16", "loses headers", func() *broken { return changing(func(m *driver.Message) { m.Header = nil }) }},
+	{"S16", "loses a header without a text", func() *broken {
+		return changing(func(m *driver.Message) {
+			m.Header = maps.Clone(m.Header)
+			maps.DeleteFunc(m.Header, func(_ string, values []string) bool { return strings.Join(values, "") == "" })
+		})
+	}},
+	{"S16", "loses the baggage of requests", func() *broken {
+		return changing(func(m *driver.Message) {
+			if m.Kind == driver.Request {
+				m.Header = maps.Clone(m.Header)
+				delete(m.Header, "baggage")
+			}
+		})
+	}},
 	{"S16", "writes headers as HTTP does", func() *broken {
 		return changing(func(m *driver.Message) {
 			h := driver.Header{}
@@ -591,6 +612,14 @@ var defects = []defect{
 			return silent{i}, err
 		}}
 	}},
+	{"S23", "reports no gap to a responder", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			if s.Kind == driver.Request {
+				s.Sink = sinkWith{Sink: s.Sink, gap: func(driver.Sink, int) {}}
+			}
+			return d.Subscribe(ctx, s)
+		}}
+	}},
 	{"S23", "reports each gap twice", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink {
 			return sinkWith{Sink: s, gap: func(s driver.Sink, n int) { s.Gap(n); s.Gap(n) }}
@@ -636,6 +665,13 @@ var defects = []defect{
 		return changing(func(m *driver.Message) {
 			if m.Kind == driver.Event {
 				m.Deadline = time.Time{}
+			}
+		})
+	}},
+	{"S24", "lets a message expire a second late", func() *broken {
+		return changing(func(m *driver.Message) {
+			if m.Kind == driver.Event && !m.Deadline.IsZero() {
+				m.Deadline = m.Deadline.Add(time.Second)
 			}
 		})
 	}},
