@@ -17,6 +17,7 @@ var manyCases = []testCase{
 	{rule: "S14", claim: "RequestMany ends at its deadline, without an error if there were answers", run: manyByDeadline},
 	{rule: "S14", claim: "RequestMany ends at the end marker", run: manyByEnd},
 	{rule: "S14", claim: "RequestMany ends when the consumer breaks, and leaves nothing behind", run: manyByBreak},
+	{rule: "S14", claim: "answers that were read do not count as waiting", fake: true, run: manyRead},
 	{rule: "S14", claim: "RequestMany ends when too many answers wait for the consumer", run: manyUnread},
 	{rule: "S14", claim: "no responder is an error, and so is no answer", run: manyNobody},
 	{rule: "S14", claim: "the error of a responder is one of the answers", run: manyFailures},
@@ -92,6 +93,39 @@ func manyInTurn(e *env) {
 	defer cancel()
 	data, errs := a.gathered(ctx, bus.Stall(e.Units(stall)))
 	e.Want(len(data) == n && len(errs) == 0, "of %d answers in %v, with a stall of %v, came %q, %v", n, e.Units(n*pause), e.Units(stall), data, errs)
+}
+
+// manyRead reads more bytes than may wait, while one answer waits.
+func manyRead(e *env) {
+	a, b := e.pair()
+	const n, size = 80, 1 << 20
+	data := make([]byte, size-1<<10)
+	read := make(chan struct{}, n+1)
+	read <- struct{}{}
+	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for range n {
+			if err := m.Reply(ctx, data); err != nil {
+				e.Report("reply: %w", err)
+				break
+			}
+			select {
+			case <-read:
+			case <-ctx.Done():
+			}
+		}
+		return nil, bus.ErrEnd
+	})
+	got := 0
+	ctx, cancel := e.within(n)
+	defer cancel()
+	for m, err := range a.RequestMany(ctx, "x", nil) {
+		e.Must(err, "answer %d", got)
+		e.Want(len(m.Data) == len(data), "answer %d has %d bytes", got, len(m.Data))
+		got++
+		read <- struct{}{}
+		e.Pass(0.1) // the next but one arrives
+	}
+	e.Want(got == n, "%d of %d answers came", got, n)
 }
 
 func manyByDeadline(e *env) {

@@ -118,6 +118,8 @@ var mutations = mutants.Table{
 		"o.count == 0 || n < o.count", "true"},
 	{"S14/RequestMany ends when answers stall, and a slow consumer is no stall", "many.go",
 		"if n > 0 && stall != nil {", "if false {"},
+	{"S14/answers that were read do not count as waiting", "request.go",
+		"\tc.bytes -= weightOf(m.Data, m.Header)\n", ""},
 	{"S14/answers that come one after the other are no stall, however long they take together", "many.go",
 		"\t\t\tstall.Reset(o.stall)\n", ""},
 	{"S14/RequestMany ends when too many answers wait for the consumer", "request.go",
