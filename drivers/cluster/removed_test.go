@@ -3,12 +3,15 @@
 package cluster
 
 import (
+	"context"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock/driver"
@@ -150,6 +153,44 @@ func TestRemovedFilesLetNobodyInBeforeTheClientsAreBack(t *testing.T) {
 	_, err = c.Lock().Acquire(t.Context(), r)
 	b.presence.mu.Unlock()
 	a.presence.mu.Unlock()
+	if err == nil {
+		t.Error("two processes hold the key")
+	}
+}
+
+// Somebody removes the files while the hub leaves in order, which takes until its clients
+// have answered. A process that comes before those are back grants nothing.
+func TestFilesRemovedWhileTheHubLeavesLetNobodyIn(t *testing.T) {
+	socket := socketPath(t)
+	a, err := Dial(t.Context(), Config{Socket: socket})
+	must(t, err)
+	b := meetAt(t, socket)
+	r := driver.Request{Key: "k", Token: "b", TTL: time.Minute, Slots: 1}
+	_, err = b.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	conn, err := net.Dial("unix", socket) // does not answer that it sends no more
+	must(t, err)
+	line := protocol.NewLine(conn)
+	defer line.Close()
+	must(t, line.Send((&protocol.Hello{Speaks: protocol.Known, PID: 1, File: "silent"}).Frame()))
+	seen := make(chan protocol.Type, 100)
+	go func() {
+		_ = line.Read(func(typ protocol.Type, _ []byte) error { seen <- typ; return nil }, func() {})
+	}()
+	until := func(typ protocol.Type) {
+		eventually(t, "a frame of the hub", func() bool { return <-seen == typ })
+	}
+	until(protocol.TypeWelcome)
+	b.presence.mu.Lock() // it cannot come back
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()
+	until(protocol.TypeLeaving)
+	must(t, errors.Join(os.RemoveAll(socket+".clients"), os.Remove(socket+".lock")))
+	<-closed
+	c := meetAt(t, socket)
+	r.Token = "c"
+	_, err = c.Lock().Acquire(t.Context(), r)
+	b.presence.mu.Unlock()
 	if err == nil {
 		t.Error("two processes hold the key")
 	}

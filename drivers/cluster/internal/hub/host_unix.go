@@ -171,14 +171,14 @@ func (h *Host) maintain() {
 		h.pause(checkInterval)
 	}
 	recovery.Wait()
-	if h.lock.Check() != nil {
-		h.lock.RecordLoss()
-	}
 	_ = h.listener.Close() // the hub lock removes its file
 	select {
 	case ctx := <-h.drain:
 		h.hub.drain(ctx)
 	default: // the hub lock is lost: another process may already be the hub
+	}
+	if h.lock.Check() != nil { // also if the files were removed during drain
+		h.lock.RecordLoss()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
