@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"errors"
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,15 +16,7 @@ import (
 // Clients whose files were removed connect in a time that does not pass while the hub
 // itself is stopped: it accepts nobody then.
 func TestClientsWithoutAFileHaveTheirTimeAfterThePauseOfTheHub(t *testing.T) {
-	s, err := rendezvous.Open(filepath.Join(t.TempDir(), "own", "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := s.Take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lock.Close() }()
+	lock := take(t, openSocket(t))
 	r, err := newRecovery(lock, lock.Left(), true)
 	if err != nil {
 		t.Fatal(err)
@@ -37,5 +31,80 @@ func TestClientsWithoutAFileHaveTheirTimeAfterThePauseOfTheHub(t *testing.T) {
 	}
 	if left, _, _ := r.status(now); left > 0 {
 		t.Errorf("after the time, %v are left", left)
+	}
+}
+
+func openSocket(t *testing.T) *rendezvous.Socket {
+	t.Helper()
+	s, err := rendezvous.Open(filepath.Join(t.TempDir(), "own", "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// take takes the hub lock until the end of the test.
+func take(t *testing.T, s *rendezvous.Socket) *rendezvous.HubLock {
+	t.Helper()
+	lock, err := s.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Close() })
+	return lock
+}
+
+// The hub after one that has granted leases until an hour from now waits for each client
+// as long as its leases may be valid, also if the client ends meanwhile and leaves them
+// behind. L1
+func TestRecoveryWaitsForTheLeasesOfEachClient(t *testing.T) {
+	const minute, hour = int64(time.Minute), int64(time.Hour)
+	tests := map[string]struct {
+		longest      int64 // the maximum duration of its leases
+		left         int64 // how long the leases that it leaves behind are valid
+		least, most  int64 // the bounds of the wait
+		silent, gone int   // the clients that are counted, and that end
+	}{
+		"a client without a lease":                             {0, 0, math.MinInt64, 0, 0, 0},
+		"a client with leases of a minute":                     {minute, 0, minute + protocol.MaxSkew, minute + int64(time.Second), 1, 0},
+		"a client with longer leases than the record":          {2 * hour, 0, hour - minute, hour + int64(time.Second), 1, 0},
+		"a client that ends and has left a lease of a minute":  {hour, minute, minute, minute, 0, 1},
+		"a client that ends and has left nothing":              {hour, 0, math.MinInt64, 0, 0, 1},
+		"a client that ends and has left a lease that expired": {hour, -minute, math.MinInt64, 0, 0, 1},
+	}
+	for name, x := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := openSocket(t)
+			last := take(t, s)
+			client, err := s.NewClient()
+			if err = errors.Join(err, client.Bound(x.longest), last.Settle(), last.Cover(protocol.NodeNanos()+hour, 1), last.Close()); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = client.Leave(0) }()
+			lock := take(t, s)
+			r, err := newRecovery(lock, lock.Left(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := r.seen
+			if x.gone > 0 {
+				left := x.left
+				if left != 0 {
+					left += now
+				}
+				if err := client.Leave(left); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // the second check sees the same
+				left, silent, absent := r.status(now)
+				if int64(left) < x.least || int64(left) > x.most || silent != x.silent || absent != 1-x.gone {
+					t.Errorf("%v are left, %d clients are silent, %d absent", left, silent, absent)
+				}
+			}
+			if left, _, _ := r.status(now + 2*hour); left > 0 {
+				t.Errorf("after two hours, %v are left", left)
+			}
+		})
 	}
 }
