@@ -79,12 +79,8 @@ func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again b
 // lease may be reported to the client: also while the hub leaves in order, which a
 // stopped client delays.
 func (h *Host) cover(expires time.Time, fence uint64) bool {
-	leaves := h.Failed()
-	if leaves && !errors.Is(context.Cause(h.ctx), context.Canceled) {
-		return false
-	}
 	err := h.lock.Cover(h.hub.locks.clock.Nanos(expires)+protocol.MaxSkew, fence)
-	if leaves && err == nil {
+	if err == nil && h.Failed() {
 		err = h.lock.Check() // maintain checks it no more. L1
 	}
 	if err != nil {

@@ -7,11 +7,14 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // At the limit of descriptors the hub tries to accept a hundred times a second.
@@ -32,4 +35,40 @@ func TestFailuresToAcceptAreReportedOnceAMinute(t *testing.T) {
 			t.Errorf("%d reports of %d attempts", n, attempts)
 		}
 	})
+}
+
+// A hub that leaves grants leases as long as it has its lock file, and no longer,
+// whatever the record covers. L1
+func TestHubWithoutItsLockFileCoversNothing(t *testing.T) {
+	for name, leaves := range map[string]bool{"that leaves": true, "that goes on": false} {
+		t.Run("a hub "+name, func(t *testing.T) {
+			s := openSocket(t)
+			lock := take(t, s)
+			successor, err := Follow(Config{}, lock, lock.Left(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &Host{hub: successor, lock: lock, log: slog.New(slog.DiscardHandler)}
+			h.ctx, h.end = context.WithCancelCause(t.Context())
+			later := driver.Now().Add(time.Minute)
+			if !h.cover(later, 1) {
+				t.Fatal("it covers no lease")
+			}
+			if leaves {
+				h.end(context.Canceled)
+			}
+			if !h.cover(later, 1) {
+				t.Error("it covers no lease")
+			}
+			if err := os.Remove(s.Path() + ".lock"); err != nil {
+				t.Fatal(err)
+			}
+			if h.cover(later.Add(time.Hour), 1) || h.cover(later, 1) {
+				t.Error("it covers a lease without its lock file")
+			}
+			if !h.Failed() {
+				t.Error("it goes on")
+			}
+		})
+	}
 }
