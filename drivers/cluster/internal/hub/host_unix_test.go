@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -37,19 +38,26 @@ func TestFailuresToAcceptAreReportedOnceAMinute(t *testing.T) {
 	})
 }
 
-// A hub that leaves grants leases as long as it has its lock file, and no longer,
-// whatever the record covers. L1
+// openHost returns a host that accepts no client, and its lock file.
+func openHost(t *testing.T) (h *Host, file string) {
+	t.Helper()
+	s := openSocket(t)
+	lock := take(t, s)
+	successor, err := Follow(Config{}, lock, lock.Left(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = &Host{hub: successor, lock: lock, log: slog.New(slog.DiscardHandler)}
+	h.ctx, h.end = context.WithCancelCause(t.Context())
+	return h, s.Path() + ".lock"
+}
+
+// A hub grants leases as long as it has its lock file, also while it leaves, and no
+// longer, whatever the record covers. L1
 func TestHubWithoutItsLockFileCoversNothing(t *testing.T) {
 	for name, leaves := range map[string]bool{"that leaves": true, "that goes on": false} {
 		t.Run("a hub "+name, func(t *testing.T) {
-			s := openSocket(t)
-			lock := take(t, s)
-			successor, err := Follow(Config{}, lock, lock.Left(), false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := &Host{hub: successor, lock: lock, log: slog.New(slog.DiscardHandler)}
-			h.ctx, h.end = context.WithCancelCause(t.Context())
+			h, file := openHost(t)
 			later := driver.Now().Add(time.Minute)
 			if !h.cover(later, 1) {
 				t.Fatal("it covers no lease")
@@ -60,7 +68,7 @@ func TestHubWithoutItsLockFileCoversNothing(t *testing.T) {
 			if !h.cover(later, 1) {
 				t.Error("it covers no lease")
 			}
-			if err := os.Remove(s.Path() + ".lock"); err != nil {
+			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
 			if h.cover(later.Add(time.Hour), 1) || h.cover(later, 1) {
@@ -68,6 +76,30 @@ func TestHubWithoutItsLockFileCoversNothing(t *testing.T) {
 			}
 			if !h.Failed() {
 				t.Error("it goes on")
+			}
+		})
+	}
+}
+
+// A hub whose recovery is over grants leases only if it can record that in the file of its
+// lock, which another process may have by now. L1
+func TestHubThatCannotRecordItsRecoveryGrantsNothing(t *testing.T) {
+	for name, removed := range map[string]bool{"with its lock file": false, "without its lock file": true} {
+		t.Run("a hub "+name, func(t *testing.T) {
+			h, file := openHost(t)
+			if removed {
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.grant(0)
+			r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
+			_, queued, err := h.hub.locks.table.Ask(&r, table.NewOwner(func(table.Event) {}), 0)
+			if err != nil || queued != removed {
+				t.Errorf("the request is queued: %v, %v", queued, err)
+			}
+			if h.Failed() != removed {
+				t.Errorf("the hub has failed: %v", h.Failed())
 			}
 		})
 	}
