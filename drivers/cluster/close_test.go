@@ -45,6 +45,25 @@ func TestReleaseAfterATakeOverIsNoLoss(t *testing.T) {
 	}
 }
 
+// A lease that was forced is lost, whatever hub has forced it, also if its release was
+// under way (L16).
+func TestReleaseOfAForcedLeaseIsALossAfterATakeOver(t *testing.T) {
+	x := meetAt(t, socketPath(t)).Lock()
+	for cause, lost := range map[driver.Cause]bool{driver.Forced: true, driver.Expired: false} {
+		answer := &driver.LostError{Key: "k", Cause: cause}
+		moved := &claim{moved: true}
+		if err := x.unlessRepeated(moved, &question{}, answer); (err != nil) != lost {
+			t.Errorf("%s, at the next hub: %v", cause, err)
+		}
+		if err := x.unlessRepeated(nil, &question{again: true}, answer); (err != nil) != lost {
+			t.Errorf("%s, repeated: %v", cause, err)
+		}
+		if err := x.unlessRepeated(&claim{}, &question{}, answer); err == nil {
+			t.Errorf("%s, at the same hub: no error", cause)
+		}
+	}
+}
+
 // A hub that ends waits for its clients. The calls of its own process do not wait
 // for it.
 func TestRequestsDoNotWaitForTheEndOfTheHub(t *testing.T) {

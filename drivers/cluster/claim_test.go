@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// newClaim returns a Lock without a hub, with a claim that was requested at asked.
+func newClaim(t *testing.T, asked time.Time) (*Lock, *claim) {
+	t.Helper()
+	x := newLock(&Node{})
+	t.Cleanup(func() { x.runs.Close() })
+	c, err := x.add(&driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+	must(t, err)
+	c.asked = asked
+	return x, c
+}
+
+// near reports whether two instants are the same but for the precision of the clocks.
+func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Millisecond }
+
+// A lease that the hub grants at once counts from before its request was sent, as with
+// every driver, and one after a wait from its grant. A hub cannot make it longer (L1, L4).
+func TestDeadlineOfAGrant(t *testing.T) {
+	asked := driver.Now().Add(-10 * time.Second)
+	local := driver.Deadline(asked, time.Minute)
+	for name, test := range map[string]struct {
+		hub    time.Time
+		queued bool
+		want   time.Time
+	}{
+		"later at the hub":         {local.Add(5 * time.Second), false, local},
+		"earlier at the hub":       {local.Add(-5 * time.Second), false, local.Add(-5 * time.Second)},
+		"after a wait, at the hub": {local.Add(5 * time.Second), true, local.Add(5 * time.Second)},
+	} {
+		x, c := newClaim(t, asked)
+		f := protocol.Begin(protocol.LockAnswer)
+		protocol.AddGrant(f, &driver.Grant{Fence: 7, Deadline: test.hub, Queued: test.queued}, x.clock)
+		d := protocol.NewDecoder(f.Body())
+		x.have(c, &d)
+		if c.state != claimHeld || c.grant.Fence != 7 || !near(c.grant.Deadline, test.want) {
+			t.Errorf("%s: the deadline is %v after the request, want %v", name, c.grant.Deadline.Sub(asked), test.want.Sub(asked))
+		}
+	}
+}
+
+// A grant that arrives when its caller has given up, or twice, changes nothing.
+func TestGrantForAClaimThatIsOver(t *testing.T) {
+	for _, state := range []claimState{claimHeld, claimRefused} {
+		x, c := newClaim(t, driver.Now())
+		c.state, c.grant.Fence = state, 3
+		f := protocol.Begin(protocol.LockAnswer)
+		protocol.AddGrant(f, &driver.Grant{Fence: 7, Deadline: driver.Now()}, x.clock)
+		d := protocol.NewDecoder(f.Body())
+		x.have(c, &d)
+		if c.state != state || c.grant.Fence != 3 {
+			t.Errorf("state %d with fence %d, want %d with fence 3", c.state, c.grant.Fence, state)
+		}
+	}
+}
+
+// A renewal counts from before it was sent. The claim has what the next hub must know:
+// the deadline, and the TTL of the latest Extend, whichever answer comes last (L1, L12).
+func TestDeadlineOfARenewal(t *testing.T) {
+	sent := driver.Now().Add(-10 * time.Second)
+	for name, test := range map[string]struct {
+		grant driver.Grant
+		hub   time.Time
+		want  time.Time // the deadline
+		ttl   time.Duration
+		rev   uint64
+	}{
+		"later at the hub":   {driver.Grant{TTL: time.Hour, Rev: 2}, sent.Add(time.Hour), driver.Deadline(sent, time.Hour), time.Hour, 2},
+		"earlier at the hub": {driver.Grant{TTL: time.Hour, Rev: 2}, sent.Add(20 * time.Second), sent.Add(20 * time.Second), time.Hour, 2},
+		"of an older TTL":    {driver.Grant{TTL: time.Hour, Rev: 0}, sent.Add(20 * time.Second), sent.Add(20 * time.Second), time.Minute, 1},
+		"without a renewal":  {driver.Grant{TTL: time.Hour, Rev: 2, NoRenew: true}, sent.Add(3 * time.Hour), sent.Add(3 * time.Hour), time.Minute, 1},
+	} {
+		x, c := newClaim(t, sent)
+		c.state, c.grant = claimHeld, driver.Grant{Key: "k", Token: "token", TTL: time.Minute, Rev: 1, Deadline: sent.Add(30 * time.Second)}
+		test.grant.Key, test.grant.Token = "k", "token"
+		q := &question{since: sent, grants: []driver.Grant{test.grant}, renewals: make([]driver.Renewal, 1)}
+		f := protocol.Begin(protocol.LockAnswer).Byte(protocol.VerdictDone).Int(x.clock.Nanos(test.hub))
+		d := protocol.NewDecoder(f.Body())
+		x.takeRenewals(q, &d)
+		r := q.renewals[0]
+		if r.Err != nil || !near(r.Deadline, test.want) || c.grant.Deadline != r.Deadline {
+			t.Errorf("%s: the deadline is %v after the request, want %v; the claim has %v, %v", name, r.Deadline.Sub(sent), test.want.Sub(sent), c.grant.Deadline.Sub(sent), r.Err)
+		}
+		if c.grant.TTL != test.ttl || c.grant.Rev != test.rev {
+			t.Errorf("%s: the claim has the TTL %v of number %d, want %v of %d", name, c.grant.TTL, c.grant.Rev, test.ttl, test.rev)
+		}
+	}
+}
+
+// The next hub grants nothing before the leases that a process leaves behind have
+// expired at the hub, which is later than their deadlines here (L1).
+func TestLatestExpiryOfTheLeasesThatAreLeftBehind(t *testing.T) {
+	x, c := newClaim(t, driver.Now())
+	if until := x.latestExpiry(); until != 0 {
+		t.Errorf("without a lease: %d", until)
+	}
+	end := driver.Now().Add(time.Minute)
+	c.state, c.grant = claimHeld, driver.Grant{Key: "k", Token: "token", TTL: time.Minute, Deadline: end.Add(-driver.Margin(time.Minute))}
+	if until := x.latestExpiry(); until < x.clock.Nanos(end)+protocol.MaxSkew-int64(time.Microsecond) {
+		t.Errorf("%v before the end of the lease", time.Duration(x.clock.Nanos(end)+protocol.MaxSkew-until))
+	}
+	c.rests = true
+	if until := x.latestExpiry(); until != 0 {
+		t.Errorf("in a cooldown: %d", until)
+	}
+}
+
+// The request that a process repeats at the next hub is the one from which its grant
+// counts, and its place in the queue is the first one's (L7).
+func TestReportOfAWaiterCountsFromTheReport(t *testing.T) {
+	asked := driver.Now().Add(-time.Hour)
+	x, c := newClaim(t, asked)
+	c.state, c.first = claimQueued, 42
+	now := driver.Now()
+	frames := x.report()
+	if c.asked.Before(now) {
+		t.Errorf("a grant counts from %v before the report", now.Sub(c.asked))
+	}
+	if len(frames) != 2 || frames[0].Type() != protocol.LockAsk || frames[1].Type() != protocol.LockReported {
+		t.Fatalf("%d frames", len(frames))
+	}
+	d := protocol.NewDecoder(frames[0].Body())
+	if number, first := d.Uint(), d.Int(); number != 0 || first != 42 {
+		t.Errorf("request %d with the time %d, want 0 with 42", number, first)
+	}
+}
