@@ -4,6 +4,8 @@ package rendezvous
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -141,4 +143,30 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", e, again, err)
 		}
 	})
+}
+
+// A hub that could once not write its record has lost its hub lock for good: the next one
+// may not know what this one granted.
+func TestHubLockIsLostWithAWriteThatFails(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "own", "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := s.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	file := lock.file
+	if lock.file, err = os.Open(file.Name()); err != nil { // for reading only
+		t.Fatal(err)
+	}
+	if err := lock.Cover(1_000, 0); err == nil {
+		t.Error("it covers a lease that it has not recorded")
+	}
+	_ = lock.file.Close()
+	lock.file = file
+	if lock.Check() == nil || lock.Cover(1_000, 0) == nil {
+		t.Error("it is the hub again after a write that has failed")
+	}
 }

@@ -246,7 +246,9 @@ func TestAHubWhoseLockFileIsRemovedKnows(t *testing.T) {
 			must(t, old.Check())
 			must(t, remove(p.Path()+".lock"))
 			refused(t, old.Check(), "removed or replaced")
-			refused(t, old.Cover(1<<40, 0), "removed or replaced")
+			for range 2 { // a bound that was not written covers nothing
+				refused(t, old.Cover(1<<40, 0), "removed or replaced")
+			}
 			must(t, os.Remove(p.Path())) // by whoever removed the lock file
 			_, err = take(t, p).Listen()
 			must(t, err)
