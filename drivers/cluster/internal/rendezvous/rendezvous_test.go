@@ -151,6 +151,24 @@ func TestBoundsOutliveTheirHub(t *testing.T) {
 	}
 }
 
+// The first hub of a boot dates grants for all later ones.
+func TestEpochOutlivesItsHub(t *testing.T) {
+	p := place(t)
+	for i := range int64(3) {
+		s := take(t, p)
+		for range 2 {
+			if epoch, err := s.Epoch(5 + i); epoch != 5 || err != nil {
+				t.Errorf("hub %d has the epoch %d, %v", i, epoch, err)
+			}
+		}
+		must(t, s.Cover(10*i, 0))
+		must(t, s.Close())
+	}
+	if left := take(t, p).Left(); left.Epoch != 5 {
+		t.Errorf("the record has the epoch %d", left.Epoch)
+	}
+}
+
 // A grant seldom writes, and is covered always.
 func TestCoverWritesAhead(t *testing.T) {
 	p := place(t)
@@ -250,6 +268,8 @@ func TestAHubWhoseLockFileIsRemovedKnows(t *testing.T) {
 				refused(t, old.Cover(1<<40, 0), "removed or replaced")
 			}
 			must(t, os.Remove(p.Path())) // by whoever removed the lock file
+			_, err = old.Renew()         // the next hub may be about to listen
+			refused(t, err, "removed or replaced")
 			_, err = take(t, p).Listen()
 			must(t, err)
 			must(t, old.Close())
@@ -287,6 +307,12 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	if len(files) != 3 {
 		t.Errorf("%v: the dead one's file is to go, the others' to stay", files)
 	}
+	odd := filepath.Join(p.Path()+".clients", "odd")
+	must(t, os.Mkdir(odd, 0o700)) // it cannot be known whether its client lives
+	if lives, _ := s.Lives("odd", 0); !lives {
+		t.Error("a client counts as dead although nobody can know")
+	}
+	must(t, os.Remove(odd))
 	must(t, running.Kill())
 	must(t, stopped.Kill())
 	for _, name := range alive {
@@ -503,6 +529,49 @@ func TestWhatIsNoHubsIsLeftAlone(t *testing.T) {
 			t.Errorf("it holds %q, %v", text, err)
 		}
 	}
+}
+
+// What has replaced the socket of a hub stays when the hub ends.
+func TestWhatHasReplacedASocketIsLeftAlone(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	_, err := s.Listen()
+	must(t, err)
+	must(t, os.Remove(p.Path()))
+	must(t, os.WriteFile(p.Path(), []byte("dear diary"), 0o600))
+	must(t, s.Close())
+	if text, err := os.ReadFile(p.Path()); string(text) != "dear diary" || err != nil {
+		t.Errorf("it holds %q, %v", text, err)
+	}
+}
+
+// A socket that was removed is opened again, and the old one is closed: no client can
+// find it.
+func TestASocketThatIsOpenedAgainClosesTheOldOne(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	old, err := s.Listen()
+	must(t, err)
+	if same, err := s.Renew(); same != old || err != nil {
+		t.Errorf("a socket in its place is opened again: %v", err)
+	}
+	must(t, os.Remove(p.Path()))
+	now, err := s.Renew()
+	must(t, err)
+	if _, err := old.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the old socket accepts: %v", err)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		conn, err := now.Accept()
+		if err == nil {
+			err = conn.Close()
+		}
+		accepted <- err
+	}()
+	conn, _, err := p.Dial(t.Context())
+	must(t, err)
+	must(t, errors.Join(<-accepted, conn.Close()))
 }
 
 func TestASocketOfAnotherProgramIsLeftAlone(t *testing.T) {
