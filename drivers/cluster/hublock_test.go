@@ -65,6 +65,26 @@ func TestAClientThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
 	}
 }
 
+// A process that cuts off its hub, because of a frame that it does not understand, is
+// not dead either: it keeps its lease while it comes back.
+func TestAClientThatCutsOffItsHubKeepsItsLeases(t *testing.T) {
+	p := openPost(t)
+	n := meetAt(t, p.socket)
+	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+	must(t, err)
+	before := n.currentHub()
+	client := hub.Clients(p.hub.Hub)[0]
+	must(t, hub.Line(client).Send(protocol.Begin(protocol.LockRan))) // without a record
+	<-client.Done()
+	if held := stateIn(t, p.hub.Hub, "k").Holders; len(held) != 1 {
+		t.Errorf("its lease is gone: %+v", held)
+	}
+	eventually(t, "the reconnect", func() bool { now := n.currentHub(); return now != nil && now != before })
+	if err := n.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err; err != nil {
+		t.Errorf("renew: %v", err)
+	}
+}
+
 func TestANodeThatIsClosedLeavesItsLeasesToTheirTTL(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	n, p, waited := holdAndWait(t, h, lockerOf(t, h))

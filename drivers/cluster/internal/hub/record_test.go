@@ -133,3 +133,20 @@ func TestLeaseIsRecordedBeforeItsClientKnowsIt(t *testing.T) {
 		})
 	}
 }
+
+// A client learns at once that a claim which it reports is not valid at this hub: it
+// would only find out at its next renewal, or wait for nothing. L4
+func TestReportOfAClaimThatIsOverIsAnswered(t *testing.T) {
+	l := newLedger(t)
+	r := driver.Request{Key: "k", Token: "held", Slots: 1}
+	g := driver.Grant{Key: "k", Token: "held", Fence: 7, Fences: 1, TTL: time.Minute, Deadline: driver.Deadline(driver.Now(), time.Minute)}
+	f := protocol.Begin(protocol.LockHeld)
+	protocol.AddLease(f, &g, &r, l.hub.locks.clock)
+	if !l.handle(f) { // the table is open
+		t.Error("a lease is refused, and the client does not learn of it")
+	}
+	l.handle(protocol.Begin(protocol.LockRelease).Uint(0).String("k").String("asked")) // bars the token
+	if !l.ask(0, "asked") {
+		t.Error("a request is refused, and the client does not learn of it")
+	}
+}

@@ -558,8 +558,8 @@ func TestASocketThatIsOpenedAgainClosesTheOldOne(t *testing.T) {
 	must(t, os.Remove(p.Path()))
 	now, err := s.Renew()
 	must(t, err)
-	if _, err := old.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the old socket accepts: %v", err)
+	if err := old.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the old socket is open: %v", err)
 	}
 	accepted := make(chan error, 1)
 	go func() {
@@ -571,7 +571,13 @@ func TestASocketThatIsOpenedAgainClosesTheOldOne(t *testing.T) {
 	}()
 	conn, _, err := p.Dial(t.Context())
 	must(t, err)
-	must(t, errors.Join(<-accepted, conn.Close()))
+	must(t, errors.Join(<-accepted, conn.Close(), s.Close()))
+	if err := now.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is open after the end of the hub: %v", err)
+	}
+	if _, err := os.Lstat(p.Path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
 }
 
 func TestASocketOfAnotherProgramIsLeftAlone(t *testing.T) {
