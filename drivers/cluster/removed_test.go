@@ -195,3 +195,24 @@ func TestFilesRemovedWhileTheHubLeavesLetNobodyIn(t *testing.T) {
 		t.Error("two processes hold the key")
 	}
 }
+
+// The hub is killed, and somebody removes the files. A process that was at that hub grants
+// nothing before the others, whose files it does not find, are back.
+func TestRemovedFilesOfAKilledHubLetNobodyIn(t *testing.T) {
+	p, err := newPost(socketPath(t))
+	must(t, err)
+	next, holder := meetAt(t, p.socket), meetAt(t, p.socket)
+	r := driver.Request{Key: "k", Token: "holder", TTL: time.Minute, Slots: 1}
+	_, err = holder.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	before := next.currentHub()
+	holder.presence.mu.Lock() // it is slow to come back
+	must(t, errors.Join(os.RemoveAll(p.socket+".clients"), os.Remove(p.socket+".lock"), p.close()))
+	next.served(t, before)
+	r.Token = "next"
+	_, err = next.Lock().Acquire(t.Context(), r)
+	holder.presence.mu.Unlock()
+	if err == nil {
+		t.Error("two processes hold the key")
+	}
+}
