@@ -387,42 +387,48 @@ func TestAClientThatStopsWithinItsReportIsNotAsked(t *testing.T) {
 }
 
 // A client that comes late may have a record on its way when somebody resets its key:
-// the record does not bring the grants back.
+// the record does not bring the grants back, whether the hub knew them or not.
 func TestARecordOnItsWayDoesNotUndoAReset(t *testing.T) {
-	h, clients := limitHub(t, 2)
-	here, late := clients[0], clients[1]
-	h.limits.introduce(here)
-	h.limits.reported(here)
-	h.open()
-	h.limits.introduce(late)
-	h.limits.begin(late)
-	used := func() int {
-		t.Helper()
-		s, err := h.limits.table.Inspect("k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(s.Rates) == 0 {
-			return 0
-		}
-		return s.Rates[0].Used
-	}
-	text := record(t, "k", protocol.NodeMicros()-9)
-	restore(t, late, text)
-	if n := used(); n != 1 {
-		t.Fatalf("%d units are used, want 1", n)
-	}
-	if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
-		t.Fatal(err)
-	}
-	restore(t, late, text) // the rest of its report
-	if n := used(); n != 0 {
-		t.Errorf("%d units are used after the reset, want none", n)
-	}
-	h.limits.reported(late)
-	restore(t, late, text) // beside the end of its report, for a call
-	if n := used(); n != 0 {
-		t.Errorf("%d units are used after the report, want none", n)
+	for name, known := range map[string]bool{"known": true, "unknown": false} {
+		t.Run("grants that are "+name, func(t *testing.T) {
+			h, clients := limitHub(t, 2)
+			here, late := clients[0], clients[1]
+			h.limits.introduce(here)
+			h.limits.reported(here)
+			h.open()
+			h.limits.introduce(late)
+			h.limits.begin(late)
+			used := func() int {
+				t.Helper()
+				s, err := h.limits.table.Inspect("k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(s.Rates) == 0 {
+					return 0
+				}
+				return s.Rates[0].Used
+			}
+			text := record(t, "k", protocol.NodeMicros()-9)
+			if known {
+				restore(t, late, text)
+				if n := used(); n != 1 {
+					t.Fatalf("%d units are used, want 1", n)
+				}
+			}
+			if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
+				t.Fatal(err)
+			}
+			restore(t, late, text) // the rest of its report
+			if n := used(); n != 0 {
+				t.Errorf("%d units are used after the reset, want none", n)
+			}
+			h.limits.reported(late)
+			restore(t, late, text) // beside the end of its report, for a call
+			if n := used(); n != 0 {
+				t.Errorf("%d units are used after the report, want none", n)
+			}
+		})
 	}
 }
 
