@@ -104,6 +104,9 @@ func (x *Lock) have(c *claim, d *protocol.Decoder) {
 	if d.Err() == nil && (c.state == claimAsked || c.state == claimQueued) {
 		c.grant = g
 		c.settle(claimHeld, nil)
+		if len(c.lost) > 0 { // it was taken away before it arrived
+			x.forget(c)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -130,5 +131,79 @@ func TestReportOfAWaiterCountsFromTheReport(t *testing.T) {
 	d := protocol.NewDecoder(frames[0].Body())
 	if number, first := d.Uint(), d.Int(); number != 0 || first != 42 {
 		t.Errorf("request %d with the time %d, want 0 with 42", number, first)
+	}
+}
+
+// A lease that was forced, or that a hub did not renew because it has expired, is not
+// reported to the next hub: that one would take its key again (L3).
+func TestALeaseThatIsLostIsNotReported(t *testing.T) {
+	lost := &driver.LostError{Key: "k", Cause: driver.Forced, Reason: "as asked"}
+	push := func(x *Lock) {
+		d := protocol.NewDecoder(protocol.AddError(protocol.Begin(protocol.LockLost).String("token"), lost).Body())
+		x.lose(&d)
+	}
+	grant := func(x *Lock) *protocol.Decoder {
+		f := protocol.Begin(protocol.LockGranted).String("token")
+		protocol.AddGrant(f, &driver.Grant{Fence: 7, Deadline: driver.Now().Add(time.Minute)}, x.clock)
+		d := protocol.NewDecoder(f.Body())
+		return &d
+	}
+	for name, lose := range map[string]func(x *Lock, c *claim){
+		"by a push": func(x *Lock, _ *claim) { push(x) },
+		"by a push before the answer": func(x *Lock, c *claim) {
+			c.state = claimAsked
+			push(x)
+			d := grant(x)
+			_ = d.Bytes()
+			x.have(c, d)
+		},
+		"by a push before its turn is reported": func(x *Lock, c *claim) {
+			c.state = claimQueued
+			push(x)
+			x.granted(grant(x))
+		},
+		"by a renewal": func(x *Lock, c *claim) {
+			q := &question{since: driver.Now(), grants: []driver.Grant{c.grant}, renewals: make([]driver.Renewal, 1)}
+			d := protocol.NewDecoder(protocol.AddError(protocol.Begin(protocol.LockAnswer), lost).Body())
+			x.takeRenewals(q, &d)
+			c.lost <- q.renewals[0].Err
+		},
+	} {
+		x, c := newClaim(t, driver.Now())
+		c.state = claimHeld
+		c.grant = driver.Grant{Key: "k", Token: "token", Fence: 7, TTL: time.Minute, Deadline: driver.Now().Add(time.Minute)}
+		lose(x, c)
+		if err := <-c.lost; c.state != claimHeld || c.grant.Fence != 7 || !errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s: state %d, fence %d, %v", name, c.state, c.grant.Fence, err)
+		}
+		if frames := x.report(); len(frames) != 1 || frames[0].Type() != protocol.LockReported {
+			t.Errorf("%s: a lost lease is reported", name)
+		}
+	}
+}
+
+// A waiter that gives up, and gets no answer, says that the key is busy only if the hub
+// has confirmed its place within the last two seconds (L21).
+func TestWaiterWithoutAnAnswerIsBusyOnlyIfItWasConfirmedLately(t *testing.T) {
+	for name, test := range map[string]struct {
+		age, wait time.Duration
+		busy      bool
+	}{
+		"confirmed lately":     {0, time.Second, true},
+		"confirmed long ago":   {maxAge, time.Second, false},
+		"did not want to wait": {0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x, c := newClaim(t, driver.Now())
+			x.node.why = errNoHub
+			c.request.Wait = test.wait
+			c.enqueue(&protocol.Decoder{})
+			c.confirmed = c.confirmed.Add(-test.age)
+			_, err := x.leave(t.Context(), c, time.Now())
+			if errors.Is(err, driver.ErrNotAcquired) != test.busy || err == nil {
+				t.Errorf("%v, want busy: %v", err, test.busy)
+			}
+		})
 	}
 }

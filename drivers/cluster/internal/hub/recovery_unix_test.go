@@ -11,6 +11,8 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Clients whose files were removed connect in a time that does not pass while the hub
@@ -106,5 +108,22 @@ func TestRecoveryWaitsForTheLeasesOfEachClient(t *testing.T) {
 				t.Errorf("after two hours, %v are left", left)
 			}
 		})
+	}
+}
+
+// The fences of a hub are above those of the last one, also if the clock of the machine
+// has stepped back by more than the last hub lived. L2
+func TestFencesOfTheNextHubAreAboveTheRecord(t *testing.T) {
+	lock := take(t, openSocket(t))
+	last := uint64(time.Now().Add(48 * time.Hour).UnixMicro())
+	s, err := Follow(Config{}, lock, rendezvous.Record{Fence: last}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Grant()
+	r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
+	g, queued, err := s.locks.table.Ask(&r, table.NewOwner(func(table.Event) {}), 0)
+	if err != nil || queued || g.Fence <= last {
+		t.Errorf("fence %d after %d, queued: %v, %v", g.Fence, last, queued, err)
 	}
 }
