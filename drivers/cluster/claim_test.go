@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -92,6 +93,27 @@ func TestDeadlineOfARenewal(t *testing.T) {
 		}
 		if c.grant.TTL != test.ttl || c.grant.Rev != test.rev {
 			t.Errorf("%s: the claim has the TTL %v of number %d, want %v of %d", name, c.grant.TTL, c.grant.Rev, test.ttl, test.rev)
+		}
+	}
+}
+
+// A question that is repeated at the next hub counts from there: a lease would otherwise
+// end although that hub has renewed it (L12).
+func TestRepeatedQuestionCountsFromItsLastAttempt(t *testing.T) {
+	x, c := newClaim(t, driver.Now())
+	here, there := net.Pipe()
+	defer there.Close()
+	x.line = protocol.NewLine(here)
+	defer x.line.Close()
+	q := newQuestion("k")
+	defer q.free()
+	q.claim = c
+	for range 2 {
+		now := driver.Now()
+		_, err := x.enlist(q)
+		must(t, err)
+		if q.since.Before(now) || c.asked.Before(now) {
+			t.Errorf("it counts from %v before it is sent, its claim from %v", now.Sub(q.since), now.Sub(c.asked))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -62,6 +63,37 @@ func TestAClientThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
 	}
 	if _, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "c", TTL: time.Hour, Slots: 1}); err == nil {
 		t.Error("it has a lease of a hub that has cut it off")
+	}
+}
+
+// A force waits until the hub knows all leases of the earlier one: it would miss some (L16).
+func TestForceReleaseWaitsForTheLeasesOfAnEarlierHub(t *testing.T) {
+	place, err := rendezvous.Open(socketPath(t))
+	must(t, err)
+	seat, err := place.Take()
+	must(t, err)
+	defer func() { _ = seat.Close() }()
+	next, err := hub.Follow(hub.Config{}, seat, rendezvous.Record{}, false)
+	must(t, err)
+	defer func() { _ = next.Close(context.Background()) }()
+	n, _ := join(t, next.Hub, Config{})
+	type result struct {
+		n   int
+		err error
+	}
+	forced := make(chan result, 1)
+	go func() {
+		n, err := n.Lock().ForceRelease(context.WithoutCancel(t.Context()), "k", driver.Force{Reason: "as asked"})
+		forced <- result{n, err}
+	}()
+	select {
+	case r := <-forced:
+		t.Fatalf("before the hub knows the leases: %d, %v", r.n, r.err)
+	case <-time.After(3 * takeOver):
+	}
+	next.Grant()
+	if r := <-forced; r.n != 0 || r.err != nil {
+		t.Errorf("forced %d, %v", r.n, r.err)
 	}
 }
 
