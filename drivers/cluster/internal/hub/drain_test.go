@@ -131,6 +131,25 @@ func TestHubThatLeavesSendsWhatIsGivenBackFirst(t *testing.T) {
 	}
 }
 
+// A client that says hello while the hub leaves gets no welcome: it would send events that
+// nobody waits for (S21).
+func TestHubThatLeavesWelcomesNobody(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	here, there := net.Pipe()
+	client := h.Join(here, "late")
+	h.drain(t.Context())
+	line := protocol.NewLine(there)
+	defer func() { line.Close(); <-client.Done() }()
+	if err := line.Send((&protocol.Hello{Speaks: protocol.Known}).Frame()); err != nil {
+		t.Fatal(err)
+	}
+	_ = line.Read(func(typ protocol.Type, _ []byte) error {
+		t.Errorf("it receives frame %d", typ)
+		return protocol.ErrClosed
+	}, func() {})
+}
+
 // A client that does not answer may have events on its way: no client is told that it
 // has everything.
 func TestHubThatWaitsInVainConfirmsNothing(t *testing.T) {

@@ -177,18 +177,13 @@ func (h *Hub) welcome(c *Client) error {
 	return nil
 }
 
-// farewell closes the connections of clients that have no welcome yet, because
-// these take the first frame for a welcome. It returns the other clients.
+// farewell returns the clients that this hub serves until its end. It welcomes no other
+// client from now on: these take the first frame for a welcome.
 func (h *Hub) farewell() []*Client {
 	h.mu.Lock()
 	h.leaving = true
 	h.mu.Unlock()
-	return slices.DeleteFunc(h.list(), func(c *Client) bool {
-		if !c.greeted { // it does not change any more
-			c.line.End(errHubClosed)
-		}
-		return !c.greeted
-	})
+	return slices.DeleteFunc(h.list(), func(c *Client) bool { return !c.greeted }) // it does not change any more
 }
 
 // open reports to the waiting clients that all clients of an earlier hub have
