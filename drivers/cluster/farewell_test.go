@@ -136,6 +136,18 @@ func TestSubscriptionThatIsNotReportedWhenTheNextHubOpensHasAGap(t *testing.T) {
 	p.got.reads(t, "first", "gap -1", "last")
 }
 
+// A process that connects before the hub knows the subscriptions of all waits for that: its
+// first request would find no responder.
+func TestDialWaitsUntilTheHubKnowsAllSubscriptions(t *testing.T) {
+	p := newParting(t)
+	comeBack := p.leave() // the next hub waits for half a second
+	defer comeBack()
+	s := meetAt(t, p.socket).currentHub()
+	if s == nil || !isClosed(s.opened) {
+		t.Error("Dial has returned before the hub has opened")
+	}
+}
+
 // A process that was away while there was another hub in between has missed what was
 // published there.
 func TestSubscriptionThatSkipsAHubHasAGap(t *testing.T) {

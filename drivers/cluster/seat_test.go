@@ -28,6 +28,24 @@ func TestAMembersFileThatIsRemovedCostsNoLease(t *testing.T) {
 	})
 }
 
+// The file of a process has the longest duration of its leases before it can have such a
+// lease: the next hub waits no longer for it (L1).
+func TestLongestLeaseIsInTheFileOfItsProcess(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+	must(t, err)
+	if longest := time.Duration(n.clientFile().Longest()); longest != time.Minute {
+		t.Errorf("it has %v, want a minute", longest)
+	}
+	for _, ttl := range []time.Duration{time.Hour, time.Minute} { // after Extend
+		g.TTL, g.Rev = ttl, g.Rev+1
+		must(t, n.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err)
+		if longest := time.Duration(n.clientFile().Longest()); longest != time.Hour {
+			t.Errorf("it has %v, want an hour", longest)
+		}
+	}
+}
+
 // costsNoLease has one process hold a key, does what is to cost it nothing, and
 // has another one ask for the key once that is the new hub.
 func costsNoLease(t *testing.T, remove func(socket string, b *Node, g driver.Grant) error) {

@@ -131,6 +131,40 @@ func TestHubThatLeavesSendsWhatIsGivenBackFirst(t *testing.T) {
 	}
 }
 
+// A client that reads slowly has everything, and knows it, when the hub ends (S21).
+func TestHubThatLeavesWaitsUntilItsLastWordIsRead(t *testing.T) {
+	h := New(Config{})
+	rounds := 0
+	c := joinHand(t, h, true, func(c *handClient, typ protocol.Type, _ []byte) {
+		if typ != protocol.TypeLeaving {
+			return
+		}
+		c.say(protocol.Begin(protocol.TypeLast))
+		if rounds++; rounds > 1 {
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	h.drain(t.Context())
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-c.read
+	if got := c.heard(); !slices.Contains(got, protocol.TypeWhole) {
+		t.Errorf("the client has read %v", got)
+	}
+}
+
+// A client that joins a hub that is closed has no hub.
+func TestHubThatIsClosedTakesNoClient(t *testing.T) {
+	h := New(Config{})
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	defer there.Close()
+	<-h.Join(here, "late").Done()
+}
+
 // A client that says hello while the hub leaves gets no welcome: it would send events that
 // nobody waits for (S21).
 func TestHubThatLeavesWelcomesNobody(t *testing.T) {
