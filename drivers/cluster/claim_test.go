@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"net"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // newClaim returns a Lock without a hub, with a claim that was requested at asked.
 func newClaim(t *testing.T, asked time.Time) (*Lock, *claim) {
 	t.Helper()
-	x := newLock(&Node{})
+	x := newLock(&Node{why: errNoHub})
 	t.Cleanup(func() { x.runs.Close() })
 	c, err := x.add(&driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
 	must(t, err)
@@ -101,10 +102,7 @@ func TestDeadlineOfARenewal(t *testing.T) {
 // end although that hub has renewed it (L12).
 func TestRepeatedQuestionCountsFromItsLastAttempt(t *testing.T) {
 	x, c := newClaim(t, driver.Now())
-	here, there := net.Pipe()
-	defer there.Close()
-	x.line = protocol.NewLine(here)
-	defer x.line.Close()
+	silentHub(t, x)
 	q := newQuestion("k")
 	defer q.free()
 	q.claim = c
@@ -115,6 +113,75 @@ func TestRepeatedQuestionCountsFromItsLastAttempt(t *testing.T) {
 		if q.since.Before(now) || c.asked.Before(now) {
 			t.Errorf("it counts from %v before it is sent, its claim from %v", now.Sub(q.since), now.Sub(c.asked))
 		}
+	}
+}
+
+// silentHub connects x to a hub that reads and answers nothing.
+func silentHub(t *testing.T, x *Lock) {
+	t.Helper()
+	here, there := net.Pipe()
+	line := protocol.NewLine(here)
+	t.Cleanup(func() { line.Close(); _ = there.Close() })
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.change(line)
+}
+
+// asks waits until x has one question, which it has not asked before, and returns its
+// number.
+func asks(t *testing.T, x *Lock, before uint64) (number uint64) {
+	t.Helper()
+	eventually(t, "the question", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for number = range x.asked {
+		}
+		return number > before
+	})
+	return number
+}
+
+// A request that a hub has not answered ends with the Locker (L17).
+func TestCloseEndsARequestWithoutAnAnswer(t *testing.T) {
+	x, _ := newClaim(t, driver.Now())
+	silentHub(t, x)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := x.Acquire(context.WithoutCancel(t.Context()), driver.Request{Key: "other", Token: "other", TTL: time.Minute, Slots: 1, Fences: 1})
+		ended <- err
+	}()
+	asks(t, x, 0)
+	must(t, x.Close(t.Context()))
+	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+}
+
+// A list of which the earlier hub has sent a part is the next hub's alone.
+func TestListThatIsRepeatedHasEachKeyOnce(t *testing.T) {
+	x, _ := newClaim(t, driver.Now())
+	silentHub(t, x)
+	listed := make(chan []driver.State, 1)
+	go func() {
+		states, err := x.List(context.WithoutCancel(t.Context()), "")
+		if err != nil {
+			t.Error(err)
+		}
+		listed <- states
+	}()
+	answer := func(number uint64, parts int) {
+		for _, f := range protocol.AddStates(number, []driver.State{{Key: "a"}, {Key: "b"}}, false, 1<<10)[:parts] {
+			d := protocol.NewDecoder(f.Body())
+			x.answer(&d)
+		}
+	}
+	first := asks(t, x, 0)
+	answer(first, 1)
+	x.disconnected(nil)
+	silentHub(t, x)
+	answer(asks(t, x, first), 2)
+	if states := <-listed; len(states) != 2 {
+		t.Errorf("%d states, want 2: %+v", len(states), states)
 	}
 }
 
@@ -218,7 +285,6 @@ func TestWaiterWithoutAnAnswerIsBusyOnlyIfItWasConfirmedLately(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x, c := newClaim(t, driver.Now())
-			x.node.why = errNoHub
 			c.request.Wait = test.wait
 			c.enqueue(&protocol.Decoder{})
 			c.confirmed = c.confirmed.Add(-test.age)

@@ -43,6 +43,30 @@ func TestATicketEndsWithItsClientAlsoDuringACall(t *testing.T) {
 	}
 }
 
+// A client that ends takes its tickets out of the queues, and is not sent decisions any
+// more (W7).
+func TestTicketsAndCopyEndWithTheConnection(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	h.limits.copied = true
+	hand := joinHand(t, h, true, func(*handClient, protocol.Type, []byte) {})
+	c := h.list()[0]
+	r := driver.Request{Key: "k", Rates: []driver.Rate{{N: 1, Per: time.Minute}}, Cost: 1, MaxWait: -1}
+	if a, err := h.limits.take(c, &r); err != nil || !a.Granted {
+		t.Fatalf("the first unit: %+v, %v", a, err)
+	}
+	r.Ticket, r.Seq = "ticket", 1
+	if a, err := h.limits.take(c, &r); err != nil || a.Again == 0 {
+		t.Fatalf("no place in the queue: %+v, %v", a, err)
+	}
+	hand.line.Close()
+	<-c.Done()
+	s, err := h.limits.table.Inspect("k", r.Rates)
+	if err != nil || len(s.Waiters) != 0 || len(h.limits.copies) != 0 {
+		t.Errorf("after its end, %d tickets wait and %d copies are kept, %v", len(s.Waiters), len(h.limits.copies), err)
+	}
+}
+
 // limitHub returns a hub at a socket with clients, whose connections nobody reads.
 func limitHub(t *testing.T, clients int) (*Hub, []*Client) {
 	t.Helper()
