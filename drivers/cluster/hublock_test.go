@@ -180,6 +180,22 @@ func TestWhatNobodyReleasesIsForgotten(t *testing.T) {
 	}
 }
 
+// All processes know of a run before its own one does: the tick that it has spent stays
+// spent, also if the hub and that process end within the run (O1, O3).
+func TestRunIsKnownToAllProcessesFromItsBegin(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	other, _ := join(t, h, Config{})
+	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+	must(t, err)
+	_, err = n.Lock().BeginRun(t.Context(), g, time.Hour, true)
+	must(t, err)
+	must(t, other.Ping(t.Context())) // the frames before the answer are read
+	if runs := other.Lock().runs.Runs(); len(runs) != 1 || runs[0].Key != "k" {
+		t.Errorf("another process knows the runs %+v", runs)
+	}
+}
+
 // A hub passes a run that all clients report on once: the frames of a take-over do not
 // multiply with the number of clients.
 func TestARunThatAllReportIsPassedOnOnce(t *testing.T) {

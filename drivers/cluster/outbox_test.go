@@ -53,3 +53,54 @@ func TestAQueuedRequestStaysUntilItsDeadline(t *testing.T) {
 		}
 	})
 }
+
+// While the events that were published without a hub are delivered here, a later one waits
+// behind them, although the hub takes frames (S5).
+func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
+	conn, far := net.Pipe()
+	defer far.Close()
+	line := protocol.NewLine(conn)
+	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+	defer func() {
+		line.Close()
+		b.out.close()
+	}()
+	o := &b.out
+	m := driver.Message{Kind: driver.Event, Subject: "a"}
+	put := func() (late bool) {
+		t.Helper()
+		f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
+		late, room, err := o.tryPut(t.Context(), &outgoing{frame: f, size: f.Len()}, &m)
+		if room != nil || err != nil {
+			t.Fatalf("it is not taken: %v", err)
+		}
+		return late
+	}
+	if !put() {
+		t.Error("without a hub, an event is delivered here at once")
+	}
+	o.mu.Lock()
+	o.line, o.pumping = line, true // the pump of the test
+	o.mu.Unlock()
+	_, late, _, _ := o.next()
+	if len(late) != 1 {
+		t.Fatalf("%d events to deliver, want 1", len(late))
+	}
+	o.mu.Lock()
+	pumping := o.pumping
+	o.mu.Unlock()
+	if !pumping {
+		t.Error("a second pump would deliver an event before an earlier one")
+	}
+	if !put() { // the pump has not delivered the first one yet
+		t.Error("an event is delivered here before an earlier one")
+	}
+	o.served(1)
+	if _, late, _, _ = o.next(); len(late) != 1 {
+		t.Errorf("%d events to deliver after that, want 1", len(late))
+	}
+	o.served(1)
+	if put() {
+		t.Error("an event waits although nothing is before it")
+	}
+}

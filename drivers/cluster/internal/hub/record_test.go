@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -148,5 +149,27 @@ func TestReportOfAClaimThatIsOverIsAnswered(t *testing.T) {
 	l.handle(protocol.Begin(protocol.LockRelease).Uint(0).String("k").String("asked")) // bars the token
 	if !l.ask(0, "asked") {
 		t.Error("a request is refused, and the client does not learn of it")
+	}
+}
+
+// A client that does not read its answers costs the hub a bounded number of bytes. The
+// copies for the next hub do not count: it did not ask for them.
+func TestClientThatDoesNotReadItsAnswersIsDisconnected(t *testing.T) {
+	l := newLedger(t)
+	l.hub.config.Backlog = 1 << 20
+	send := func(send func(*Client, *protocol.Frame), bytes int) {
+		text := make([]byte, 1<<20)
+		for range bytes / len(text) {
+			send(l.client, protocol.Begin(protocol.LockAnswer).Uint(1).Rest(text[:len(text)-16]))
+		}
+	}
+	send(l.client.batch.sendCopy, 4<<20)
+	send(l.client.batch.send, maxAnswers)
+	if err := l.client.line.Err(); err != nil {
+		t.Fatalf("within the bounds: %v", err)
+	}
+	send(l.client.batch.send, 3<<20)
+	if err := l.client.line.Err(); !errors.Is(err, errUnread) {
+		t.Errorf("beyond the bounds: %v", err)
 	}
 }
