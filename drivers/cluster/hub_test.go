@@ -80,13 +80,19 @@ func TestACallWaitsUntilItsClientHasConnected(t *testing.T) {
 	if _, err := peer.Call(over, "early", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the call of a client that has not connected: %v", err)
 	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if answer, err := peer.Call(context.WithoutCancel(t.Context()), "now", nil); string(answer) != "now " || err != nil {
+			t.Errorf("answer %q, %v", answer, err)
+		}
+	}()
+	time.Sleep(10 * time.Millisecond) // the call comes first
 	n, err := Dial(t.Context(), Config{Conn: conn, Handle: echo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := peer.Call(t.Context(), "now", nil); string(answer) != "now " || err != nil {
-		t.Errorf("answer %q, %v", answer, err)
-	}
+	<-answered
 	if err := n.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
