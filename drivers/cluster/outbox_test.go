@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -102,5 +103,48 @@ func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
 	o.served(1)
 	if put() {
 		t.Error("an event waits although nothing is before it")
+	}
+}
+
+// Events that were handed to a line and not confirmed are lost with it. A Flush that began
+// before, or that does not reach the hub, does not end the report of the loss (S28).
+func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
+	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+	defer b.out.close()
+	here, there := net.Pipe()
+	defer there.Close()
+	line, earlier := protocol.NewLine(here), &protocol.Line{}
+	defer line.Close()
+	l := &b.out.confirmations
+	b.out.resume(line)
+	b.out.mu.Lock()
+	for range 3 {
+		l.add(10)
+	}
+	b.out.mu.Unlock()
+	before := l.losses()
+	l.confirm(line, tally{1, 10}, false)
+	l.confirm(line, tally{}, false)         // a late answer
+	l.confirm(earlier, tally{3, 30}, false) // of another line
+	if lost := b.out.cut(); lost != (tally{2, 20}) {
+		t.Errorf("lost: %+v, want 2 events of 20 bytes", lost)
+	}
+	if again := b.out.cut(); again != (tally{}) {
+		t.Errorf("lost once more: %+v", again)
+	}
+	for _, flush := range []struct {
+		name     string
+		start    int
+		complete bool
+		loss     bool
+	}{
+		{"that began before", before, true, true},
+		{"that does not reach the hub", l.losses(), false, true},
+		{"that reaches it", l.losses(), true, true},
+		{"after that", l.losses(), true, false},
+	} {
+		if err := l.report(flush.start, flush.complete); errors.Is(err, driver.ErrDisconnected) != flush.loss {
+			t.Errorf("a Flush %s: %v", flush.name, err)
+		}
 	}
 }
