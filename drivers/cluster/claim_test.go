@@ -116,8 +116,8 @@ func TestRepeatedQuestionCountsFromItsLastAttempt(t *testing.T) {
 	}
 }
 
-// silentHub connects x to a hub that reads and answers nothing.
-func silentHub(t *testing.T, x *Lock) {
+// silentHub connects x to a hub that reads and answers nothing. It returns the hub's end.
+func silentHub(t *testing.T, x *Lock) (there net.Conn) {
 	t.Helper()
 	here, there := net.Pipe()
 	line := protocol.NewLine(here)
@@ -125,10 +125,11 @@ func silentHub(t *testing.T, x *Lock) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.change(line)
+	return there
 }
 
 // asks waits until x has one question, which it has not asked before, and returns its
-// number.
+// number. The question may not be sent yet.
 func asks(t *testing.T, x *Lock, before uint64) (number uint64) {
 	t.Helper()
 	eventually(t, "the question", func() bool {
@@ -160,7 +161,7 @@ func TestCloseEndsARequestWithoutAnAnswer(t *testing.T) {
 // A list of which the earlier hub has sent a part is the next hub's alone.
 func TestListThatIsRepeatedHasEachKeyOnce(t *testing.T) {
 	x, _ := newClaim(t, driver.Now())
-	silentHub(t, x)
+	hub := silentHub(t, x)
 	listed := make(chan []driver.State, 1)
 	go func() {
 		states, err := x.List(context.WithoutCancel(t.Context()), "")
@@ -170,6 +171,8 @@ func TestListThatIsRepeatedHasEachKeyOnce(t *testing.T) {
 		listed <- states
 	}()
 	answer := func(number uint64, parts int) {
+		_, err := hub.Read(make([]byte, 1)) // the question is sent
+		must(t, err)
 		for _, f := range protocol.AddStates(number, []driver.State{{Key: "a"}, {Key: "b"}}, false, 1<<10)[:parts] {
 			d := protocol.NewDecoder(f.Body())
 			x.answer(&d)
@@ -178,7 +181,7 @@ func TestListThatIsRepeatedHasEachKeyOnce(t *testing.T) {
 	first := asks(t, x, 0)
 	answer(first, 1)
 	x.disconnected(nil)
-	silentHub(t, x)
+	hub = silentHub(t, x)
 	answer(asks(t, x, first), 2)
 	if states := <-listed; len(states) != 2 {
 		t.Errorf("%d states, want 2: %+v", len(states), states)
