@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -16,9 +17,9 @@ import (
 // NATS.
 const foreignBound = time.Second
 
-// unlessForeign returns err, the timeout of an attempt to connect, or
-// driver.ErrInvalid if every address leads to another kind of server. Such a server
-// waits for a request while the client waits for the greeting of NATS, so only a
+// unlessForeign returns err, the timeout or the end of an attempt to connect, with the
+// likely cause, or driver.ErrInvalid if every address leads to another kind of server. Such a
+// server waits for a request while the client waits for the greeting of NATS, so only a
 // request shows the mistake.
 func (c Config) unlessForeign(ctx context.Context, err error) error {
 	if c.Connect != nil || len(c.Options) > 0 { // they may have a dialer
@@ -32,11 +33,17 @@ func (c Config) unlessForeign(ctx context.Context, err error) error {
 		if invalid != nil {
 			return err
 		}
-		if kind = foreignKind(firstBytes(ctx, u.Host)); kind == "" {
-			return err
+		answer := firstBytes(ctx, u.Host)
+		if kind = foreignKind(answer); kind != "" {
+			continue
 		}
+		hint := "check that it is a NATS server, and that both sides use TLS or neither"
+		if expectsTLS(ctx, u.Host) {
+			hint = "a server expects TLS before the greeting of NATS: check that it is a NATS server, without handshake_first"
+		}
+		return fmt.Errorf("%w (%s)", err, hint)
 	}
-	return fmt.Errorf("the server speaks %s, not NATS: check the address: %w: %w", kind, err, driver.ErrInvalid)
+	return fmt.Errorf("the server speaks %s, not NATS: check the address: %w", kind, driver.ErrInvalid)
 }
 
 // foreignKind names the protocol of a server by its answer to a request of HTTP. It
@@ -46,6 +53,8 @@ func foreignKind(answer string) string {
 	switch {
 	case strings.HasPrefix(answer, "HTTP/"):
 		return "HTTP"
+	case strings.HasPrefix(answer, "-ERR unknown command"), strings.HasPrefix(answer, "-NOAUTH "), strings.HasPrefix(answer, "-DENIED "):
+		return "Redis"
 	case answer == "", strings.HasPrefix("INFO ", answer), strings.HasPrefix(answer, "INFO "), strings.HasPrefix(answer, "-ERR '"), answer[0] == tlsAlert:
 		return ""
 	}
@@ -54,6 +63,18 @@ func foreignKind(answer string) string {
 
 // tlsAlert is the first byte of a server that accepts only TLS.
 const tlsAlert = 21
+
+// expectsTLS reports whether the server at addr begins with TLS, where a NATS server
+// sends its greeting.
+func expectsTLS(ctx context.Context, addr string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
+	return err == nil || strings.Contains(err.Error(), "remote error: tls: ")
+}
 
 // firstBytes returns the first bytes that the server at addr sends when it receives
 // a request of HTTP, to which servers of many other kinds answer with an error.

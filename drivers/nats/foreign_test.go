@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/testkit/certificate"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -26,24 +29,41 @@ func TestAnotherKindOfServerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
-	store := redistest.Start(t, redistest.Options{}).Addr()
+	store, locked := redistest.Start(t, redistest.Options{}).Addr(), redistest.Start(t, redistest.Options{Password: "swordfish"}).Addr()
+	_, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
+	cert, key := certificate.Certificate{}.Write(t)
+	first := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, handshake_first: true }", cert, key)}).URL()
 	at := func(s *httptest.Server) string { return s.Listener.Addr().String() }
-	for url, kind := range map[string]string{
-		"nats://" + at(web):                                            "HTTP",
-		"nats://" + at(secure):                                         "HTTP",
-		"tls://" + at(web) + ",tls://" + at(secure):                    "HTTP",
-		"nats://" + store:                                              "-ERR unknown command",
-		"nats://" + at(web) + "," + "nats://" + store:                  "-ERR unknown command",
-		"nats://" + at(web) + "," + "nats://" + silent.Addr().String(): "",
+	for url, says := range map[string]string{
+		"nats://" + at(web):                           "speaks HTTP",
+		"nats://" + at(secure):                        "speaks HTTP",
+		"tls://" + at(web) + ",tls://" + at(secure):   "speaks HTTP",
+		"nats://" + store:                             "speaks Redis",
+		"tls://" + store:                              "speaks Redis",
+		"nats://" + locked:                            "speaks Redis",
+		"nats://" + at(web) + "," + "nats://" + store: "speaks Redis",
+		"nats://" + at(web) + "," + "nats://" + silent.Addr().String(): "check that it is a NATS server",
+		"nats://" + encrypted: "expects TLS before the greeting",
+		first:                 "without handshake_first",
 	} {
 		t.Run(url, func(t *testing.T) {
 			t.Parallel()
 			_, err := OpenBus(t.Context(), Config{URL: url, dial: 200 * time.Millisecond})
-			if err == nil || errors.Is(err, driver.ErrInvalid) != (kind != "") || !strings.Contains(err.Error(), kind) {
-				t.Errorf("got %v, want a refusal of %q", err, kind)
+			foreign := strings.HasPrefix(says, "speaks ")
+			if err == nil || errors.Is(err, driver.ErrInvalid) != foreign || !strings.Contains(err.Error(), says) {
+				t.Fatalf("got %v, want %q", err, says)
+			}
+			if foreign && strings.Contains(err.Error(), "check that it is a NATS server") {
+				t.Errorf("a known kind is doubted: %v", err)
 			}
 		})
 	}
+	t.Run("the server gives up first", func(t *testing.T) {
+		t.Parallel() // its timeout of a handshake is 2s
+		if _, err := OpenBus(t.Context(), Config{URL: first, dial: 5 * time.Second}); err == nil || !strings.Contains(err.Error(), "without handshake_first") {
+			t.Error(err)
+		}
+	})
 	t.Run("after the deadline", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()

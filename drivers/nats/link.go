@@ -88,7 +88,7 @@ func (b *Bus) connect(ctx context.Context) (*link, error) {
 		if why := l.unreached.Load(); why != nil {
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), *why)
 		}
-		return nil, fmt.Errorf("no answer in time (check that it is a NATS server, and that both sides use TLS or neither): %w", ctx.Err())
+		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
 	}
 }
 
