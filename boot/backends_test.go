@@ -155,6 +155,7 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 	barred := natstest.Start(t, natstest.Options{Config: `authorization: {users: [{user: u, password: p, permissions: {publish: "$SYS.>", subscribe: "_INBOX.>"}}]}`})
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
+	bus := strings.TrimPrefix(open.URL(), "nats://")
 	on := func(scheme string, s *natstest.Server) string {
 		return "MEGA_NATS_URL=" + scheme + "://" + strings.TrimPrefix(s.URL(), "nats://")
 	}
@@ -182,11 +183,11 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"a Sentinel":               {[]string{cache + "redis://" + sentinels.Addrs()[0]}, "lock.driver_refused", "redis-sentinel://"},
 		"no Sentinel":              {[]string{cache + "redis-sentinel://" + plain.Addr() + "/mega"}, "lock.driver_refused", "unknown command 'sentinel'"},
 		"an unknown authority":     {[]string{cache + "rediss://" + encrypted}, "lock.driver_refused", "unknown authority"},
-		"no TLS":                   {[]string{cache + "rediss://" + web.Listener.Addr().String()}, "lock.driver_refused", "first record does not look like a TLS handshake"},
+		"an HTTP server, no TLS":   {[]string{cache + "rediss://" + web.Listener.Addr().String()}, "lock.driver_refused", "An HTTP server answers"},
 		"no TLS at a Redis":        {[]string{cache + "rediss://" + plain.Addr()}, "lock.driver_refused", "use the scheme redis://"},
 		"TLS alone":                {[]string{cache + "redis://" + encrypted}, "lock.driver_refused", "use the scheme rediss://"},
 		"TLS for limits":           {[]string{cache + "redis://" + encrypted, "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.driver_refused", "use the scheme rediss://"},
-		"an HTTP server":           {[]string{cache + "redis://" + web.Listener.Addr().String()}, "lock.driver_refused", "HTTP/1.1 400 Bad Request"},
+		"an HTTP server":           {[]string{cache + "redis://" + web.Listener.Addr().String()}, "lock.driver_refused", "An HTTP server answers"},
 		"a wrong token":            {[]string{strings.Replace(on("nats", token), "://", "://hunter2@", 1)}, "bus.driver_refused", "Authorization Violation"},
 		"no token":                 {[]string{on("nats", token)}, "bus.driver_refused", "Authorization Violation"},
 		"NATS without TLS":         {[]string{on("tls", open)}, "bus.driver_refused", "secure connection not available"},
@@ -196,7 +197,12 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"NATS, expired":            {[]string{on("tls", expired), "MEGA_NATS_TLS_CA=" + old}, "bus.driver_refused", "has expired"},
 		"NATS, own certificate":    {[]string{on("tls", mutual), "MEGA_NATS_TLS_CA=" + cert2}, "bus.driver_refused", "certificate required"},
 		"NATS, no permissions":     {[]string{strings.Replace(on("nats", barred), "://", "://u:p@", 1)}, "bus.driver_refused", "do not include: publish to ev.>"},
-		"NATS, a Redis":            {[]string{"MEGA_NATS_URL=nats://" + plain.Addr()}, "bus.driver_refused", "not NATS"},
+		"a NATS server":            {[]string{cache + "redis://" + bus}, "lock.driver_refused", "A NATS server answers at the address of the Redis"},
+		"a NATS server, TLS":       {[]string{cache + "rediss://" + bus}, "lock.driver_refused", "A NATS server answers at the address of the Redis"},
+		"an HTTP server, TLS":      {[]string{cache + "rediss-cluster://" + web.Listener.Addr().String()}, "lock.driver_refused", "An HTTP server answers"},
+		"sentinels of NATS, TLS":   {[]string{cache + "rediss-sentinel://" + bus + "/mega"}, "lock.driver_refused", "A NATS server answers"},
+		"NATS, a Redis":            {[]string{"MEGA_NATS_URL=nats://" + plain.Addr()}, "bus.driver_refused", "A Redis answers at the address of the NATS server"},
+		"NATS, an HTTP server":     {[]string{"MEGA_NATS_URL=nats://" + web.Listener.Addr().String()}, "bus.driver_refused", "An HTTP server answers"},
 		"NATS, nkeys":              {[]string{on("nats", open), "MEGA_NATS_NKEY_FILE=" + seed(t)}, "bus.driver_refused", "nkeys not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,6 +243,26 @@ func TestCacheWithTheWrongSchemeForTLSEndsTheBootAtOnce(t *testing.T) {
 			}
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// A client of sentinels repeats a refused attempt for longer than one call may take.
+func TestCacheBehindSentinelsThatRefuseEndsTheBootAtOnce(t *testing.T) {
+	t.Parallel()
+	_, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
+	bus := strings.TrimPrefix(natstest.Start(t, natstest.Options{}).URL(), "nats://")
+	for addr, want := range map[string]string{
+		encrypted: "A certificate is refused", // by an authority that this machine does not know
+		bus:       "A NATS server answers",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			p, stderr := process("MEGA_CACHE_MAIN_URL=rediss-sentinel://"+addr+"/mega", "MEGA_LOCK_DRIVER=memory", "MEGA_BOOT_WAIT_FOR=0")
+			f := fail(t, p, mega.App("main", mega.OnStart("use", func(goredis.UniversalClient, context.Context) {})))
+			if f.Code != "cache.refused" || f.Exit != failure.ExitConfig || !strings.Contains(f.Text, want) || strings.Contains(strings.Join(f.Actions, ""), "rediss://") {
+				t.Errorf("%d %s: %v\n%q\n%s", f.Exit, f.Code, f, f.Actions, stderr)
 			}
 		})
 	}

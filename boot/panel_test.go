@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -100,7 +101,7 @@ func breakages() []broken {
 		{code: "lock.driver_refused", name: "password", exit: 78, needs: guarded},
 		{code: "lock.driver_refused", name: "database", exit: 78, needs: at("redis://%s/99", plainRedis)},
 		{code: "lock.driver_refused", name: "certificate", exit: 78, needs: at("rediss://%s", secureRedis)},
-		{code: "lock.driver_refused", name: "encryption", exit: 78, needs: at("rediss://%s", webServer)},
+		{code: "lock.driver_refused", name: "encryption", exit: 78, needs: at("rediss://%s", greeter)},
 		{code: "lock.driver_refused", name: "TLS", exit: 78, needs: at("redis://%s", secureRedis)},
 		{code: "lock.driver_refused", name: "cluster", exit: 78, needs: at("redis://%s", memberOfCluster)},
 		{code: "lock.driver_refused", name: "http", exit: 78, needs: at("redis://:hunter2@%s", webServer)},
@@ -231,6 +232,28 @@ func webServer(t *testing.T) string {
 	s := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
+}
+
+// greeter is a server of an unknown kind that speaks first, without TLS.
+func greeter(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "220 ready\r\n")
+			_, _ = io.Copy(io.Discard, conn) // until the client leaves: an early end could overtake the greeting
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // secureNATS is a server of messages with a certificate that nobody knows.

@@ -7,23 +7,45 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/internal/refusal"
 )
 
-// CheckTLS returns an error if a server of the URL uses TLS and the URL does not, or
-// the reverse. failure is the error of a call to a client with that URL, which does
-// not show it: the server waits for more bytes, or ends the connection, as it also
-// does for other reasons. So CheckTLS connects once in the other way, and sends
-// nothing but a handshake or a PING. It takes at most half a second for each server.
-func CheckTLS(ctx context.Context, url string, failure error) error {
+// Diagnose returns the cause of failure, the error of a call to a client of
+// [NewClient] with that URL, if the error does not show it, and nil if the cause is
+// not known:
+//
+//   - A server uses TLS and the URL does not, or the reverse. The server then waits
+//     for more bytes, or ends the connection, as it also does for other reasons. So
+//     Diagnose connects once in the other way, and sends nothing but a handshake or a
+//     PING.
+//   - The deadline of the call has ended the attempts of the client, each of which was
+//     refused. So Diagnose calls the servers once, without another attempt.
+//
+// It takes at most half a second for each server and each of both.
+func Diagnose(ctx context.Context, url string, failure error) error {
 	a, err := parse(url)
-	if err != nil {
+	if err != nil || errors.Is(failure, context.Canceled) {
 		return nil //nolint:nilerr // NewClient has returned it
 	}
-	return a.peers().mismatch(ctx, failure)
+	ctx = context.WithoutCancel(ctx) // the call may have used up ctx
+	if err := a.peers().mismatch(ctx, failure); err != nil || !errors.Is(failure, context.DeadlineExceeded) {
+		return err
+	}
+	d, err := dial(url)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	defer func() { _ = d.client.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(a.hosts)+1)*attemptTimeout)
+	defer cancel()
+	if err := d.client.Ping(ctx).Err(); err != nil && refusal.Of(err) != refusal.None {
+		return err
+	}
+	return nil
 }
 
 // peers are the configured servers of a client.
@@ -65,7 +87,8 @@ func peersOf(client goredis.UniversalClient) peers {
 	return peers{}
 }
 
-// mismatch is CheckTLS for these servers. A sentinel that fits, or that does not
+// mismatch returns the difference between these servers and their URL in the use of
+// TLS, or nil. A sentinel that fits, or that does not
 // answer, may know the master later.
 func (p peers) mismatch(ctx context.Context, failure error) error {
 	if _, answered := errors.AsType[goredis.Error](failure); answered || refusal.Of(failure) != refusal.None {

@@ -2,7 +2,12 @@
 // somebody changes the configuration of the program or of the server (L21).
 package refusal
 
-import "strings"
+import (
+	"crypto/tls"
+	"errors"
+	"strconv"
+	"strings"
+)
 
 // Kind is the reason for a refusal.
 type Kind int
@@ -38,7 +43,39 @@ func Of(err error) Kind {
 			}
 		}
 	}
+	if answer := record(err); answer == `"INFO "` || answer == `"HTTP/"` {
+		return Foreign
+	}
 	return of(text)
+}
+
+// Server names the kind of server that the cause of a [Foreign] refusal shows, such
+// as "a NATS server". It returns "" for an unknown kind.
+func Server(err error) string {
+	text := err.Error() + record(err)
+	for _, s := range servers {
+		if strings.Contains(text, s.text) {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// servers are the answers of other kinds of servers, as errors quote them.
+var servers = []struct{ text, name string }{
+	{`"INFO `, "a NATS server"},
+	{`"HTTP/`, "an HTTP server"},
+	{"speaks HTTP, not NATS", "an HTTP server"}, // of this program's driver
+	{"speaks Redis, not NATS", "a Redis"},
+}
+
+// record quotes the beginning of an answer without TLS that was read as TLS. The text of
+// the error does not have it.
+func record(err error) string {
+	if e, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return strconv.Quote(string(e.RecordHeader[:]))
+	}
+	return ""
 }
 
 func of(text string) Kind {

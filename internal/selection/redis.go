@@ -83,7 +83,7 @@ func ping(ctx context.Context, client goredis.UniversalClient, url string) error
 	defer cancel()
 	err := client.Ping(once).Err()
 	if err != nil {
-		return cmp.Or(redis.CheckTLS(ctx, url, err), err)
+		return cmp.Or(redis.Diagnose(ctx, url, err), err)
 	}
 	return nil
 }

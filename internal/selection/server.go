@@ -55,7 +55,7 @@ func redisServer(c *settings.Config, alias string) server {
 	key := urlKey(alias)
 	return server{
 		name: "the Redis of the cache " + alias, key: key, example: exampleRedis, program: "redis-server",
-		secure: exampleRediss, trust: "SSL_CERT_FILE=ca.pem, or the authorities of the system",
+		secure: cmp.Or(notation.Example(c.Cache[alias].URL.Scheme()), exampleRediss), trust: "SSL_CERT_FILE=ca.pem, or the authorities of the system",
 		login: failure.Set(c, key, "redis://user:password@host:6379/0"), refused: "cache.refused", unavailable: "cache.unavailable",
 	}
 }
@@ -90,7 +90,7 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	kind := refusal.Of(cause)
 	switch {
 	case kind != refusal.None:
-		f.Text = refused(kind, s.name)
+		f.Text = refused(kind, s.name, cause)
 	case a.permanent:
 		f.Text = "Cannot open " + s.name + " with these settings."
 		f.Actions = failure.Actions("Correct the address", failure.Set(c, s.key, s.fitting(cause)))
@@ -129,7 +129,7 @@ func fileOf(c *settings.Config, cause error) string {
 }
 
 // refused describes a refusal by the server of that name.
-func refused(kind refusal.Kind, name string) string {
+func refused(kind refusal.Kind, name string, cause error) string {
 	switch kind {
 	case refusal.Certificate:
 		return "A certificate is refused on the connection to " + name + "."
@@ -140,7 +140,7 @@ func refused(kind refusal.Kind, name string) string {
 	case refusal.Disabled:
 		return sentence(name) + " has disabled a command that this program needs."
 	case refusal.Foreign:
-		return "Another kind of server answers at the address of " + name + "."
+		return sentence(cmp.Or(refusal.Server(cause), "another kind of server")) + " answers at the address of " + name + "."
 	}
 	return sentence(name) + " refuses the credentials or permissions of this program."
 }
