@@ -80,7 +80,11 @@ func Bus(c *settings.Config, s Surroundings) (plan.Decision, error) {
 		{"cluster", driver.Node, k.cluster(c, s)},
 		{"memory", driver.Process, fit{ok: true, reason: "neither a NATS server nor a cluster is configured", key: "nats.url", origin: plan.NotSet}},
 	}
-	return k.decide(c, s)
+	d, err := k.decide(c, s)
+	if keys := unusedNATS(c); len(keys) > 0 {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("nats.url is not set, so that these settings have no effect: %s", strings.Join(keys, ", ")))
+	}
+	return d, err
 }
 
 // component describes the service that a driver is selected for.
@@ -277,6 +281,20 @@ func (k component) cacheOf(c *settings.Config, alias string) fit {
 		ok: true, reason: reason, key: key, origin: c.Origin(key).String(),
 		cache: alias, server: c.Cache[alias].URL.String(),
 	}
+}
+
+// unusedNATS returns the keys of a NATS server that are set although its address is
+// not, with their origins.
+func unusedNATS(c *settings.Config) (keys []string) {
+	if !c.NATS.URL.IsZero() {
+		return nil
+	}
+	for _, v := range c.Values() {
+		if strings.HasPrefix(v.Key, "nats.") && v.Text != "" {
+			keys = append(keys, fmt.Sprintf("%s (%v)", v.Key, v.Origin))
+		}
+	}
+	return keys
 }
 
 // natsServer reports whether a NATS server is configured.

@@ -340,3 +340,26 @@ func TestWiderScopesAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// Settings of a server without its address are a mistake, or belong to another
+// environment: the program starts, and names them.
+func TestSettingsOfANATSServerWithoutItsAddressAreWarnedOf(t *testing.T) {
+	const want = "nats.url is not set, so that these settings have no effect: " +
+		"nats.password (env MEGA_NATS_PASSWORD), nats.tls.ca (env MEGA_NATS_TLS_CA), nats.user (env MEGA_NATS_USER)"
+	set := []string{"MEGA_NATS_USER=ann", "MEGA_NATS_PASSWORD=hidden", "MEGA_NATS_TLS_CA=ca.pem"}
+	for _, x := range []struct {
+		environ []string
+		warned  bool
+	}{
+		{set, true},
+		{append(set, socket), true},
+		{append(set, "MEGA_BUS_DRIVER=memory"), true},
+		{append(set, "MEGA_NATS_URL=nats://n"), false},
+		{nil, false},
+	} {
+		d, _ := selection.Bus(load(t, x.environ...), selection.Surroundings{})
+		if got := slices.Contains(d.Warnings, want); got != x.warned || strings.Contains(strings.Join(d.Warnings, ""), "hidden") {
+			t.Errorf("%q: warnings %q, want the settings among them: %v", x.environ, d.Warnings, x.warned)
+		}
+	}
+}
