@@ -77,7 +77,7 @@ type Cluster struct {
 type App struct {
 	Addr           Addr          `key:"addr" doc:"the address of the app; default 127.0.0.1:8080 for the first app, 8081 for the second; an app with a host or a prefix shares the address of the first app without them"`
 	Host           string        `key:"host" pattern:"^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$" like:"admin.example.org or *.example.org" doc:"the app answers only requests for this host, or with *. in front for any host below it"`
-	Prefix         string        `key:"prefix" pattern:"^(/[A-Za-z0-9._~-]+)+$" like:"/admin" doc:"the app answers only requests for paths below this one"`
+	Prefix         string        `key:"prefix" pattern:"^(/[.]*[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$" like:"/admin" doc:"the app answers only requests for paths below this one"`
 	Locales        []string      `key:"locales" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" like:"en or ko-KR" doc:"the locales of the app, the preferred one first"`
 	TLS            AppTLS        `key:"tls"`
 	LogLevel       string        `key:"log_level" inherits:"log.level" enum:"debug|info|warn|error" reload:"live" doc:"the lowest log level of the app"`

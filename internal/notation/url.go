@@ -146,6 +146,9 @@ func CheckAddr(s string) error {
 	if err := checkPort(at, 0); err != nil {
 		return fmt.Errorf("%s: %w", mask.Quote(s), err)
 	}
+	if len(at) > 1 && at[0] == '0' { // one address has one text, by which listeners are compared
+		return fmt.Errorf("%s: the port %s begins with 0; remove the 0", mask.Quote(s), mask.Quote(at))
+	}
 	return nil
 }
 

@@ -158,7 +158,7 @@ func (f field) describePattern() string {
 	case f.Type == reflect.TypeFor[config.Size]():
 		return "^0$|" + notation.SizePattern
 	case f.Type == reflect.TypeFor[config.Addr]():
-		return f.orNothing(`^.*:[0-9]{1,5}$`)
+		return f.orNothing(`^.*:(0|[1-9][0-9]{0,4})$`)
 	case f.Type == reflect.TypeFor[config.URL]():
 		return f.orNothing(f.describeSchemes())
 	case f.pattern != nil && f.mayBeEmpty():
