@@ -90,12 +90,11 @@ type Process struct {
 	// Hangups may be nil.
 	Hangups <-chan os.Signal
 
-	// Restarts starts to listen for signals that request a restart of the
-	// workers, one after the other. It also returns a function that stops
-	// listening. AtSecondSignal registers a function that is called before a
-	// second signal ends the process at once. Both may be nil. Both matter only
-	// in a process that has workers.
-	Restarts       func() (signals <-chan os.Signal, off func())
+	// Each signal of Restarts requests a restart of the workers, one after the
+	// other. AtSecondSignal registers a function that is called before a second
+	// signal ends the process at once. Both may be nil. Both matter only in a
+	// process that has workers.
+	Restarts       <-chan os.Signal
 	AtSecondSignal func(do func())
 
 	// Command is the name of the command that Main runs instead of the program,

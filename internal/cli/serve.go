@@ -81,7 +81,9 @@ func serve(p boot.Process, options []plan.Option) int {
 		h.outliveLogReader() // before a signal, too: the supervisor may have had it earlier
 		hearRestarts(signals)
 	} else {
-		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, restarts, h.first.set
+		requests, off := restarts() // from the beginning: one that comes during the boot is served after it
+		defer off()
+		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, requests, h.first.set
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var watch sync.WaitGroup

@@ -2,19 +2,12 @@ package workers
 
 import (
 	"context"
-	"os"
 	"sync"
 )
 
 // handleSignals handles the signals for restarts (SIGUSR2) and reloads (SIGHUP)
 // until over is closed. SIGTERM and SIGINT end ctx.
 func (s *Supervisor) handleSignals(ctx context.Context, stop func(), over <-chan struct{}) {
-	var restarts <-chan os.Signal
-	if s.config.Restarts != nil {
-		signals, off := s.config.Restarts()
-		defer off()
-		restarts = signals
-	}
 	wanted := make(chan struct{}, 1)
 	var restarting sync.WaitGroup
 	defer restarting.Wait()
@@ -28,7 +21,7 @@ func (s *Supervisor) handleSignals(ctx context.Context, stop func(), over <-chan
 			s.manager.Stopping()
 			<-over
 			return
-		case <-restarts:
+		case <-s.config.Restarts:
 			select {
 			case wanted <- struct{}{}:
 			default: // a pending restart will use the latest state

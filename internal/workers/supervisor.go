@@ -44,12 +44,11 @@ type Config struct {
 	Load func(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error)
 
 	// Hangups requests a reload of the configuration, or the end of the program
-	// if EndAtHangup is set. Restarts starts to listen for requests to restart
-	// the workers one after the other, and returns a function that stops
-	// listening. Both may be nil.
+	// if EndAtHangup is set. Restarts requests a restart of the workers, one after
+	// the other. Both may be nil.
 	Hangups     <-chan os.Signal
 	EndAtHangup bool
-	Restarts    func() (signals <-chan os.Signal, off func())
+	Restarts    <-chan os.Signal
 
 	Log *slog.Logger
 }

@@ -69,10 +69,16 @@ func TestRestartAfterTheDeathOfTheSupervisorWaitsForTheAddress(t *testing.T) {
 		if !late.Stop() {
 			t.Errorf("%s workers: the probes did not answer while it waited", workers)
 		}
+		if workers != "1" {
+			c.signal(t, syscall.SIGUSR2)
+		}
 		goOn()
 		c.await(t, "boot.report", 1)
 		if len(c.records("waiting for an address")) != 1 {
 			t.Errorf("%s workers: it did not wait once:\n%s", workers, c)
+		}
+		if workers != "1" {
+			c.await(t, "worker restart finished", 1)
 		}
 		c.signal(t, syscall.SIGTERM)
 		if status := c.end(t); status != 0 {
