@@ -31,7 +31,7 @@ func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
 	changes, err := b.readAgain(files, done)
-	if err != nil {
+	if err != nil && !closed(done) {
 		b.log.Error("configuration reload refused", "error", err)
 	}
 	if report := b.reported.Load(); report != nil { // nil before the end of the boot
@@ -40,6 +40,15 @@ func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.
 		b.reported.Store(&now)
 	}
 	return changes, err
+}
+
+func closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 func newReloaded(changes []config.Change, err error) *plan.Reloaded {

@@ -221,7 +221,7 @@ func TestShutdownDoesNotWaitForAProviderOfConfiguration(t *testing.T) {
 			stop()
 			select {
 			case status := <-ended:
-				if status != failure.ExitOK {
+				if status != failure.ExitOK || strings.Contains(stderr.String(), `"level":"ERROR"`) {
 					t.Errorf("it ended with %d:\n%s", status, stderr)
 				}
 			case <-time.After(10 * time.Second):

@@ -241,6 +241,12 @@ func (s *Supervisor) ending(l *workerLine) bool {
 	if l.process.Worker().State == Stopping {
 		return s.runner.Stopping()
 	}
+	return s.ends()
+}
+
+// ends reports whether the shutdown of all workers has started, or starts within
+// signalSkew.
+func (s *Supervisor) ends() bool {
 	timer := time.NewTimer(signalSkew)
 	defer timer.Stop()
 	select {

@@ -523,6 +523,28 @@ func TestRestartThatIsWantedDuringAnotherComesAfterIt(t *testing.T) {
 	}
 }
 
+// A worker that is ended needs no new configuration: the shutdown is no error.
+func TestShutdownDuringAReloadIsNoError(t *testing.T) {
+	c := startWorkers(t, "settings", "2", "MEGA_LOG_LEVEL=info")
+	c.await(t, "boot.report", 1)
+	stopped := c.await(t, "worker ready", 2)[0].PID
+	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := redistest.Signal(stopped, s); err != nil {
+			t.Fatal(err)
+		}
+		if s == syscall.SIGSTOP {
+			c.signal(t, syscall.SIGHUP)
+			c.await(t, "configuration reloaded without changes", 1) // by the other worker
+			c.signal(t, syscall.SIGTERM)
+			c.await(t, "stopping", 1)
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	if status := c.end(t); status != 0 || strings.Contains(c.String(), `"level":"ERROR"`) {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // Only SIGHUP and SIGUSR2 read files: a worker that replaces a dead one has the
 // configuration of the others, whatever is in the file by then.
 func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
