@@ -21,6 +21,10 @@ type Worker struct {
 	// Ended describes how the last process of a failing worker ended.
 	Ended string `json:"ended,omitempty"`
 
+	// Next is when a worker without a process gets one, if its supervisor pauses
+	// before the next attempt.
+	Next time.Time `json:"next,omitzero"`
+
 	// Path is the path of its socket: see OpenWorker. It is empty without one.
 	Path string `json:"-"`
 }

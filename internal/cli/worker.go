@@ -126,7 +126,8 @@ func (v *supervised) ls() *cobra.Command {
 		Long: "During a replacement two workers have one number: the starting worker, and the old worker, which serves or\n" +
 			"finishes its requests.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"workers\", \"error\"}, one for each supervisor; a worker is {\"id\", \"pid\",\n" +
-			"\"state\", \"generation\", \"restarts\", \"since\"}, and \"ended\" if it cannot be started.",
+			"\"state\", \"generation\", \"restarts\", \"since\"}, and \"ended\" if it cannot be started. \"next\" is the end of the pause\n" +
+			"before the next start of a worker that has no process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			sources, err := v.supervisors(c.Context())
@@ -163,11 +164,14 @@ func printWorkers(w io.Writer, all []supervisedWorkers) {
 		t.Add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
 		for _, x := range c.Workers {
 			pid, state := fmt.Sprint(x.PID), x.State
-			switch {
-			case x.Ended != "":
+			if x.Ended != "" {
 				pid, state = "-", fmt.Sprintf("%s (%s)", x.State, x.Ended)
-			case x.PID == 0:
-				t.Add(fmt.Sprint(x.ID), "-", x.State, "-", "-", "-")
+			}
+			if !x.Next.IsZero() {
+				state += ", next start in " + plain.Short(max(0, time.Until(x.Next)))
+			}
+			if x.Ended == "" && x.PID == 0 {
+				t.Add(fmt.Sprint(x.ID), "-", state, "-", "-", "-")
 				continue
 			}
 			t.Add(fmt.Sprint(x.ID), pid, state, plain.Short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))

@@ -3,8 +3,11 @@ package console
 import (
 	"context"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -40,6 +43,9 @@ func loadWorkers(c *Console, ctx context.Context, _ url.Values) any {
 		row := workerRow{Worker: w, Locks: a.Value, Note: a.Err}
 		if w.Ended != "" {
 			row.Note = w.Ended
+		}
+		if !w.Next.IsZero() {
+			row.Note = strings.TrimPrefix(row.Note+"; next start in "+plain.Short(max(0, time.Until(w.Next))), "; ")
 		}
 		p.Workers = append(p.Workers, row)
 	}

@@ -28,7 +28,7 @@ func (s *Supervisor) Seen() (all []admin.Worker) {
 	for _, w := range s.Workers.Workers() {
 		all = append(all, admin.Worker{
 			ID: w.ID, PID: w.PID, State: string(w.State), Generation: w.Generation, Restarts: w.Restarts, Since: w.Since, Ended: w.Ended,
-			Path: w.Socket,
+			Next: w.Next, Path: w.Socket,
 		})
 	}
 	return all

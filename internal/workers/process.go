@@ -35,8 +35,9 @@ type Worker struct {
 	Since      time.Time `json:"since"`    // when the worker entered its state
 	Restarts   int       `json:"restarts"` // how many processes with this number were replaced
 
-	Ended  string `json:"ended,omitempty"` // of a failing worker: how its last process ended
-	Socket string `json:"-"`               // path of its admin socket; empty without one
+	Ended  string    `json:"ended,omitempty"` // of a failing worker: how its last process ended
+	Next   time.Time `json:"next,omitzero"`   // when a worker without a process gets one; zero: at once
+	Socket string    `json:"-"`               // path of its admin socket; empty without one
 }
 
 // Process is a worker process that has been started. Its methods may be called

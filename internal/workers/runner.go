@@ -156,6 +156,15 @@ func (s *runner) Workers() (all []Worker) {
 	return all
 }
 
+// Absent returns the state of a worker without a process.
+func (s *runner) Absent(id int) Worker {
+	w, fails := s.slots[id-1].worker()
+	if !fails {
+		w = Worker{ID: id, State: Down, Next: w.Next}
+	}
+	return w
+}
+
 // serves reports whether the whole program has started and a worker is ready
 // now.
 func (s *runner) serves() bool {

@@ -122,6 +122,30 @@ func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
 	}
 }
 
+// The pause before the next attempt has an end, which operators see.
+func TestWorkerInItsPauseHasTheTimeOfTheNextStart(t *testing.T) {
+	c := startRunner(t, 2, "hesitant")
+	victim := c.serving(t, 2)[1]
+	write(t, c.folder, "crash")
+	if err := redistest.Signal(victim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a worker that rests", func() bool { return !c.Absent(2).Next.IsZero() })
+	if w := c.Absent(2); w.ID != 2 || w.State != Down || time.Until(w.Next).Round(time.Minute) != time.Hour {
+		t.Errorf("got %+v", w)
+	}
+	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RestartOne(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	c.serving(t, 2)
+	if w := c.Absent(2); !w.Next.IsZero() {
+		t.Errorf("after the pause: %+v", w)
+	}
+}
+
 // failing waits until worker 2 fails beside two that serve.
 func (c *testRunner) failing(t *testing.T) []Worker {
 	t.Helper()

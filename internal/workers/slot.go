@@ -57,6 +57,7 @@ type slot struct {
 	once       bool   // a process was ready before
 	failing    string // how the last process ended, while the worker is failing
 	since      time.Time
+	next       time.Time // the end of the pause before the next attempt; zero without a pause
 }
 
 // replacement is a request for a new process in place of the one that serves.
@@ -106,12 +107,20 @@ func (w *slot) fails(how string) {
 	w.failing = how
 }
 
+// rests records the end of the pause before the next attempt. The zero time is the
+// end of that state.
+func (w *slot) rests(until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next = until
+}
+
 // worker returns the description of a failing slot, and reports whether the
 // slot is failing.
 func (w *slot) worker() (Worker, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Worker{ID: w.id, Generation: w.generation, State: Failing, Since: w.since, Restarts: w.restarts, Ended: w.failing}, w.failing != ""
+	return Worker{ID: w.id, Generation: w.generation, State: Failing, Since: w.since, Restarts: w.restarts, Ended: w.failing, Next: w.next}, w.failing != ""
 }
 
 func (w *slot) wasReady() bool {
@@ -254,7 +263,10 @@ func (w *slot) rest(ctx context.Context, failures int) (r *replacement, ok bool)
 	if failures == 0 {
 		return nil, true
 	}
-	timer := time.NewTimer(w.of.backoff(failures))
+	pause := w.of.backoff(failures)
+	w.rests(time.Now().Add(pause))
+	defer w.rests(time.Time{})
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case r = <-w.replace:

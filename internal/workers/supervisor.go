@@ -176,7 +176,7 @@ func (s *Supervisor) Workers() []Worker {
 	}
 	for id := 1; id <= s.config.Workers; id++ {
 		if !slices.ContainsFunc(all, func(w Worker) bool { return w.ID == id }) {
-			all = append(all, Worker{ID: id, State: Down})
+			all = append(all, s.runner.Absent(id))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
