@@ -92,9 +92,28 @@ func (cs *claims) holder(token string) driver.Holder {
 	return driver.Holder{}
 }
 
-// decodeRun reads a record of the script run, or returns nil.
+// runFormat is the version of the record of a run.
+const runFormat = "3"
+
+// decodeRun reads a record of the script run. It returns nil without a record, and a
+// skipped run for one of another version (L23).
 func decodeRun(text string) *driver.Run {
-	var version int
+	if text == "" {
+		return nil
+	}
+	if r := decodeOwnRun(text); r != nil {
+		return r
+	}
+	version, _, _ := strings.Cut(text, " ")
+	if version == runFormat || strings.Trim(version, "0123456789") != "" {
+		return &driver.Run{Skipped: "the value is not the record of a run"}
+	}
+	return &driver.Run{Skipped: fmt.Sprintf("the record has format %s, this program uses format %s", version, runFormat)}
+}
+
+// decodeOwnRun is decodeRun for a record of this version, or returns nil.
+func decodeOwnRun(text string) *driver.Run {
+	var version string
 	var spent, over, start, every int64
 	var r driver.Run
 	var outcome string
@@ -103,7 +122,7 @@ func decodeRun(text string) *driver.Run {
 		return nil
 	}
 	n, _ := fmt.Sscan(strings.Join(fields[:8], " "), &version, &spent, &r.Tick, &every, &r.Fence, &start, &over, &outcome)
-	if n < 8 || version != 3 || every > math.MaxInt64/int64(time.Microsecond) {
+	if n < 8 || version != runFormat || every > math.MaxInt64/int64(time.Microsecond) {
 		return nil
 	}
 	r.Every, r.Start = time.Duration(every)*time.Microsecond, time.UnixMicro(start)

@@ -81,14 +81,23 @@ func TestARunKeyOfAnotherFormatIsRefused(t *testing.T) {
 	key := "job:" + token()
 	client := goredis.NewClient(&goredis.Options{Addr: shared.Addr()})
 	defer client.Close()
-	if err := client.Set(t.Context(), "mega:{"+key+"}:run", "7 what nobody knows", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if ran, err := a.Once(t.Context(), key, century, nothing); ran || !errors.Is(err, lock.ErrUnavailable) {
-		t.Errorf("ran %v, %v; want ErrUnavailable", ran, err)
-	}
-	if s, err := a.Inspect(t.Context(), key); err != nil || s.LastRun != nil {
-		t.Errorf("last run %+v, %v", s.LastRun, err)
+	for record, want := range map[string]string{
+		"7 what nobody knows": "the record has format 7, this program uses format 3",
+		"3 what nobody knows": "the value is not the record of a run",
+		"no record":           "the value is not the record of a run",
+	} {
+		if err := client.Set(t.Context(), "mega:{"+key+"}:run", record, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := a.Inspect(t.Context(), key); err != nil || s.LastRun == nil || s.LastRun.Skipped != want || s.LastRun.Fence != 0 {
+			t.Errorf("%s: last run %+v, %v", record, s.LastRun, err)
+		}
+		if strings.HasPrefix(record, "3 ") {
+			continue // what has this version was written by this program
+		}
+		if ran, err := a.Once(t.Context(), key, century, nothing); ran || !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("%s: ran %v, %v; want ErrUnavailable", record, ran, err)
+		}
 	}
 }
 

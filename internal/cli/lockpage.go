@@ -141,6 +141,9 @@ func printHealed(w io.Writer, key string, slot int, all []healed) {
 
 // runText returns the last run of a key as one line.
 func runText(r *lock.Run) string {
+	if r.Skipped != "" {
+		return "unknown: " + r.Skipped
+	}
 	outcome := "in progress, or its process has crashed"
 	if r.Outcome != "" {
 		outcome = fmt.Sprintf("%s after %s", r.Outcome, plain.Short(r.End.Sub(r.Start)))

@@ -23,4 +23,9 @@ func TestAStateShowsItsLastRun(t *testing.T) {
 			t.Errorf("shown:\n%swant:\n%s", b.String(), want)
 		}
 	}
+	var b strings.Builder
+	printState(&b, lock.State{Key: "report", LastRun: &lock.Run{Skipped: "the record has format 7"}}, 0)
+	if want := "  last run: unknown: the record has format 7\n  no holder and no waiters\n"; b.String() != want {
+		t.Errorf("shown:\n%swant:\n%s", b.String(), want)
+	}
 }

@@ -39,6 +39,9 @@ type Run struct {
 	End     time.Time     `json:"end,omitzero"`
 	Outcome Outcome       `json:"outcome,omitempty"`
 	By      Holder        `json:"by"`
+	// Skipped is the reason why the record of the last run cannot be read, or empty.
+	// A skipped run has no other value.
+	Skipped string `json:"skipped,omitempty"`
 
 	Due  bool          `json:"-"` // BeginRun: the run has been started
 	Left time.Duration `json:"-"` // BeginRun: until the next tick, on the backend's clock
