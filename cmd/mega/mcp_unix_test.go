@@ -512,6 +512,53 @@ func TestOutputIsTheProtocol(t *testing.T) {
 	}
 }
 
+// A line that is no message is answered as JSON-RPC 2.0 has it, and the server, with
+// the leases of its client, goes on.
+func TestLineThatIsNoMessageIsAnswered(t *testing.T) {
+	cmd := tool(shortDir(t))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, x := range []struct{ send, want string }{
+		{"hello", `"id":null,"error":{"code":-32700`},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, `"id":1`},
+		{"\n  \r\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n\xff\xfe", `"code":-32700`},
+		{`{"jsonrpc":"2.0","id":2,"method":`, `"code":-32700`},
+		{`{"jsonrpc":"2.0","id":3,"method":"ping"} {}`, `"code":-32700`},
+		{"42", `"id":null,"error":{"code":-32600`},
+		{"[]", `"code":-32600`},
+		{`[{"jsonrpc":"2.0","id":4,"method":"ping"},1]`, `"code":-32600`},
+		{`{"jsonrpc":"1.0","id":5,"method":"ping"}`, `"code":-32600`},
+		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `"code":-32600`},
+		{`{"jsonrpc":"2.0","id":6,"method":"ping"}`, `"id":6`},
+	} {
+		if _, err := io.WriteString(in, x.send+"\n"); err != nil {
+			t.Fatalf("%s: %v", x.send, err)
+		}
+		if !lines.Scan() || !strings.Contains(lines.Text(), x.want) || !json.Valid(lines.Bytes()) {
+			t.Errorf("%s is answered %s, want %s", x.send, lines.Text(), x.want)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("after the end: %s, %v", rest, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWrongBackendIsReportedAtTheStart(t *testing.T) {
 	cmd := tool(t.TempDir(), "--url", "redis://user:geheim@localhost:6379/0")
 	cmd.Stderr = nil

@@ -66,10 +66,10 @@ func Serve(ctx context.Context, c Config) error {
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}, //nolint:staticcheck // see lose
 	})
 	s.addTools()
-	ended := make(chan error, 1)
+	ended, out := make(chan error, 1), &mouth{WriteCloser: c.Out}
 	go func() { // serve waits for it
 		defer s.end()
-		ended <- s.sdk.Run(s.ctx, &sdk.IOTransport{Reader: &ear{c.In, s.end}, Writer: c.Out})
+		ended <- s.sdk.Run(s.ctx, &sdk.IOTransport{Reader: newEar(c.In, out, s.end), Writer: out})
 	}()
 	return s.serve(ended)
 }
@@ -93,21 +93,6 @@ func (s *server) serve(ended <-chan error) error {
 		return nil
 	}
 	return &shell.Error{Code: "cli.failed", Exit: shell.ExitUnavailable, Text: fmt.Sprintf("The connection has failed: %v.", err)}
-}
-
-// ear reads the input and reports its end at once: the connection itself ends
-// only when all calls have returned.
-type ear struct {
-	io.ReadCloser
-	ended func()
-}
-
-func (e *ear) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if err != nil {
-		e.ended()
-	}
-	return n, err
 }
 
 // addTool adds a tool whose calls end with their client's patience and with s.
