@@ -334,8 +334,8 @@ func (l *locks) heal() *cobra.Command {
 		Use: "heal KEY SLOT --reason TEXT", Short: "put a withdrawn slot of a pool back into circulation",
 		Long: "A slot is withdrawn when it cannot be cleaned or prepared; lock show has the reason. After heal, the next\n" +
 			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"healed\", \"error\"}, one for each\n" +
-			"process or server. " + elsewhere,
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"healed\", \"why\", \"error\"}, one for\n" +
+			"each process or server; why is the reason of one that did not heal it. " + elsewhere,
 		Args:              arguments(2, "the key of a pool", "the number of a slot"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -350,19 +350,19 @@ func (l *locks) heal() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (bool, error) {
+			done, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (why string, err error) {
 				e, err := k.Lock(ctx, args[0])
-				if err != nil || !slices.ContainsFunc(e.Slots, func(s lock.SlotState) bool {
-					return s.Number == slot && (s.Status == lock.SlotWithdrawn || s.Status == lock.SlotResting)
-				}) {
-					return false, err
+				if err == nil {
+					why = unhealed(e.State, slot)
 				}
-				err = k.Heal(ctx, args[0], slot, reason)
-				return err == nil, err
+				if err != nil || why != "" {
+					return why, err
+				}
+				return "", k.Heal(ctx, args[0], slot, reason)
 			})
 			all := make([]healed, len(sources))
 			for i, s := range sources {
-				all[i] = healed{s.about, done[i], s.failed()}
+				all[i] = healed{s.about, s.failed() == "" && done[i] == "", done[i], s.failed()}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printHealed(w, args[0], slot, all) }), err)
 		},
@@ -375,7 +375,22 @@ func (l *locks) heal() *cobra.Command {
 type healed struct {
 	about
 	Healed bool   `json:"healed"`
+	Why    string `json:"why,omitempty"` // a slot that is neither withdrawn nor resting
 	Error  string `json:"error,omitempty"`
+}
+
+// unhealed returns the reason why a slot of a pool cannot be healed, or "".
+func unhealed(s lock.State, slot int) string {
+	i := slices.IndexFunc(s.Slots, func(s lock.SlotState) bool { return s.Number == slot })
+	switch {
+	case len(s.Slots) == 0:
+		return fmt.Sprintf("there is no slot %d: the key is not a pool that is in use", slot)
+	case i < 0:
+		return fmt.Sprintf("there is no slot %d: the pool has the slots 0 to %d", slot, s.Size-1)
+	case s.Slots[i].Status != lock.SlotWithdrawn && s.Slots[i].Status != lock.SlotResting:
+		return fmt.Sprintf("slot %d is not withdrawn: it is %s", slot, s.Slots[i].Status)
+	}
+	return ""
 }
 
 // completeKey completes the keys in use.

@@ -134,7 +134,7 @@ func printHealed(w io.Writer, key string, slot int, all []healed) {
 		case h.Healed:
 			fmt.Fprintf(w, "%s: slot %d is in circulation  (%s)\n", plain.Line(key), slot, h.short())
 		default:
-			fmt.Fprintf(w, "%s: slot %d is not withdrawn  (%s)\n", plain.Line(key), slot, h.short())
+			fmt.Fprintf(w, "%s: %s  (%s)\n", plain.Line(key), h.Why, h.short())
 		}
 	}
 }
