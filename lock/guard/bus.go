@@ -8,13 +8,15 @@ import (
 
 // Fenced adds the fences of the leases on ctx to a message, in the header
 // [Header]. Without a lease the message is not sent: the call returns
-// lock.ErrNoLease, or lock.ErrLost if a lease has ended.
+// lock.ErrNoLease, or lock.ErrLost if a lease has ended. It returns lock.ErrInvalid
+// for more than 64 leases, and bus.ErrBadHeader if their keys are longer together than
+// the headers of a message may be.
 func Fenced(ctx context.Context) bus.PubOption {
-	all, err := claims(ctx)
+	fences, err := header(ctx)
 	if err != nil {
 		return bus.Fail(err)
 	}
-	return bus.Header(Header, format(all))
+	return bus.Header(Header, fences)
 }
 
 // Middleware passes messages with current fences to the handler. For others the

@@ -110,11 +110,25 @@ func parseID(id string) (key string, slot int, err error) {
 
 // Header is the name of the header that carries fences, in HTTP and in
 // messages: <percent-encoded key>;<fence>, several of them separated by
-// commas. The key of a pool is followed by a slash and the number of the slot.
+// commas, at most 64. The key of a pool is followed by a slash and the number of
+// the slot.
 const Header = "Mega-Fence"
 
 // maxClaims is the maximum number of claims in a header.
 const maxClaims = 64
+
+// header returns the header with the claims of all leases on ctx. It returns
+// lock.ErrInvalid for more of them than a receiver accepts.
+func header(ctx context.Context) (string, error) {
+	all, err := claims(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(all) > maxClaims {
+		return "", fmt.Errorf("guard: the context has %d leases, the header %s at most %d fences: %w", len(all), Header, maxClaims, lock.ErrInvalid)
+	}
+	return format(all), nil
+}
 
 // format returns the header that carries the claims.
 func format(all []claim) string {

@@ -147,6 +147,32 @@ func TestNothingIsSentWithoutALiveLease(t *testing.T) {
 	}
 }
 
+// A receiver accepts 64 fences. One call of AcquireAll has no more keys, but a context
+// may have further leases.
+func TestMoreFencesThanAReceiverAcceptsAreNotSent(t *testing.T) {
+	url := guarded(t, new(guard.Memory))
+	l, b := newLocker(t), newBus(t)
+	var keys []string
+	for i := range lock.MaxKeys {
+		keys = append(keys, strconv.Itoa(i))
+	}
+	all, err := l.AcquireAll(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = all.Release() }()
+	if status, code, err := send(t, url, all.Context()); err != nil || status != http.StatusNoContent {
+		t.Errorf("%d leases: %d %s, %v", len(keys), status, code, err)
+	}
+	one := acquire(t, l, all.Context(), "another")
+	if _, _, err := send(t, url, one.Context()); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "65 leases") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := b.Publish(t.Context(), "s", nil, guard.Fenced(one.Context())); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("one more, in a message: %v", err)
+	}
+}
+
 func TestARedirectCarriesTheFencesAndTheClientsOwnHeaderDoesNot(t *testing.T) {
 	l := newLocker(t)
 	service := guarded(t, storeFunc(func(_ context.Context, key string, _ uint64) (bool, error) {

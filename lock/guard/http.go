@@ -11,7 +11,8 @@ import (
 // Transport adds the fences of the leases on a request's context to the
 // request, in the header [Header], and sends it through base. base may be nil
 // for http.DefaultTransport. Without a lease the request is not sent: the error
-// is lock.ErrNoLease, or lock.ErrLost if a lease has ended.
+// is lock.ErrNoLease, or lock.ErrLost if a lease has ended. With more than 64 leases
+// it is lock.ErrInvalid.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -22,7 +23,7 @@ func Transport(base http.RoundTripper) http.RoundTripper {
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	all, err := claims(r.Context())
+	fences, err := header(r.Context())
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a RoundTripper closes it also on errors
@@ -33,7 +34,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if fenced.Header == nil {
 		fenced.Header = http.Header{}
 	}
-	fenced.Header.Set(Header, format(all))
+	fenced.Header.Set(Header, fences)
 	return t.base.RoundTrip(fenced)
 }
 
