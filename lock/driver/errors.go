@@ -38,7 +38,8 @@ type NotAcquiredError struct {
 	Holders  []Holding     // the known holders, at most 16; none if only waiters are ahead
 	Position int           // in the queue when it was left, from 1; 0 if never queued or not known
 	Full     bool          // the queue of the key had MaxTickets tickets
-	// Withdrawn reports that every slot of the pool is withdrawn.
+	// Withdrawn reports that every slot of the pool is withdrawn. Then nobody is in
+	// the way.
 	Withdrawn bool
 	// Resized is the size that the pool had before the request changed it, or 0.
 	Resized int

@@ -349,6 +349,10 @@ func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcqu
 		err.Position = e.queue.position(t, counted)
 		err.Resized = t.grant.Resized
 	}
+	if e.pool != nil && e.pool.exhausted(e.size) { // P8: holders of numbers beyond the size are not in the way
+		err.Withdrawn = true
+		return err
+	}
 	for _, h := range e.slots {
 		if h != nil && len(err.Holders) < named {
 			err.Holders = append(err.Holders, h.holding(now))

@@ -228,9 +228,7 @@ func (e *entry) heal(slot int, by driver.Holder, now instant) {
 // refuseAll refuses the waiters of a pool without a slot in circulation (P8).
 func (e *entry) refuseAll(now instant) {
 	for e.queue.len > 0 {
-		err := e.busy(e.queue.head, now, now, nil)
-		err.Withdrawn = true
-		e.refuse(e.queue.head, err)
+		e.refuse(e.queue.head, e.busy(e.queue.head, now, now, nil))
 	}
 }
 

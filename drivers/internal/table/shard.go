@@ -161,7 +161,7 @@ func (e *entry) refusal(r *driver.Request, resized int, now instant) error {
 		return nil
 	}
 	err := e.busy(nil, now, now, nil)
-	err.Withdrawn, err.Full, err.Resized = withdrawn, full && !withdrawn, resized
+	err.Full, err.Resized = full && !withdrawn, resized
 	return err
 }
 
