@@ -80,7 +80,8 @@ const dialBound = 10 * time.Second
 // Dial connects to the hub and returns when the hub has answered. It waits
 // until ctx ends, or at most 10 s if ctx has no deadline; the error then names
 // the process that does not answer. If the hub refuses the process, for example
-// because of its version, the error wraps [driver.ErrUnavailable].
+// because of its version, the error wraps [driver.ErrUnavailable]. Dial also waits
+// for a hub that has no free file descriptor.
 func Dial(ctx context.Context, c Config) (*Node, error) {
 	return dial(ctx, c, protocol.Known)
 }
@@ -116,10 +117,30 @@ func (n *Node) join(ctx context.Context) (err error) {
 		return err
 	}
 	n.warnings = warnings(n.config.Socket)
-	if err = n.connect(ctx); err != nil {
+	if err = n.connectPatiently(ctx); err != nil {
 		return err
 	}
 	return n.awaitOpen(ctx)
+}
+
+// busyPause is the pause of a process whose hub may admit it later.
+const busyPause = 100 * time.Millisecond
+
+// connectPatiently is connect for the first hub. It waits until ctx ends while the
+// hub has no descriptor for this process.
+func (n *Node) connectPatiently(ctx context.Context) error {
+	var refused error
+	for {
+		err := n.connect(ctx)
+		if _, busy := errors.AsType[busyHubError](err); busy {
+			refused = err
+		} else if err == nil || ctx.Err() == nil || refused == nil {
+			return err
+		}
+		if !group.Sleep(ctx, busyPause) {
+			return fmt.Errorf("%w: %w", refused, ctx.Err()) // the refusal is more specific than the end of ctx
+		}
+	}
 }
 
 // awaitOpen waits until the hub knows all clients: earlier messages and requests

@@ -179,10 +179,20 @@ func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks protocol
 		}
 		return d.Err()
 	case protocol.TypeRefused:
-		return fmt.Errorf("%w: %s refuses this process: %s", driver.ErrUnavailable, s.hub, d.String())
+		err := fmt.Errorf("%w: %s refuses this process: %s", driver.ErrUnavailable, s.hub, d.String())
+		if d.Left() > 0 && d.Bool() { // a hub of an earlier build does not send it
+			return busyHubError{err}
+		}
+		return err
 	}
 	return errNoHub
 }
+
+// busyHubError is the refusal of a hub that may admit this process later.
+type busyHubError struct{ error }
+
+// Unwrap returns the error without that.
+func (e busyHubError) Unwrap() error { return e.error }
 
 // open lets messages leave by s.
 func (n *Node) open(s *session) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
@@ -49,6 +51,9 @@ func socketUnusable(c *settings.Config, d plan.Decision, path string, cause erro
 		f.Facts = append(f.Facts, failure.Fact{Name: "because", Value: d.Because()})
 	}
 	actions := []string{"End the other process", "the cause names the process at the socket"}
+	if strings.Contains(cause.Error(), syscall.EMFILE.Error()) { // of the hub, or of this process
+		actions = []string{"Raise the limit", "ulimit -n 1024, or LimitNOFILE of the service, for the process that has no free descriptor"}
+	}
 	if place, ok := errors.AsType[*cluster.SocketError](cause); ok {
 		f.Code, f.Exit, f.Cause = "cluster.place_refused", failure.ExitConfig, place
 		actions = []string{"Use the default folder", failure.Set(c, key, "auto")}

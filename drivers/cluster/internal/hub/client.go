@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -211,7 +212,7 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 		err = c.hub.admit()
 	}
 	if err != nil {
-		c.send(protocol.Begin(protocol.TypeRefused).String(err.Error()))
+		c.send(protocol.Begin(protocol.TypeRefused).String(err.Error()).Bool(passes(err)))
 		c.batch.flush()
 		return err
 	}
@@ -227,6 +228,10 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	close(c.welcomed)
 	return nil
 }
+
+// passes reports whether a client that is refused for this reason may be admitted
+// later, because this process or the system has no free descriptor.
+func passes(err error) bool { return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) }
 
 // send queues a frame for the reader's own client. The frame is written when
 // the reader pauses.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -41,6 +42,7 @@ type Host struct {
 
 	listener    *rendezvous.Listener // belongs to keep once keep runs
 	unreachable bool                 // belongs to keep: clients cannot find the hub, and this was logged
+	refused     atomic.Int64         // when the last refusal was logged
 
 	ctx     context.Context // ends with close, and when the hub lock is lost
 	end     context.CancelCauseFunc
@@ -69,7 +71,7 @@ func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again b
 	h := &Host{hub: hub, lock: lock, log: log, socket: socket, ended: make(chan struct{}), drain: make(chan context.Context, 1)}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub.locks.ahead = h.cover
-	h.hub.confirm = lock.Confirm
+	h.hub.confirm = h.confirm
 	h.open(l)
 	h.running.Go(h.maintain)
 	return h, nil
@@ -116,6 +118,20 @@ func (h *Host) open(l *rendezvous.Listener) {
 // atSocket are the limits of a process before its hello, for which it has
 // connected.
 var atSocket = protocol.Limits{Frame: beforeHello.Frame, First: 5 * time.Second, Within: beforeHello.Within}
+
+// confirm is the confirm of the hub. It logs a client that is refused for the lack of
+// a descriptor at most once a minute: it asks again.
+func (h *Host) confirm(name string, nonce uint64) error {
+	err := h.lock.Confirm(name, nonce)
+	if err == nil || !passes(err) {
+		return err
+	}
+	last, now := h.refused.Load(), time.Now().UnixNano()
+	if now-last >= int64(time.Minute) && h.refused.CompareAndSwap(last, now) {
+		h.log.Warn("cluster: process refused", "socket", h.socket, "err", err)
+	}
+	return err
+}
 
 // accept makes a client of each process that next returns. It logs a failure at
 // most once a minute: at the limit of descriptors, an accept fails after each

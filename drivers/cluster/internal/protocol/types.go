@@ -28,7 +28,7 @@ func (v Versions) Common(of Versions) (uint64, error) {
 const (
 	TypeHello   Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a client
 	TypeWelcome Type = 0x02 // the common version, number of the client, whether TypeOpen follows, epoch of the limits, number of the hub, number of the hub before it: the hub's answer
-	TypeRefused Type = 0x03 // reason: the hub's other answer
+	TypeRefused Type = 0x03 // reason, whether it may pass by itself: the hub's other answer
 	TypeBye     Type = 0x04 // the client closes its line, but its process lives on
 	TypeCall    Type = 0x05 // number, name, body
 	TypeResult  Type = 0x06 // number, whether it failed, body or error text
