@@ -33,7 +33,10 @@ func (c Config) unlessForeign(ctx context.Context, err error) error {
 		if invalid != nil {
 			return err
 		}
-		answer := firstBytes(ctx, u.Host)
+		answer, reached := firstBytes(ctx, u.Host)
+		if !reached {
+			return err
+		}
 		if kind = foreignKind(answer); kind != "" {
 			continue
 		}
@@ -77,19 +80,20 @@ func expectsTLS(ctx context.Context, addr string) bool {
 }
 
 // firstBytes returns the first bytes that the server at addr sends when it receives
-// a request of HTTP, to which servers of many other kinds answer with an error.
-func firstBytes(ctx context.Context, addr string) string {
+// a request of HTTP, to which servers of many other kinds answer with an error, and
+// whether there is a server.
+func firstBytes(ctx context.Context, addr string) (first string, reached bool) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return ""
+		return "", false
 	}
 	defer func() { _ = conn.Close() }()
 	end, _ := ctx.Deadline()
 	_ = conn.SetDeadline(end)
 	answer := make([]byte, 20)
 	if _, err := io.WriteString(conn, "HEAD / HTTP/1.0\r\n\r\n"); err != nil {
-		return ""
+		return "", true
 	}
 	n, _ := io.ReadAtLeast(conn, answer, len("INFO ")) // a shorter answer is one too
-	return string(answer[:n])
+	return string(answer[:n]), true
 }
