@@ -284,3 +284,19 @@ func TestEachServerOfAListIsTried(t *testing.T) {
 		}
 	}
 }
+
+// Findings about one server name the same cause, as the boot does.
+func TestExaminationNamesTheMistakeInAnAddress(t *testing.T) {
+	t.Parallel()
+	plain := redistest.Start(t, redistest.Options{}).Addr()
+	for _, x := range []struct{ name, environ, says, action string }{
+		{"cache main", "MEGA_CACHE_MAIN_URL=rediss://" + plain, "use the scheme redis://", "Correct the address: MEGA_CACHE_MAIN_URL=redis://"},
+		{"cache main", "MEGA_CACHE_MAIN_URL=redis://" + plain + "/99", "DB index", "; or Raise their number: databases in redis.conf"},
+		{"nats", "MEGA_NATS_URL=nats://127.0.0.1:1,nats://" + plain, "; " + plain + " does not speak NATS: ", "MEGA_NATS_URL="},
+	} {
+		all := examined(t, process(x.environ, "MEGA_LOCK_DRIVER=memory"), mega.App("main"))
+		if f := found(t, all, x.name); f.Verdict != doctor.Fail || !strings.Contains(f.Text, x.says) || strings.Contains(f.Text, "\n") || !strings.Contains(f.Action, x.action) {
+			t.Errorf("%s: got %+v, want %q with the action %q", x.environ, f, x.says, x.action)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,6 +81,7 @@ func cached(c *settings.Config, alias string) func(context.Context) Finding {
 		defer func() { _ = client.Close() }()
 		trip, skew, err := clock(ctx, client)
 		if err != nil {
+			err = cmp.Or(redis.Diagnose(ctx, c.Cache[alias].URL.Reveal(), err), err)
 			return broken(selection.RepairCache(c, alias, err), err)
 		}
 		return timed(trip, skew)
@@ -130,15 +132,15 @@ func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time
 // messaged returns a check that reads the greeting of a NATS server.
 func messaged(c *settings.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
-		var errs []error
+		var why []string
 		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {
 			version, err := natsVersion(ctx, strings.TrimSpace(server))
 			if err == nil {
 				return fine("NATS %s answers", version)
 			}
-			errs = append(errs, err)
+			why = append(why, err.Error())
 		}
-		return broken("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.Join(errs...))
+		return broken("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.New(strings.Join(why, "; ")))
 	}
 }
 
@@ -167,8 +169,11 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	}
 	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadString('\n')
 	text, isInfo := strings.CutPrefix(line, "INFO ")
-	if err != nil || !isInfo {
-		return "", errors.Join(fmt.Errorf("%s does not speak NATS", conn.RemoteAddr()), err)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s does not speak NATS: %w", conn.RemoteAddr(), err)
+	case !isInfo:
+		return "", fmt.Errorf("%s does not speak NATS", conn.RemoteAddr())
 	}
 	var info struct{ Version string }
 	err = json.Unmarshal([]byte(text), &info)

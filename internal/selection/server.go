@@ -2,6 +2,7 @@ package selection
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/internal/failure"
@@ -160,7 +161,7 @@ func (s server) repair(c *settings.Config, cause error) []string {
 		return []string{"Use a database of it", failure.SetOther(c, s.key, s.example), "Raise their number", "databases in redis.conf"}
 	case kind == refusal.Disabled:
 		return []string{"Enable the commands", "the cause names one; remove its rename-command from redis.conf"}
-	case kind == refusal.Foreign:
+	case kind == refusal.Foreign || strings.Contains(text, "use the scheme "):
 		return []string{"Correct the address", failure.SetOther(c, s.key, s.fitting(cause))}
 	case strings.Contains(text, "NOREPLICAS "):
 		return []string{"Start its replicas", "the server takes no writes without min-replicas-to-write of them"}
@@ -190,5 +191,9 @@ func (s server) fitting(cause error) string {
 // RepairCache returns the action for the Redis of a cache that cannot be used,
 // derived from the cause.
 func RepairCache(c *settings.Config, alias string, cause error) string {
-	return strings.Join(redisServer(c, alias).repair(c, cause), ": ")
+	var all []string
+	for pair := range slices.Chunk(redisServer(c, alias).repair(c, cause), 2) {
+		all = append(all, strings.Join(pair, ": "))
+	}
+	return strings.Join(all, "; or ")
 }
