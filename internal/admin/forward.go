@@ -134,8 +134,13 @@ func chosen(workers, serving []Worker, text string) ([]Worker, error) {
 		}
 		known = append(known, strconv.Itoa(w.ID))
 	}
+	return nil, unknownWorker(text, known)
+}
+
+// unknownWorker is the error for a worker that is not among the known ones.
+func unknownWorker(text string, known []string) *workerError {
 	text = fmt.Sprintf("unknown worker %q; the workers are %s", text, strings.Join(slices.Compact(known), ", "))
-	return nil, &workerError{http.StatusNotFound, "worker.unknown", text}
+	return &workerError{http.StatusNotFound, "worker.unknown", text}
 }
 
 // relay sends a request to the first worker that answers.

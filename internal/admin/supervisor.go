@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -111,7 +114,11 @@ func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
 	}
 	workers := c.ids()
 	if _, known := workers[in.ID]; in.ID != 0 && !known {
-		refuseWorker(w, &workerError{http.StatusNotFound, "worker.unknown", fmt.Sprintf("unknown worker %d", in.ID)})
+		var known []string
+		for _, id := range slices.Sorted(maps.Keys(workers)) {
+			known = append(known, strconv.Itoa(id))
+		}
+		refuseWorker(w, unknownWorker(strconv.Itoa(in.ID), known))
 		return
 	}
 	var which []slog.Attr

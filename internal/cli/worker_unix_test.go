@@ -110,7 +110,7 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"worker restart 7", failure.ExitUsage, "unknown worker 7"},
+		{"worker restart 7", failure.ExitUsage, `unknown worker "7"; the workers are 1, 2`},
 		{"worker restart two", failure.ExitUsage, "cli.wrong_flag"},
 		{"worker restart 0", failure.ExitUsage, "cli.wrong_flag"},
 		{"worker ls --pid 1", failure.ExitUnavailable, "cli.no_process"},
