@@ -532,7 +532,8 @@ func TestSilentProcessIsFoundWithAnError(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	found, err := admin.Find(t.Context(), in, "shop")
-	if err != nil || len(found) != 1 || !errors.Is(found[0].Err, context.DeadlineExceeded) {
+	if err != nil || len(found) != 1 || !errors.Is(found[0].Err, context.DeadlineExceeded) ||
+		!strings.Contains(found[0].Err.Error(), "does not answer (is it stopped?)") || strings.Contains(found[0].Err.Error(), "http://") {
 		t.Errorf("found %+v, %v; want one that does not answer", found, err)
 	}
 }

@@ -282,9 +282,14 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (*h
 		r.URL.RawQuery = q.Encode()
 	}
 	w, err := c.http.Do(r)
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = request.Err // the URL of a socket is made up
+	}
 	switch {
 	case gone(err):
 		return nil, fmt.Errorf("the process behind %s has ended: %w", c.path, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the process behind %s does not answer (is it stopped?): %w", c.path, err)
 	case err != nil:
 		return nil, fmt.Errorf("ask the process behind %s: %w", c.path, err)
 	case w.StatusCode == http.StatusOK:
