@@ -5,30 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/megaframework/mega/internal/yamldoc"
 )
 
-// decodeYAML is yaml.Unmarshal with an error for a second document, which that
-// ignores.
+// decodeYAML is yaml.Unmarshal with an error for a second document, which
+// yaml.Unmarshal ignores.
 func decodeYAML(data []byte, v any) error {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	err := dec.Decode(v)
-	if errors.Is(err, io.EOF) { // there is no document
-		return nil
-	}
-	if err != nil {
+	doc, err := yamldoc.Read(data)
+	if err != nil || doc == nil {
 		return err
 	}
-	var more yaml.Node
-	switch err := dec.Decode(&more); {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return err
-	}
-	return fmt.Errorf("line %d: the file has a second document", more.Line)
+	return doc.Decode(v)
 }
 
 // decodeJSON is json.Unmarshal with an error for each key that exists twice, of

@@ -59,6 +59,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"two of a key", []string{"en.yaml", "a: x", "more.en.toml", `a = "y"`}, []string{"more.en.toml: a: it exists twice"}},
 		{"a template of Go", []string{"en.yaml", `a: "{{.Name}}"`}, []string{"a placeholder here is {name}"}},
 		{"two of a key in one file", []string{"en.json", "{\"a\": {\"b\": \"x\"},\n\"a\": {\"c\": \"y\", \"c\": \"z\"}}"}, []string{"en.json: line 2: a exists twice", "line 2: a.c exists twice"}},
+		{"a document without content", []string{"en.yaml", "a: x\n---\n# end\n"}, nil},
 		{"two documents", []string{"en.yaml", "a: x\n---\nb: y\n"}, []string{"en.yaml: line 2: the file has a second document"}},
 		{"an open brace", []string{"en.yaml", `a: "x {name"`}, []string{`"{name" does not end`}},
 		{"a closing brace", []string{"en.yaml", `a: "x } y"`}, []string{`a } without its {`}},

@@ -74,7 +74,7 @@ func layers() map[string][]string {
 
 		"config":     {"internal/mask", "internal/notation"},
 		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
-		"ctx/locale": {"internal/embedded"},
+		"ctx/locale": {"internal/embedded", "internal/yamldoc"},
 		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plain", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/settings", "internal/stack", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/notation", "internal/settings", "internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
@@ -107,7 +107,7 @@ func layers() map[string][]string {
 		"internal/logging":  {"internal/settings", "bus", "config", "limit", "internal/request", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
 		"internal/secrets":  {"internal/settings", "config", "internal/mask", "internal/plain"},
-		"internal/settings": {"config", "internal/mask", "internal/notation", "internal/spelling"},
+		"internal/settings": {"config", "internal/mask", "internal/notation", "internal/spelling", "internal/yamldoc"},
 		"internal/spelling": {},
 		"internal/mask":     {},
 		"internal/notation": {"internal/mask"},
@@ -126,6 +126,7 @@ func layers() map[string][]string {
 		"internal/suite":    {},
 		"internal/systemd":  {},
 
+		"internal/yamldoc":   {},
 		"internal/goroutine": {},
 
 		"internal/testkit/boxes":       {"lock", "internal/testkit/history", "internal/testkit/redis"},

@@ -80,6 +80,7 @@ func TestSchemaAndLoadAcceptTheSameFiles(t *testing.T) {
 		jsonFile:                           `{"limits": {"big": 9223372036854775807.0, "small": 2.0e1}, "cluster": {"workers": 40e-1}}`,
 		yamlFile + " nothing":              "# nothing\n",
 		yamlFile + " less":                 "---\n# nothing\n",
+		yamlFile + " an empty document":    "name: x\n---\n# end\n",
 	}
 	maps.Copy(files, sample)
 	for name, text := range files {

@@ -3,7 +3,6 @@ package settings
 import (
 	"bytes"
 	"errors"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,32 +10,30 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/megaframework/mega/internal/yamldoc"
 )
 
 // readYAML parses the single document of a file.
 func readYAML(data []byte) (node, []fault) {
-	var doc, more yaml.Node
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	err := d.Decode(&doc)
-	if errors.Is(err, io.EOF) {
-		return node{kind: sectionKind}, nil // comments alone
-	}
-	if err == nil {
-		if err = d.Decode(&more); errors.Is(err, io.EOF) {
-			y := yamlBuilder{last: len(newLines(data))}
-			root := y.node(doc.Content[0])
-			if root.kind == nullKind {
-				root.kind = sectionKind // only --- and comments
-			}
-			return y.done(root)
-		}
-	}
-	if err == nil {
+	doc, err := yamldoc.Read(data)
+	if second, ok := errors.AsType[*yamldoc.SecondError](err); ok {
 		return node{kind: sectionKind}, []fault{{
-			code: "config.syntax", line: min(more.Line, len(newLines(data))), text: "the file has a second document", hint: "keep one document",
+			code: "config.syntax", line: min(second.Line, len(newLines(data))), text: "the file has a second document", hint: "keep one document",
 		}}
 	}
-	return node{kind: sectionKind}, []fault{yamlFault(data, err)}
+	if err != nil {
+		return node{kind: sectionKind}, []fault{yamlFault(data, err)}
+	}
+	if doc == nil {
+		return node{kind: sectionKind}, nil
+	}
+	y := yamlBuilder{last: len(newLines(data))}
+	root := y.node(doc.Content[0])
+	if root.kind == nullKind {
+		root.kind = sectionKind
+	}
+	return y.done(root)
 }
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
