@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // delivery is one message for one subscription, and the context that its
@@ -22,11 +23,10 @@ type delivery struct {
 // extra is what few events have.
 type extra struct {
 	deadline time.Time
-	timed    atomic.Pointer[timed] // the context once its deadline is waited for
-	over     atomic.Bool           // the handler has returned
-	request  driver.Message        // the request to answer, without its data and header
-	answer   *answer               // of the responder
-	asking   atomic.Int32          // the handler's requests to its own responder
+	timed    lazyctx.State  // of the context with the deadline; it ends when the handler has returned
+	request  driver.Message // the request to answer, without its data and header
+	answer   *answer        // of the responder
+	asking   atomic.Int32   // the handler's requests to its own responder
 }
 
 // answer is a responder's: its data once it has returned, and its header.
@@ -71,11 +71,11 @@ func (d *delivery) deadline() time.Time {
 }
 
 // timed returns the context with the deadline if there is one by now, or nil.
-func (d *delivery) timed() *timed {
+func (d *delivery) timed() *lazyctx.Inner {
 	if d.extra == nil {
 		return nil
 	}
-	return d.extra.timed.Load()
+	return d.extra.timed.Inner()
 }
 
 func isExpired(deadline time.Time) bool {
@@ -102,14 +102,6 @@ func MsgFrom(ctx context.Context) (*Msg, bool) {
 	return nil, false
 }
 
-// timed is a context of the standard library with the message's deadline. It
-// is made when somebody waits, so that a message with a deadline costs no timer
-// in most handlers, and derived contexts attach to it without goroutines.
-type timed struct {
-	context.Context
-	cancel context.CancelFunc
-}
-
 func (d *delivery) Deadline() (time.Time, bool) {
 	outer, ok := d.sub.ctx.Deadline()
 	own := d.deadline()
@@ -123,12 +115,12 @@ func (d *delivery) Done() <-chan struct{} {
 	if d.deadline().IsZero() {
 		return d.sub.ctx.Done()
 	}
-	return d.clocked().Done()
+	return d.withDeadline().Done()
 }
 
 func (d *delivery) Err() error {
 	if d.timed() != nil || d.isOver() || isExpired(d.deadline()) {
-		return d.clocked().Err()
+		return d.withDeadline().Err()
 	}
 	return d.sub.ctx.Err()
 }
@@ -146,33 +138,22 @@ func (d *delivery) Value(key any) any {
 // String names the context in derived contexts' texts.
 func (d *delivery) String() string { return "bus.Msg(" + d.msg.Subject + ")" }
 
-// clocked returns the context of a message that has a deadline.
-func (d *delivery) clocked() *timed {
+// withDeadline returns the context of a message that has a deadline, which it makes
+// at the first call.
+func (d *delivery) withDeadline() *lazyctx.Inner {
 	if t := d.timed(); t != nil {
 		return t
 	}
 	ctx, cancel := context.WithDeadline(d.sub.ctx, d.extra.deadline)
-	t := &timed{ctx, cancel}
-	if !d.extra.timed.CompareAndSwap(nil, t) {
-		cancel()
-		return d.extra.timed.Load()
-	}
-	if d.isOver() { // over may have come before the context was there
-		cancel()
-	}
-	return t
+	return d.extra.timed.Use(&lazyctx.Inner{Context: ctx, End: func(error) { cancel() }}, nil)
 }
 
-func (d *delivery) isOver() bool { return d.extra != nil && d.extra.over.Load() }
+func (d *delivery) isOver() bool { return d.extra != nil && d.extra.timed.Ended() }
 
 // over ends the context of a message with a deadline, and frees its timer, when
 // the handler has returned.
 func (d *delivery) over() {
-	if d.deadline().IsZero() {
-		return
-	}
-	d.extra.over.Store(true)
-	if t := d.timed(); t != nil {
-		t.cancel()
+	if !d.deadline().IsZero() {
+		d.extra.timed.End(nil)
 	}
 }

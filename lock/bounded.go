@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // bounded is the context of a call of the driver. It ends with its parent, with
@@ -13,11 +15,11 @@ type bounded struct {
 	parent  context.Context
 	closing context.Context // ends it, too; nil for none
 	until   time.Time       // zero for none
-	lazy
+	lazy    lazyctx.State
 }
 
 // end ends the context.
-func (b *bounded) end() { b.finish(nil) }
+func (b *bounded) end() { b.lazy.End(nil) }
 
 func (b *bounded) Deadline() (time.Time, bool) {
 	d, ok := b.parent.Deadline()
@@ -31,7 +33,7 @@ func (b *bounded) Done() <-chan struct{} { return b.innerContext().Done() }
 
 // Err checks the clock too, because a timer may fire late.
 func (b *bounded) Err() error {
-	if b.inner.Load() == nil && !b.passed() {
+	if b.lazy.Inner() == nil && !b.passed() {
 		return nil
 	}
 	return b.innerContext().Err()
@@ -39,13 +41,13 @@ func (b *bounded) Err() error {
 
 // passed reports whether the context has ended.
 func (b *bounded) passed() bool {
-	return b.over.Load() || b.parent.Err() != nil || b.closed() || !b.until.IsZero() && !time.Now().Before(b.until)
+	return b.lazy.Ended() || b.parent.Err() != nil || b.closed() || !b.until.IsZero() && !time.Now().Before(b.until)
 }
 
 func (b *bounded) closed() bool { return b.closing != nil && b.closing.Err() != nil }
 
 func (b *bounded) Value(key any) any {
-	if in := b.inner.Load(); in != nil {
+	if in := b.lazy.Inner(); in != nil {
 		return in.Value(key)
 	}
 	return b.parent.Value(key)
@@ -55,14 +57,14 @@ func (b *bounded) Value(key any) any {
 func (b *bounded) String() string { return "lock.call" }
 
 // innerContext returns the inner context and makes it at the first call.
-func (b *bounded) innerContext() *inner {
-	if in := b.inner.Load(); in != nil {
+func (b *bounded) innerContext() *lazyctx.Inner {
+	if in := b.lazy.Inner(); in != nil {
 		return in
 	}
-	return b.use(b.open(), nil)
+	return b.lazy.Use(b.open(), nil)
 }
 
-func (b *bounded) open() *inner {
+func (b *bounded) open() *lazyctx.Inner {
 	var ctx context.Context
 	var cancel context.CancelFunc
 	if b.until.IsZero() {
@@ -71,11 +73,11 @@ func (b *bounded) open() *inner {
 		ctx, cancel = context.WithDeadline(b.parent, b.until)
 	}
 	if b.closing == nil {
-		return &inner{ctx, func(error) { cancel() }}
+		return &lazyctx.Inner{Context: ctx, End: func(error) { cancel() }}
 	}
 	stop := context.AfterFunc(b.closing, cancel)
 	if b.closed() {
 		cancel() // AfterFunc calls it on a goroutine, later
 	}
-	return &inner{ctx, func(error) { stop(); cancel() }}
+	return &lazyctx.Inner{Context: ctx, End: func(error) { stop(); cancel() }}
 }

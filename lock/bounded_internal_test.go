@@ -71,15 +71,3 @@ func TestBoundedHasTheEarlierDeadlineAndTheValues(t *testing.T) {
 		<-derived.Done()
 	})
 }
-
-func TestTwoFirstWaitersGetTheSameContext(t *testing.T) {
-	b := &bounded{parent: context.Background()}
-	defer b.end()
-	one, other := b.open(), b.open()
-	if b.use(one, nil) != one || b.use(other, nil) != one {
-		t.Error("the second one got another context")
-	}
-	if one.Err() != nil || other.Err() == nil {
-		t.Errorf("the context that both wait for: %v, the other one: %v", one.Err(), other.Err())
-	}
-}

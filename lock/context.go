@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // errReleased is the cause of a lease's context after its release.
@@ -72,44 +73,6 @@ func (c leaseless) Value(key any) any {
 // context.Cause finds its cause.
 type leaseContext Lease
 
-// inner is the context that ends with the lease.
-type inner struct {
-	context.Context
-	end context.CancelCauseFunc
-}
-
-// lazy is the state of a context that uses an inner one only from the time on at
-// which something first waits for its end.
-type lazy struct {
-	over  atomic.Bool
-	inner atomic.Pointer[inner] // nil before that time
-}
-
-// finish ends the context, and reports whether it was the first call.
-func (z *lazy) finish(cause error) (first bool) {
-	if z.over.Swap(true) {
-		return false
-	}
-	// use stores inner before it reads over, so one of the two ends it.
-	if in := z.inner.Load(); in != nil {
-		in.end(cause)
-	}
-	return true
-}
-
-// use returns the inner context: in, unless another goroutine was first. The
-// context may have ended while there was no inner one; cause is then its cause.
-func (z *lazy) use(in *inner, cause error) *inner {
-	if !z.inner.CompareAndSwap(nil, in) {
-		in.end(nil)
-		return z.inner.Load()
-	}
-	if z.over.Load() {
-		in.end(cause)
-	}
-	return in
-}
-
 // above returns the context that l lives on.
 func (l *Lease) above() context.Context {
 	if l.ofPool {
@@ -140,7 +103,7 @@ func (c *leaseContext) errAt(now instant) error {
 	}
 	in := l.innerContext()
 	if over {
-		in.end(cause) // the goroutine that ended the lease may not have ended it yet
+		in.End(cause) // the goroutine that ended the lease may not have ended it yet
 	}
 	return in.Err()
 }
@@ -169,12 +132,12 @@ func (c *leaseContext) String() string { return "lock.Lease(" + c.hold.grant.Key
 
 // innerContext returns the inner context and makes it at the first call. From
 // then on something may wait for its end, so the hold listens for losses.
-func (l *Lease) innerContext() *inner {
+func (l *Lease) innerContext() *lazyctx.Inner {
 	if in := l.inner.Load(); in != nil {
 		return in
 	}
 	ctx, end := context.WithCancelCause(l.above())
-	in := &inner{ctx, end}
+	in := &lazyctx.Inner{Context: ctx, End: end}
 	if !l.inner.CompareAndSwap(nil, in) {
 		end(nil)
 		return l.inner.Load()
@@ -197,7 +160,7 @@ func (l *Lease) innerContext() *inner {
 // ending holds the steps to take when a lease ends. It does not keep the lease
 // reachable.
 type ending struct {
-	inner  *inner
+	inner  *lazyctx.Inner
 	unbind func() bool // ends the watch of the lease's parent context
 }
 
@@ -205,7 +168,7 @@ type ending struct {
 // for the context.
 func (e ending) end(cause error) {
 	if e.inner != nil {
-		e.inner.end(cause)
+		e.inner.End(cause)
 	}
 	if e.unbind != nil {
 		e.unbind()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // Lease is the right to a key, until it is released or lost. It renews itself
@@ -19,7 +21,7 @@ type Lease struct {
 	isSlot bool
 	ofPool bool // the slot of a Pool, which does not end with parent (P1)
 
-	inner atomic.Pointer[inner] // made when something first waits for the context
+	inner atomic.Pointer[lazyctx.Inner] // made when something first waits for the context
 
 	// The rest is guarded by hold.mu.
 	over     bool  // the context has ended

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // phase is the context of a part of a slot's life: of Init and the work, or of
@@ -14,11 +16,11 @@ import (
 type phase struct {
 	slot  *Slot
 	until instant // the deadline of a Cleanup; 0 for the work
-	lazy
+	lazy  lazyctx.State
 }
 
 // end ends the phase, and reports whether it was the first call.
-func (p *phase) end() (first bool) { return p.finish(p.cause()) }
+func (p *phase) end() (first bool) { return p.lazy.End(p.cause()) }
 
 // cause returns the cause of a phase that ended in time.
 func (p *phase) cause() error {
@@ -41,7 +43,7 @@ func (p *phase) Done() <-chan struct{} { return p.innerContext().Done() }
 // that ends the inner context may be late.
 func (p *phase) Err() error {
 	lost := p.slot.Lease.Context().Err()
-	if p.inner.Load() == nil && lost == nil && !p.over.Load() && !p.passed() {
+	if p.lazy.Inner() == nil && lost == nil && !p.lazy.Ended() && !p.passed() {
 		return nil
 	}
 	return p.innerContext().Err()
@@ -60,7 +62,7 @@ func (p *phase) Value(key any) any {
 	if key == (leaseKey{}) {
 		return p.slot.Lease
 	}
-	if in := p.inner.Load(); in != nil {
+	if in := p.lazy.Inner(); in != nil {
 		return in.Value(key)
 	}
 	return p.slot.Lease.Context().Value(key)
@@ -70,14 +72,14 @@ func (p *phase) Value(key any) any {
 func (p *phase) String() string { return "lock.Slot(" + p.slot.Key() + ")" }
 
 // innerContext returns the inner context and makes it at the first call.
-func (p *phase) innerContext() *inner {
-	if in := p.inner.Load(); in != nil {
+func (p *phase) innerContext() *lazyctx.Inner {
+	if in := p.lazy.Inner(); in != nil {
 		return in
 	}
-	return p.use(p.open(), p.cause())
+	return p.lazy.Use(p.open(), p.cause())
 }
 
-func (p *phase) open() *inner {
+func (p *phase) open() *lazyctx.Inner {
 	lease := p.slot.Lease
 	if p.until == 0 {
 		// Not lease.Context(): the hold reaches this context, and the slot has to
@@ -85,12 +87,12 @@ func (p *phase) open() *inner {
 		return workContext(lease.parent, lease.innerContext().Context)
 	}
 	ctx, cancel := context.WithTimeout(lease.Context(), p.until.sub(lease.hold.locker.clock.now()))
-	return &inner{ctx, func(error) { cancel() }}
+	return &lazyctx.Inner{Context: ctx, End: func(error) { cancel() }}
 }
 
 // workContext returns a context that ends with caller and with held, the inner
 // context of a lease that does not end with caller (P1).
-func workContext(caller, held context.Context) *inner {
+func workContext(caller, held context.Context) *lazyctx.Inner {
 	cancel := context.CancelFunc(func() {})
 	if d, ok := caller.Deadline(); ok {
 		held, cancel = context.WithDeadline(held, d)
@@ -105,7 +107,7 @@ func workContext(caller, held context.Context) *inner {
 	if caller.Err() != nil {
 		follow() // AfterFunc calls it on a goroutine, later
 	}
-	return &inner{work, func(cause error) {
+	return &lazyctx.Inner{Context: work, End: func(cause error) {
 		stop()
 		end(cause)
 		cancel()

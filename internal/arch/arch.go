@@ -39,7 +39,7 @@ type Rule func(pkgs []Package) []string
 func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":           {},
-		"lock":                  {"lock/driver", "lock/internal/...", "internal/group", "internal/outage"},
+		"lock":                  {"lock/driver", "lock/internal/...", "internal/group", "internal/lazyctx", "internal/outage"},
 		"lock/internal/circle":  {},
 		"lock/internal/cleaner": {"lock/driver", "internal/group"},
 		"lock/locktest":         {"lock", "lock/driver", "internal/suite"},
@@ -50,7 +50,7 @@ func layers() map[string][]string {
 		"lock/guard/enginetest": {},
 
 		"bus/driver":  {},
-		"bus":         {"bus/driver", "internal/goroutine", "internal/group"},
+		"bus":         {"bus/driver", "internal/goroutine", "internal/group", "internal/lazyctx"},
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
 		"limit/driver":    {"lock/driver"},
@@ -118,7 +118,7 @@ func layers() map[string][]string {
 		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/plain", "internal/request", "internal/router", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/refusal":  {},
-		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},
+		"internal/request":  {"bus", "ctx/locale", "internal/embedded", "internal/lazyctx", "internal/mask", "internal/spelling", "internal/stack", "limit", "lock"},
 		"internal/router":   {"ctx", "internal/request"},
 		"internal/windows":  {"limit/driver"},
 		"internal/workers":  {"internal/settings", "config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
@@ -126,6 +126,7 @@ func layers() map[string][]string {
 		"internal/suite":    {},
 		"internal/systemd":  {},
 
+		"internal/lazyctx":   {},
 		"internal/yamldoc":   {},
 		"internal/goroutine": {},
 
@@ -174,10 +175,11 @@ func Lattice(pkgs []Package) (broken []string) {
 // the packages below them.
 func fronts() map[string][]string {
 	return map[string][]string{
-		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/outage"},
-		"bus":              {"bus/driver", "internal/goroutine", "internal/group"},
-		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/outage", "internal/windows"},
+		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/lazyctx", "internal/outage"},
+		"bus":              {"bus/driver", "internal/goroutine", "internal/group", "internal/lazyctx"},
+		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/lazyctx", "internal/outage", "internal/windows"},
 		"internal/group":   {},
+		"internal/lazyctx": {},
 		"internal/outage":  {"internal/group"},
 		"internal/windows": {"limit/driver", "lock/driver"},
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/lazyctx"
 )
 
 // IDHeader is the header of the id of a request, of HTTP and of the messages that
@@ -83,79 +83,58 @@ func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Co
 // Handling returns the context for the handler of a message, which carries w, and a
 // function to call when the handler has returned. The function ends the context.
 func (w *Work) Handling(std context.Context) (context.Context, func()) {
-	c := &handling{Context: std, work: w}
+	c := &messageContext{Context: std, work: w}
 	return c, c.finish // ends forgotten leases and leftover goroutines
 }
 
-// handling is the context of the work on a message. It ends with the bus's context of
-// the message, or when the handler has returned. It makes a context of the standard
-// library only when something waits for its end, or asks for its state after that: the
-// bus's context makes a timer then, too, which most handlers do not need.
-type handling struct {
+// messageContext is the context of the work on a message. It ends with the bus's
+// context of the message, or when the handler has returned. It makes an inner context
+// only when something waits for its end, or looks at it after that: the bus's context
+// then makes a timer, which most handlers do not need.
+type messageContext struct {
 	context.Context // the bus's, under the span
 	work            *Work
-
-	over  atomic.Bool // the handler has returned
-	inner atomic.Pointer[ending]
-}
-
-// ending is a context and the function that ends it.
-type ending struct {
-	context.Context
-	end context.CancelCauseFunc
+	lazy            lazyctx.State // ends when the handler has returned
 }
 
 // finish ends the context, unless the bus's has ended.
-func (c *handling) finish() {
-	if c.Context.Err() != nil {
-		return
-	}
-	c.over.Store(true)
-	// made stores inner before it reads over, so one of the two ends it.
-	if in := c.inner.Load(); in != nil {
-		in.end(ErrHandlerReturned)
+func (c *messageContext) finish() {
+	if c.Context.Err() == nil {
+		c.lazy.End(ErrHandlerReturned)
 	}
 }
 
-// made returns the inner context, which it makes at the first call.
-func (c *handling) made() *ending {
-	in := c.inner.Load()
-	if in == nil {
-		std := c.Context
-		if c.over.Load() { // the bus's context ends after the handler, too, for another cause
-			std = context.WithoutCancel(std)
-		}
-		std, end := context.WithCancelCause(std)
-		in = &ending{std, end}
-		if !c.inner.CompareAndSwap(nil, in) {
-			end(nil)
-			in = c.inner.Load()
-		}
+// inner returns the inner context, which it makes at the first call.
+func (c *messageContext) inner() context.Context {
+	if in := c.lazy.Inner(); in != nil {
+		return in
 	}
-	if c.over.Load() {
-		in.end(ErrHandlerReturned)
+	std := c.Context
+	if c.lazy.Ended() { // the bus's context ends after the handler, too, for another cause
+		std = context.WithoutCancel(std)
 	}
-	return in
+	std, end := context.WithCancelCause(std)
+	return c.lazy.Use(&lazyctx.Inner{Context: std, End: end}, ErrHandlerReturned)
 }
 
-// innermost returns the inner context if there is one or the handler has returned, and
+// current returns the inner context if there is one or the handler has returned, and
 // else the bus's.
-func (c *handling) innermost() context.Context {
-	if c.inner.Load() != nil || c.over.Load() {
-		return c.made()
+func (c *messageContext) current() context.Context {
+	if c.lazy.Inner() != nil || c.lazy.Ended() {
+		return c.inner()
 	}
 	return c.Context
 }
 
-func (c *handling) Done() <-chan struct{} { return c.made().Done() }
+func (c *messageContext) Done() <-chan struct{} { return c.inner().Done() }
 
-func (c *handling) Err() error { return c.innermost().Err() }
+func (c *messageContext) Err() error { return c.current().Err() }
 
-func (c *handling) Value(key any) any {
+func (c *messageContext) Value(key any) any {
 	if key == (Key{}) {
 		return c.work
 	}
-	return c.innermost().Value(key)
+	return c.current().Value(key)
 }
 
 // BeginSend begins the span of an event.
