@@ -33,9 +33,9 @@ func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", subject, err)
 	}
-	hop := b.ctx.work.BeginSend(b.ctx, subject)
-	err = b.bus.Publish(hop.On(b.ctx), subject, data, opts...)
-	hop.Over(err)
+	span := b.ctx.work.BeginSend(b.ctx, subject)
+	err = b.bus.Publish(span.Context(b.ctx), subject, data, opts...)
+	span.End(err)
 	return err
 }
 
@@ -50,9 +50,9 @@ func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", subject, err)
 	}
-	hop := b.ctx.work.BeginAsk(b.ctx, subject)
-	answer, err = b.bus.Request(hop.On(b.ctx), subject, data, opts...)
-	hop.Over(err)
+	span := b.ctx.work.BeginRequest(b.ctx, subject)
+	answer, err = b.bus.Request(span.Context(b.ctx), subject, data, opts...)
+	span.End(err)
 	return answer, err
 }
 
@@ -73,10 +73,10 @@ func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq
 		return failing(fmt.Errorf("request %s: %w", subject, err))
 	}
 	return func(yield func(*bus.Msg, error) bool) {
-		hop := b.ctx.work.BeginAsk(b.ctx, subject)
+		span := b.ctx.work.BeginRequest(b.ctx, subject)
 		var failed error
-		defer func() { hop.Over(failed) }()
-		for m, err := range b.bus.RequestMany(hop.On(b.ctx), subject, data, opts...) {
+		defer func() { span.End(failed) }()
+		for m, err := range b.bus.RequestMany(span.Context(b.ctx), subject, data, opts...) {
 			if failed = err; !yield(m, err) {
 				return
 			}

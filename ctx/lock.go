@@ -70,7 +70,7 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	}
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.Acquire(l.ctx, key, forwarded(opts)...)
-	wait.Over(lease, err)
+	wait.End(lease, err)
 	return lease, err
 }
 
@@ -81,7 +81,7 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	}
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.TryAcquire(l.ctx, key, forwarded(opts)...)
-	wait.Over(lease, err)
+	wait.End(lease, err)
 	return lease, err
 }
 

@@ -6,7 +6,7 @@
 // request, or one piece of work outside a request, and travels in a context:
 //
 //	Door.Handler, Door.Route      a request            serve.go, limits.go, response.go
-//	Host.Handle, Host.Answer      a message            hop.go
+//	Host.Handle, Host.Answer      a message            message.go
 //	Host.Context                  a hook or a task     work.go, tasks.go
 //
 // Each puts a Work on a context, and megactx.From returns the Ctx for the innermost

@@ -80,7 +80,7 @@ func (u *lockUse) granted(lease *lock.Lease) {
 	u.lease, u.waited = lease, time.Since(u.began)
 }
 
-func (u *lockUse) over(err error) {
+func (u *lockUse) end(err error) {
 	if u == nil {
 		return
 	}

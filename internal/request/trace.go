@@ -186,8 +186,8 @@ func (w *Work) BeginWait(ctx context.Context, l *lock.Locker, keys ...string) Wa
 	return wait
 }
 
-// Over ends the wait with its outcome.
-func (w *Wait) Over(lease *lock.Lease, err error) {
+// End ends the wait with its outcome.
+func (w *Wait) End(lease *lock.Lease, err error) {
 	if err != nil {
 		w.Refused(err)
 		return
@@ -205,25 +205,21 @@ func (w *Wait) Granted(leases ...*lock.Lease) {
 		attribute.Bool("mega.lock.contended", slices.ContainsFunc(leases, (*lock.Lease).Contended)),
 		attribute.String("mega.lock.fence", strconv.FormatUint(leases[0].Fence(), 10)),
 	)
-	w.end()
+	w.endSpan()
 }
 
 // Refused ends the wait without a lease, unless the wait has ended, and the work
 // under a lease with the result of With.
 func (w *Wait) Refused(err error) {
-	w.use.over(err)
+	w.use.end(err)
 	if w.span == nil {
 		return
 	}
-	if err != nil {
-		code := problemOf(err, nil).Code
-		w.span.SetAttributes(attribute.String("error.type", code))
-		w.span.SetStatus(codes.Error, code)
-	}
-	w.end()
+	setError(w.span, err)
+	w.endSpan()
 }
 
-func (w *Wait) end() {
+func (w *Wait) endSpan() {
 	w.span.End()
 	w.span = nil
 }

@@ -42,7 +42,7 @@ func (h *Host) Handle(fn bus.Handler) bus.Handler {
 // with the context of Handle.
 func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
 	return func(std context.Context, m *bus.Msg) (any, error) {
-		std, over := h.receive(std, answering, m)
+		std, over := h.receive(std, responding, m)
 		err := errHandlerGone
 		defer func() {
 			if errors.Is(err, bus.ErrEnd) {
@@ -63,8 +63,8 @@ var errHandlerGone = errors.New("the handler did not return")
 // receive returns the context of the work on m, and a function that ends the work with
 // its outcome.
 func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Context, func(error)) {
-	hop := h.beginHop(std, d, m.Subject)
-	std = hop.On(std)
+	span := h.beginMessage(std, d, m.Subject)
+	std = span.Context(std)
 	work := &Work{Host: h, attrs: []slog.Attr{slog.String("subject", m.Subject)}}
 	if id := IDOf(m); id != "" {
 		work.ID = id
@@ -76,7 +76,7 @@ func (h *Host) receive(std context.Context, d direction, m *bus.Msg) (context.Co
 	std, end := work.Handling(std)
 	return std, func(err error) {
 		end()
-		hop.Over(err)
+		span.End(err)
 	}
 }
 
@@ -138,69 +138,75 @@ func (c *messageContext) Value(key any) any {
 }
 
 // BeginSend begins the span of an event.
-func (w *Work) BeginSend(ctx context.Context, subject string) Hop {
-	return w.beginHop(ctx, sending, subject)
+func (w *Work) BeginSend(ctx context.Context, subject string) MessageSpan {
+	return w.beginMessage(ctx, sending, subject)
 }
 
-// BeginAsk begins the span of a request over the bus.
-func (w *Work) BeginAsk(ctx context.Context, subject string) Hop {
-	return w.beginHop(ctx, asking, subject)
+// BeginRequest begins the span of a request over the bus.
+func (w *Work) BeginRequest(ctx context.Context, subject string) MessageSpan {
+	return w.beginMessage(ctx, requesting, subject)
 }
 
-// direction is the side of a message that a hop is on.
+// direction is the side of a message that a span is on.
 type direction struct {
 	verb string
 	kind trace.SpanKind
 }
 
 var (
-	sending   = direction{"send", trace.SpanKindProducer}
-	asking    = direction{"request", trace.SpanKindClient}
-	receiving = direction{"process", trace.SpanKindConsumer}
-	answering = direction{"process", trace.SpanKindServer} // the other side of a client
+	sending    = direction{"send", trace.SpanKindProducer}
+	requesting = direction{"request", trace.SpanKindClient}
+	receiving  = direction{"process", trace.SpanKindConsumer}
+	responding = direction{"process", trace.SpanKindServer} // the other side of a client
 )
 
-// Hop is the span around a message on one of its sides. The zero Hop records
-// nothing, for a tracer without a receiver.
-type Hop struct{ span trace.Span }
+// MessageSpan is the span of a message at its sender or at its receiver. The zero
+// MessageSpan records nothing, for a tracer without a receiver.
+type MessageSpan struct{ span trace.Span }
 
-func (w *Work) beginHop(ctx context.Context, d direction, subject string) Hop {
+func (w *Work) beginMessage(ctx context.Context, d direction, subject string) MessageSpan {
 	if w == nil {
-		return Hop{}
+		return MessageSpan{}
 	}
-	return w.Host.beginHop(ctx, d, subject)
+	return w.Host.beginMessage(ctx, d, subject)
 }
 
-func (h *Host) beginHop(ctx context.Context, d direction, subject string) Hop {
+func (h *Host) beginMessage(ctx context.Context, d direction, subject string) MessageSpan {
 	tracer := h.tracer()
 	if tracer == nil {
-		return Hop{}
+		return MessageSpan{}
 	}
 	_, span := tracer.Start(ctx, d.verb+" "+subject, trace.WithSpanKind(d.kind), trace.WithAttributes(
 		attribute.String("messaging.operation.name", d.verb),
 		attribute.String("messaging.destination.name", subject),
 		attribute.String("mega.app.name", h.App.Name),
 	))
-	return Hop{span}
+	return MessageSpan{span}
 }
 
-// On returns ctx under the hop's span.
-func (h Hop) On(ctx context.Context) context.Context {
-	if h.span == nil {
+// Context returns ctx with the span as the parent of later ones.
+func (s MessageSpan) Context(ctx context.Context) context.Context {
+	if s.span == nil {
 		return ctx
 	}
-	return trace.ContextWithSpan(ctx, h.span)
+	return trace.ContextWithSpan(ctx, s.span)
 }
 
-// Over ends the hop with its outcome.
-func (h Hop) Over(err error) {
-	if h.span == nil {
+// End ends the span with the outcome of the message.
+func (s MessageSpan) End(err error) {
+	if s.span == nil {
 		return
 	}
-	if err != nil {
-		code := problemOf(err, nil).Code
-		h.span.SetAttributes(attribute.String("error.type", code))
-		h.span.SetStatus(codes.Error, code)
+	setError(s.span, err)
+	s.span.End()
+}
+
+// setError records err as the outcome of a span, unless it is nil.
+func setError(span trace.Span, err error) {
+	if err == nil {
+		return
 	}
-	h.span.End()
+	code := problemOf(err, nil).Code
+	span.SetAttributes(attribute.String("error.type", code))
+	span.SetStatus(codes.Error, code)
 }
