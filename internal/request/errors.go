@@ -11,22 +11,22 @@ import (
 	"strings"
 )
 
-// fact is an error that callers compare with errors.Is, with a code for
+// codedError is an error that callers compare with errors.Is, with a code for
 // machines.
-type fact struct{ code, text string }
+type codedError struct{ code, text string }
 
-func (e *fact) Error() string { return e.text }
-func (e *fact) Code() string  { return e.code }
+func (e *codedError) Error() string { return e.text }
+func (e *codedError) Code() string  { return e.code }
 
 // The errors of a Ctx; package megactx describes them.
 var (
-	ErrNotConfigured   error = &fact{"mega.not_configured", "mega: not configured"}
-	ErrNoRequest       error = &fact{"mega.no_request", "mega: not inside a request"}
-	ErrAnswered        error = &fact{"mega.answered", "mega: the request has been answered already"}
-	ErrHandlerReturned error = &fact{"mega.handler_returned", "mega: the handler has returned"}
-	ErrShuttingDown    error = &fact{"mega.shutting_down", "mega: shutting down"}
+	ErrNotConfigured   error = &codedError{"mega.not_configured", "mega: not configured"}
+	ErrNoRequest       error = &codedError{"mega.no_request", "mega: not inside a request"}
+	ErrAnswered        error = &codedError{"mega.answered", "mega: the request has been answered already"}
+	ErrHandlerReturned error = &codedError{"mega.handler_returned", "mega: the handler has returned"}
+	ErrShuttingDown    error = &codedError{"mega.shutting_down", "mega: shutting down"}
 
-	errUnknownView error = &fact{"mega.unknown_view", "there is no such view"}
+	errUnknownView error = &codedError{"mega.unknown_view", "there is no such view"}
 )
 
 // Error is an error with its own status and code.
@@ -118,9 +118,9 @@ func TooLarge(cause *http.MaxBytesError) error {
 	return Refuse(http.StatusRequestEntityTooLarge, "request.too_large", cause, "problem.request.too_large", "limit", cause.Limit)
 }
 
-// sound returns err, or the panic if a method of err panics, as one of a nil pointer
-// does. The answer, the log and the trace call these methods.
-func sound(err error) (same error) {
+// withoutPanic returns err, or a *panicError if a method of err panics, as one of a
+// nil pointer does. The answer, the log and the trace call these methods.
+func withoutPanic(err error) (same error) {
 	if err == nil {
 		return nil
 	}

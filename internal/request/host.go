@@ -115,7 +115,7 @@ type record struct {
 	began        time.Time
 	request      *http.Request // as received; its context ends when the client disconnects
 	out          Response      // to the connection
-	allowance    *allowance    // nil without a time limit
+	timeout      *timeout      // nil without a time limit
 
 	localeOnce sync.Once // chooses the locale
 	chosen     string
@@ -129,8 +129,8 @@ type record struct {
 	inspection *inspection // nil except in env dev and test
 	err        error
 	code       string // of the error, if any
-	wrong      int    // the status of the answer for err
-	inside     bool   // the handlers of the app have not returned
+	errStatus  int    // the status of the answer for err
+	serving    bool   // the handlers of the app have not returned
 }
 
 func (h *Host) enter(rec *record) {
@@ -177,7 +177,7 @@ func (h *Host) access(rec *record, r Finished) {
 	level := slog.LevelInfo
 	if rec.err != nil {
 		attrs = append(attrs, slog.String("code", rec.code), slog.String("error", rec.err.Error()))
-		level = severity(rec.wrong)
+		level = severity(rec.errStatus)
 		attrs = append(attrs, rec.places()...)
 	}
 	if p, ok := errors.AsType[*panicError](rec.err); ok {
@@ -187,7 +187,7 @@ func (h *Host) access(rec *record, r Finished) {
 	h.Logger().LogAttrs(context.Background(), level, "request", attrs...)
 }
 
-// severity returns the log level for a Status: an error for a mistake of the
+// severity returns the log level for a status: an error for a mistake of the
 // service, a warning for a timeout or overload. A client's mistake is neither.
 func severity(status int) slog.Level {
 	switch {

@@ -76,15 +76,15 @@ func (h *Host) limits() *rules {
 	return h.rules.Load()
 }
 
-var errTimeIsUp = errors.New("the request's time is up")
+var errTimedOut = errors.New("the timeout of the request has passed")
 
-// allowance is the context of a request with a timeout. It ends with
+// timeout is the context of a request with a timeout. It ends with
 // DeadlineExceeded unless the timeout is lifted before. A stream lifts it,
 // which no context of the standard library allows.
 //
 // Its values are its parent's, so that derived contexts do not attach to the
-// inner context directly; they use AfterFunc and read the allowance's Err.
-type allowance struct {
+// inner context directly; they use AfterFunc and read the Err of the timeout.
+type timeout struct {
 	context.Context                 // the parent
 	inner           context.Context // ends with the parent, or when the time is up
 	cancel          context.CancelCauseFunc
@@ -93,50 +93,50 @@ type allowance struct {
 	timer           *time.Timer
 }
 
-func newAllowance(parent context.Context, d time.Duration) *allowance {
-	a := &allowance{Context: parent, deadline: time.Now().Add(d)}
-	a.inner, a.cancel = context.WithCancelCause(parent)
-	a.timer = time.AfterFunc(d, func() { a.cancel(errTimeIsUp) })
-	return a
+func newTimeout(parent context.Context, d time.Duration) *timeout {
+	t := &timeout{Context: parent, deadline: time.Now().Add(d)}
+	t.inner, t.cancel = context.WithCancelCause(parent)
+	t.timer = time.AfterFunc(d, func() { t.cancel(errTimedOut) })
+	return t
 }
 
-func (a *allowance) Deadline() (time.Time, bool) {
-	d, ok := a.Context.Deadline()
-	if a.lifted.Load() || ok && d.Before(a.deadline) {
+func (t *timeout) Deadline() (time.Time, bool) {
+	d, ok := t.Context.Deadline()
+	if t.lifted.Load() || ok && d.Before(t.deadline) {
 		return d, ok
 	}
-	return a.deadline, true
+	return t.deadline, true
 }
 
-func (a *allowance) Done() <-chan struct{} { return a.inner.Done() }
+func (t *timeout) Done() <-chan struct{} { return t.inner.Done() }
 
-func (a *allowance) Err() error {
-	if a.isUp() {
+func (t *timeout) Err() error {
+	if t.hasPassed() {
 		return context.DeadlineExceeded
 	}
-	return a.inner.Err()
+	return t.inner.Err()
 }
 
-// AfterFunc is the method with which package context derives a context from an
-// allowance without a goroutine.
-func (a *allowance) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(a.inner, f) }
+// AfterFunc is the method with which package context derives a context from this
+// one without a goroutine.
+func (t *timeout) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(t.inner, f) }
 
-// isUp reports whether the timeout ended the context.
-func (a *allowance) isUp() bool { return a != nil && errors.Is(context.Cause(a.inner), errTimeIsUp) }
+// hasPassed reports whether the timeout ended the context.
+func (t *timeout) hasPassed() bool { return t != nil && errors.Is(context.Cause(t.inner), errTimedOut) }
 
 // lift removes the timeout, also from the deadline of the contexts below.
-func (a *allowance) lift() {
-	if a != nil {
-		a.lifted.Store(true)
-		a.timer.Stop()
+func (t *timeout) lift() {
+	if t != nil {
+		t.lifted.Store(true)
+		t.timer.Stop()
 	}
 }
 
-// end releases the allowance's resources.
-func (a *allowance) end() {
-	if a != nil {
-		a.timer.Stop()
-		a.cancel(ErrHandlerReturned)
+// end releases the timer and the context.
+func (t *timeout) end() {
+	if t != nil {
+		t.timer.Stop()
+		t.cancel(ErrHandlerReturned)
 	}
 }
 
@@ -144,12 +144,12 @@ func (a *allowance) end() {
 // counts the bytes as sent, and after the timeout of the request.
 type body struct {
 	io.ReadCloser
-	limit     int64
-	length    int64 // as announced, or -1
-	allowance *allowance
-	control   *Response             // of the connection
-	hurried   atomic.Bool           // the connection has the deadline of the request
-	failed    atomic.Pointer[error] // of a read that the client has cut off
+	limit   int64
+	length  int64                 // as announced, or -1
+	timeout *timeout              // of the request; may be nil
+	control *Response             // of the connection
+	hurried atomic.Bool           // the connection has the deadline of the request
+	failed  atomic.Pointer[error] // of a read that the client has cut off
 
 	mu   sync.Mutex // guards left; held during a read, as in net/http
 	left int64
@@ -164,7 +164,7 @@ func limitBody(r *http.Request, limit int64, rec *record) {
 	}
 	b := &body{
 		ReadCloser: r.Body, limit: limit, left: limit, length: r.ContentLength,
-		allowance: rec.allowance, control: &rec.out,
+		timeout: rec.timeout, control: &rec.out,
 	}
 	r.Body, rec.out.body = b, b
 }
@@ -189,7 +189,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		b.failed.Store(&err)
 	}
-	return n, b.timed(err)
+	return n, b.readError(err)
 }
 
 // causes reports whether err wraps the error of a read that the client has cut off.
@@ -209,14 +209,16 @@ func (b *body) causes(err error) bool {
 // the context does not end the read. A response that cannot set a deadline has
 // no connection. net/http removes the deadline when it has read the whole body.
 func (b *body) hurry(set func(time.Time) error) {
-	if b != nil && b.allowance != nil && b.hurried.CompareAndSwap(false, true) {
-		_ = set(b.allowance.deadline)
+	if b != nil && b.timeout != nil && b.hurried.CompareAndSwap(false, true) {
+		_ = set(b.timeout.deadline)
 	}
 }
 
-func (b *body) timed(err error) error {
+// readError returns the error of a read. One of the deadline that hurry has set wraps
+// context.DeadlineExceeded.
+func (b *body) readError(err error) error {
 	switch {
-	case err == nil || b.allowance == nil:
+	case err == nil || b.timeout == nil:
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("read the request: %w: %w", context.DeadlineExceeded, err)

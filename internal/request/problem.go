@@ -200,14 +200,14 @@ func (rec *record) note(err error) problem {
 		p = problemOf(context.Canceled, end)
 	}
 	p.Request = rec.id
-	rec.err, rec.code, rec.wrong = err, p.Code, p.Status
+	rec.err, rec.code, rec.errStatus = err, p.Code, p.Status
 	return p
 }
 
 // ended returns the reason why the request itself has ended, or nil if it has
 // not.
 func (rec *record) ended() error {
-	if rec.allowance.isUp() {
+	if rec.timeout.hasPassed() {
 		return context.DeadlineExceeded
 	}
 	return context.Cause(rec.request.Context())

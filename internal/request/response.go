@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Response is a writer that one goroutine uses at a time and that can be shut:
-// the server reuses the connection when the handler has returned, and a later
-// write returns an error. The front door has a response that counts, and each
+// Response is a writer that one goroutine uses at a time and that is closed when the
+// handler has returned: the server then reuses the connection, and a later write
+// returns an error. The front door has a response that counts, and each
 // handler has a separate one.
 //
 // It has all methods that [http.ResponseController] uses and no Unwrap, so that
@@ -28,14 +28,14 @@ type Response struct {
 	bytes  int64
 	ends   bool  // the answer is known to be complete
 	failed error // of the first write that failed; at the front door
-	over   bool
-	front  bool // the front door of an app, which completes the header of a page
+	closed bool  // the handler has returned
+	front  bool  // the front door of an app, which completes the header of a page
 
 	duplex bool // the handler reads the request while it answers
 
 	// Of the request, at the front door; both may be nil.
-	allowance *allowance
-	body      *body
+	timeout *timeout
+	body    *body
 }
 
 // Header returns the header of the answer. After the handler has returned, it
@@ -43,7 +43,7 @@ type Response struct {
 func (r *Response) Header() http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return http.Header{}
 	}
 	return r.w.Header()
@@ -53,7 +53,7 @@ func (r *Response) Header() http.Header {
 func (r *Response) WriteHeader(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over {
+	if !r.closed {
 		r.writeHeaderLocked(status)
 	}
 }
@@ -72,7 +72,7 @@ func (r *Response) writeHeaderLocked(status int) {
 func (r *Response) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return 0, ErrHandlerReturned
 	}
 	return r.writeLocked(b)
@@ -110,7 +110,7 @@ func (r *Response) ReadFrom(src io.Reader) (int64, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return 0, ErrHandlerReturned
 	}
 	r.beginLocked()
@@ -138,7 +138,7 @@ func (r *Response) Flush() { _ = r.FlushError() }
 func (r *Response) FlushError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return ErrHandlerReturned
 	}
 	r.beginLocked()
@@ -149,14 +149,14 @@ func (r *Response) FlushError() error {
 func (r *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return nil, nil, ErrHandlerReturned
 	}
 	conn, rw, err := http.NewResponseController(r.w).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	r.allowance.lift() // no request follows on this connection
+	r.timeout.lift() // no request follows on this connection
 	if r.status == 0 {
 		r.status = http.StatusSwitchingProtocols
 	}
@@ -191,7 +191,7 @@ func (r *Response) FullDuplex() bool {
 func (r *Response) control(do func(*http.ResponseController) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return ErrHandlerReturned
 	}
 	return do(http.NewResponseController(r.w))
@@ -202,7 +202,7 @@ func (r *Response) Answer(a Answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.over:
+	case r.closed:
 		return ErrHandlerReturned
 	case r.status != 0:
 		return ErrAnswered
@@ -244,7 +244,7 @@ func (r *Response) begun() int {
 func (r *Response) Begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.status == 0 && !r.over {
+	if r.status == 0 && !r.closed {
 		r.writeHeaderLocked(http.StatusOK)
 	}
 }
@@ -302,10 +302,10 @@ func isPage(contentType string) bool {
 	return t == "text/html" || t == "application/xhtml+xml"
 }
 
-// shut waits for a write in progress and refuses every later one.
-func (r *Response) shut() {
+// close waits for a write in progress and refuses every later one.
+func (r *Response) close() {
 	r.mu.Lock()
-	r.over = true
+	r.closed = true
 	r.mu.Unlock()
 }
 

@@ -33,7 +33,7 @@ func (d Door) Handler(next http.Handler) http.Handler {
 		defer h.leave(rec)
 		std, end := rec.allow(r.Context(), rules.timeout)
 		defer end(ErrHandlerReturned)
-		defer rec.out.shut()
+		defer rec.out.close()
 
 		std, rec.span = h.beginSpan(std, r)
 		rec.trace = traceOf(std)
@@ -54,9 +54,9 @@ func (d Door) Handler(next http.Handler) http.Handler {
 			h.fail(&rec.out, r, rec, err)
 			return
 		}
-		rec.inside = true
+		rec.serving = true
 		next.ServeHTTP(&rec.out, r)
-		rec.inside = false
+		rec.serving = false
 		if rec.code != codeCancelled {
 			rec.out.Begin() // net/http sends 200 for an empty answer
 		}
@@ -69,12 +69,12 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 	if d == 0 {
 		return context.WithCancelCause(parent)
 	}
-	rec.allowance = newAllowance(parent, d)
-	rec.out.allowance = rec.allowance
-	std, end := context.WithCancelCause(rec.allowance)
+	rec.timeout = newTimeout(parent, d)
+	rec.out.timeout = rec.timeout
+	std, end := context.WithCancelCause(rec.timeout)
 	return std, func(cause error) {
 		end(cause)
-		rec.allowance.end()
+		rec.timeout.end()
 	}
 }
 
@@ -92,7 +92,7 @@ func (rec *record) attrs() []slog.Attr {
 func (h *Host) contain(r *http.Request, rec *record) {
 	switch value := recover(); value {
 	case nil:
-		if rec.inside { // runtime.Goexit: net/http closes the connection without an answer
+		if rec.serving { // runtime.Goexit: net/http closes the connection without an answer
 			rec.note(errHandlerGone)
 		}
 	case http.ErrAbortHandler:
@@ -127,7 +127,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 
 		out := &Response{w: w}
-		defer out.shut()
+		defer out.close()
 		x := &Exchange{Writer: out, End: end, record: rec}
 		work := &Work{
 			Host: outer.Host, ID: rec.id, Exchange: x, outer: outer,
@@ -144,7 +144,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		x.Request = r
 		defer x.discard()
 		err := protect(c, fn)
-		out.shut()
+		out.close()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
 		case err != nil && answered:
 			rec.note(err)
@@ -193,7 +193,7 @@ func protect(c context.Context, fn func(context.Context) error) (err error) {
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
-	return sound(fn(c))
+	return withoutPanic(fn(c))
 }
 
 var idRule = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

@@ -8,24 +8,24 @@ import (
 
 // streams are the open streams.
 type streams struct {
-	mu   sync.Mutex // guards the fields below
-	open map[*Exchange]struct{}
-	over bool
+	mu    sync.Mutex // guards the fields below
+	open  map[*Exchange]struct{}
+	ended bool // EndStreams was called
 }
 
 // OpenStream adds the stream of e to those that the shutdown ends. The caller must
 // close it.
 func (h *Host) OpenStream(e *Exchange) {
 	h.streams.mu.Lock()
-	over := h.streams.over
-	if !over {
+	ended := h.streams.ended
+	if !ended {
 		if h.streams.open == nil {
 			h.streams.open = map[*Exchange]struct{}{}
 		}
 		h.streams.open[e] = struct{}{}
 	}
 	h.streams.mu.Unlock()
-	if over {
+	if ended {
 		e.End(ErrShuttingDown)
 	}
 }
@@ -42,7 +42,7 @@ func (h *Host) CloseStream(e *Exchange) {
 // The shutdown calls it first, because a stream does not end by itself.
 func (h *Host) EndStreams() {
 	h.streams.mu.Lock()
-	h.streams.over = true
+	h.streams.ended = true
 	open := h.streams.open
 	h.streams.open = nil
 	h.streams.mu.Unlock()
@@ -52,7 +52,7 @@ func (h *Host) EndStreams() {
 }
 
 // Lift removes the timeout of the request.
-func (e *Exchange) Lift() { e.record.allowance.lift() }
+func (e *Exchange) Lift() { e.record.timeout.lift() }
 
 // Hurry ends a write in progress within grace, so that the shutdown does not wait
 // for a client that receives nothing. It sets the connection's deadline without
@@ -65,7 +65,7 @@ func (e *Exchange) Hurry() {
 func (r *Response) Push(b []byte, within time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return ErrHandlerReturned
 	}
 	control := http.NewResponseController(r.w)

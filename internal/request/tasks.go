@@ -60,7 +60,7 @@ func protectTask(ctx context.Context, fn func(context.Context) error) (err error
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
-	return sound(fn(ctx))
+	return withoutPanic(fn(ctx))
 }
 
 // logTask logs how a task ended.

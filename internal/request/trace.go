@@ -134,7 +134,7 @@ func (h *Host) endSpan(rec *record, r Finished) {
 	if rec.code != "" {
 		rec.span.SetAttributes(attribute.String("error.type", rec.code))
 	}
-	if rec.wrong >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
+	if rec.errStatus >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
 		rec.span.SetStatus(codes.Error, rec.code)
 		if rec.err != nil {
 			rec.span.AddEvent("exception", trace.WithAttributes(

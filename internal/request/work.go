@@ -160,9 +160,9 @@ type Exchange struct {
 	Writer  *Response
 	End     context.CancelCauseFunc // ends the handler's Ctx
 
-	record  *record
-	binding sync.Mutex // held while the body is decoded; guards the request's form
-	over    atomic.Bool
+	record   *record
+	binding  sync.Mutex  // held while the body is decoded; guards the request's form
+	returned atomic.Bool // the handler has returned
 }
 
 // Serve calls std with the request on ctx, the handler's Ctx or one that a wrapper
@@ -185,16 +185,16 @@ func (e *Exchange) Serve(ctx context.Context, std http.Handler) {
 // has returned.
 func (e *Exchange) Read(fn func(*http.Request) error) error {
 	e.binding.Lock()
-	defer e.read()
-	if e.over.Load() {
+	defer e.endRead()
+	if e.returned.Load() {
 		return ErrHandlerReturned
 	}
 	return fn(e.Request)
 }
 
-func (e *Exchange) read() {
+func (e *Exchange) endRead() {
 	e.binding.Unlock()
-	if e.over.Load() {
+	if e.returned.Load() {
 		e.removeFiles()
 	}
 }
@@ -202,7 +202,7 @@ func (e *Exchange) read() {
 // discard ends the use of the body. It does not wait for a Bind in progress:
 // the client may send the rest only after it has received its answer.
 func (e *Exchange) discard() {
-	e.over.Store(true)
+	e.returned.Store(true)
 	e.removeFiles()
 }
 
