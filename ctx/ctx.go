@@ -170,8 +170,8 @@ func From(ctx context.Context) (*Ctx, bool) {
 
 // newCtx returns the Ctx of an app whose work the framework has begun on std.
 func newCtx(std context.Context, h *request.Host) *Ctx {
-	c := &Ctx{Context: std, Log: h.Logger(), App: AppInfo(h.App), Lock: Lock{locker: h.Locker}, Limit: Limit{limiter: h.Limiter}, Bus: Bus{bus: h.Bus}}
-	c.Lock.ctx, c.Limit.ctx, c.Bus.ctx = c, c, c
+	c := &Ctx{Context: std, Log: h.Logger(), App: AppInfo(h.App)}
+	c.Lock, c.Limit, c.Bus = Lock{h.Locker, c}, Limit{h.Limiter, c}, Bus{h.Bus, c}
 	if len(c.App.Locales) == 0 {
 		c.App.Locales = h.Files().Locales.Names()
 	}
@@ -199,26 +199,27 @@ func (c *Ctx) WithContext(std context.Context) *Ctx {
 // it early. It bounds a stream, too, if d is longer than the timeout of the
 // request; [context.WithTimeout] on c does not.
 func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
-	std, cancel := context.WithTimeout(untimed{c}, d)
-	return c.WithContext(timed{std, c}), cancel
+	std, cancel := context.WithTimeout(withoutDeadline{c}, d)
+	return c.WithContext(earlierDeadline{std, c}), cancel
 }
 
-// untimed hides the deadline of a context from package context, which sets no timer
-// for a later one: a stream removes the timeout of the request.
-type untimed struct{ context.Context }
+// withoutDeadline hides the deadline of a context from package context, which sets no
+// timer for a later one: a stream removes the timeout of the request.
+type withoutDeadline struct{ context.Context }
 
-func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// timed is a context with a deadline of its own, or the one of outer if that is earlier.
-type timed struct {
+// earlierDeadline is a context that reports the deadline of outer, too, if that is
+// earlier than its own. Its own timer ends it, or outer.
+type earlierDeadline struct {
 	context.Context
 	outer *Ctx
 }
 
-func (t timed) Deadline() (time.Time, bool) {
-	own, ok := t.Context.Deadline()
-	if at, limited := t.outer.Deadline(); limited && at.Before(own) {
-		return at, true
+func (e earlierDeadline) Deadline() (time.Time, bool) {
+	own, ok := e.Context.Deadline()
+	if outer, limited := e.outer.Deadline(); limited && outer.Before(own) {
+		return outer, true
 	}
 	return own, ok
 }

@@ -128,21 +128,11 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 
 		out := &Response{w: w}
 		defer out.close()
-		x := &Exchange{Writer: out, End: end, record: rec}
-		work := &Work{
-			Host: outer.Host, ID: rec.id, Exchange: x, outer: outer,
-			query: r.URL.RawQuery, params: paramsOf(r), locale: outer.locale, attrs: []slog.Attr{slog.String("route", r.Pattern)},
-		}
-		rec.params = work.params
-		if r.URL.RawPath != "" { // the router has set the escaped values
-			for _, p := range work.params {
-				r.SetPathValue(p.name, p.value)
-			}
-		}
+		work := outer.routed(r, &Exchange{Writer: out, End: end, record: rec})
 		c := d.Bind(carrier{std, work})
 		r = r.WithContext(c)
-		x.Request = r
-		defer x.discard()
+		work.Exchange.Request = r
+		defer work.Exchange.discard()
 		err := protect(c, fn)
 		out.close()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
@@ -160,6 +150,21 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}
+}
+
+// routed returns the work of the route of r, with x, which continues w.
+func (w *Work) routed(r *http.Request, x *Exchange) *Work {
+	inner := &Work{
+		Host: w.Host, ID: w.ID, Exchange: x, outer: w,
+		query: r.URL.RawQuery, params: paramsOf(r), locale: w.locale, attrs: []slog.Attr{slog.String("route", r.Pattern)},
+	}
+	x.record.params = inner.params
+	if r.URL.RawPath != "" { // the router has set the escaped values
+		for _, p := range inner.params {
+			r.SetPathValue(p.name, p.value)
+		}
+	}
+	return inner
 }
 
 // paramsOf copies the router's result, because the router reuses its memory for
