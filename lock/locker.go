@@ -381,6 +381,17 @@ func (l *Locker) classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
+// lacks returns an ErrUnsupported about what, with the driver's reason, if the driver
+// does not keep the rule, and nil if it does.
+func lacks(d driver.Info, rule, what string) error {
+	for _, l := range d.Lacks {
+		if l.Rule == rule {
+			return fmt.Errorf("%w: %s on the driver %s: %s", ErrUnsupported, what, d.Name, l.Why)
+		}
+	}
+	return nil
+}
+
 // contextError returns ctx's error together with its cause.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

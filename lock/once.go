@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -61,9 +60,8 @@ func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Contex
 
 // runner returns the driver as one that records runs, or ErrUnsupported.
 func (l *Locker) runner() (driver.Runner, error) {
-	i := slices.IndexFunc(l.info.Lacks, func(k driver.Lack) bool { return k.Rule == "O1" })
-	if i >= 0 {
-		return nil, fmt.Errorf("%w: Once on the driver %s: %s", ErrUnsupported, l.info.Name, l.info.Lacks[i].Why)
+	if err := lacks(l.info, "O1", "Once"); err != nil {
+		return nil, err
 	}
 	r, ok := l.driver.(driver.Runner)
 	if !ok {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -209,8 +208,8 @@ func (c Config) check(d driver.Driver) error {
 	if d == nil {
 		return errNilDriver
 	}
-	if i := slices.IndexFunc(d.Info().Lacks, func(l driver.Lack) bool { return l.Rule == "L7" }); c.FIFO && i >= 0 {
-		return fmt.Errorf("%w: FIFO on the driver %s: %s", ErrUnsupported, d.Info().Name, d.Info().Lacks[i].Why)
+	if err := lacks(d.Info(), "L7", "FIFO"); c.FIFO && err != nil {
+		return err
 	}
 	probe := call{key: "config", ttl: c.TTL, wait: c.Wait, slots: 1}
 	return probe.check()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -148,13 +147,11 @@ func checkSlot(slot int) error {
 
 // supportsPools returns ErrUnsupported if the driver keeps no states of slots.
 func (l *Locker) supportsPools() error {
-	if l.pools == nil {
-		if i := slices.IndexFunc(l.info.Lacks, func(k driver.Lack) bool { return k.Rule == "L15" }); i >= 0 {
-			return fmt.Errorf("%w: slots with states on the driver %s: %s", ErrUnsupported, l.info.Name, l.info.Lacks[i].Why)
-		}
-		return fmt.Errorf("%w: slots with states on the driver %s", ErrUnsupported, l.info.Name)
+	if l.pools != nil {
+		return nil
 	}
-	return nil
+	const what = "slots with states"
+	return cmp.Or(lacks(l.info, "L15", what), fmt.Errorf("%w: %s on the driver %s", ErrUnsupported, what, l.info.Name))
 }
 
 // newPoolCall returns the arguments of a call for a slot of p.
