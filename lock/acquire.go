@@ -170,14 +170,14 @@ func (l *Locker) awaitGrant(ctx context.Context, c *call, r *driver.Request, wai
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
-	n, deadlock := l.begin(ctx, c, r.Wait, func(error) { cancel() }) // A5
+	tracked, deadlock := l.beginWait(ctx, c, r.Wait, func(error) { cancel() }) // A5
 	if deadlock != nil {
 		cancel() // the request leaves the queue
 	}
-	defer l.finish(n) // also when the driver panics
+	defer l.endWait(tracked) // also when the driver panics
 	g, err := wait(ctx)
 	returned = true
-	deadlock = cmp.Or(deadlock, l.finish(n))
+	deadlock = cmp.Or(deadlock, l.endWait(tracked))
 	if err != nil {
 		l.tidy(*r, err)
 		return outcome{}, cmp.Or(deadlock, err)
@@ -237,7 +237,7 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome) {
 // resized reports that a call has changed the size of a pool, unless old, the size
 // before, is 0.
 func (l *Locker) resized(key string, slots, old int, now instant) {
-	if old != 0 && l.sizes.news(key, old, slots, now) { // L15
+	if old != 0 && l.sizes.shouldReport(key, old, slots, now) { // L15
 		l.observe(PoolResized{Key: key, Old: old, New: slots})
 	}
 }
@@ -310,9 +310,9 @@ const (
 	maxPairs    = 64   // per key
 )
 
-// news reports whether the observer should receive the change now. The
+// shouldReport reports whether the observer should receive the change now. The
 // direction of the change does not matter.
-func (s *sizes) news(key string, before, after int, now instant) bool {
+func (s *sizes) shouldReport(key string, before, after int, now instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pair := [2]int{min(before, after), max(before, after)}

@@ -37,11 +37,11 @@ func (e *DeadlockError) Code() string { return ErrDeadlock.Code() }
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// begin adds the wait of c on ctx, which lasts for left at most (negative or Forever
+// beginWait adds the wait of c on ctx, which lasts for left at most (negative or Forever
 // for no limit) and which end ends early. It returns nil if c can be in no
 // circle. It breaks every circle that the wait completes, and returns an error
 // if this wait is the one that gives up.
-func (l *Locker) begin(ctx context.Context, c *call, left time.Duration, end func(error)) (*circle.Wait, error) {
+func (l *Locker) beginWait(ctx context.Context, c *call, left time.Duration, end func(error)) (*circle.Wait, error) {
 	if left == 0 || c.slots > 1 || c.pool != nil {
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func (l *Locker) begin(ctx context.Context, c *call, left time.Duration, end fun
 		w.Ends = at
 	}
 	for _, victim := range l.circles.Add(w) {
-		err := l.finish(victim)
+		err := l.endWait(victim)
 		if victim == w {
 			return nil, err
 		}
@@ -66,8 +66,8 @@ func (l *Locker) begin(ctx context.Context, c *call, left time.Duration, end fun
 	return w, nil
 }
 
-// finish ends w, which may be nil. It returns the error with which w gave up.
-func (l *Locker) finish(w *circle.Wait) error {
+// endWait ends w, which may be nil. It returns the error with which w gave up.
+func (l *Locker) endWait(w *circle.Wait) error {
 	if w == nil {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (l *Locker) finish(w *circle.Wait) error {
 type carried Lease
 
 func (c *carried) Key() string { return c.hold.grant.Key }
-func (c *carried) Live() bool  { return (*Lease)(c).holds() }
+func (c *carried) Live() bool  { return (*Lease)(c).peekLive() }
 
 // heldOn returns the leases of l on ctx.
 func (l *Locker) heldOn(ctx context.Context) (all []circle.Lease) {

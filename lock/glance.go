@@ -93,7 +93,7 @@ func (qs *queues) complete(s State) State {
 	}
 	at := 0 // without a ticket: the hold is handed on to them before it goes to other processes
 	if q.ticket != nil {
-		at = slices.IndexFunc(s.Waiters, func(h Holder) bool { return same(h, q.ticket.request.Holder) })
+		at = slices.IndexFunc(s.Waiters, func(h Holder) bool { return sameHolder(h, q.ticket.request.Holder) })
 		if at < 0 {
 			return s
 		}
@@ -137,10 +137,10 @@ func (q *queue) completeHolder(holdings []Holding) {
 // fence returns the fence of the hold's current lease.
 func (q *queue) fence() uint64 { return q.hold.grant.Fence + uint64(q.handed) }
 
-// same compares the fields that a backend preserves exactly; times lose some
+// sameHolder compares the fields that a backend preserves exactly; times lose some
 // digits. A process may have several Lockers, which may send requests at the
 // same instant, so a comparison of process and time is not enough.
-func same(a, b Holder) bool {
+func sameHolder(a, b Holder) bool {
 	apart := a.Since.Sub(b.Since).Abs()
 	a.Since, b.Since = time.Time{}, time.Time{}
 	return a == b && apart < time.Millisecond

@@ -132,8 +132,8 @@ func (l *Lease) liveNow() (instant, bool) {
 	return now, !over
 }
 
-// holds reports whether the lease is live, without an effect on it.
-func (l *Lease) holds() bool {
+// peekLive is live without an effect on a lease whose deadline has passed.
+func (l *Lease) peekLive() bool {
 	h := l.hold
 	now := h.locker.clock.now()
 	h.mu.Lock()
@@ -146,14 +146,20 @@ func (l *Lease) holds() bool {
 func (l *Lease) end() (over bool, cause error) { return l.endAt(l.hold.locker.clock.now()) }
 
 func (l *Lease) endAt(now instant) (over bool, cause error) {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	l.expireLocked(now)
+	return l.over, l.cause
+}
+
+// expireLocked ends the lease if its deadline has passed at now (L4). The caller holds
+// hold.mu, which is given up meanwhile.
+func (l *Lease) expireLocked(now instant) {
 	h := l.hold
-	h.mu.Lock()
-	if !l.over && !h.ended && now >= h.deadline { // L4
-		h.mu.Unlock()
-		h.lose(h.expiry())
-		h.mu.Lock()
+	if l.over || h.ended || now < h.deadline {
+		return
 	}
-	over, cause = l.over, l.cause
 	h.mu.Unlock()
-	return over, cause
+	h.lose(h.expiry())
+	h.mu.Lock()
 }

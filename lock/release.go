@@ -19,11 +19,7 @@ func (l *Lease) leaveAs(b *driver.Handback) error {
 	h := l.hold
 	now := h.locker.clock.now()
 	h.mu.Lock()
-	if !l.over && !h.ended && now >= h.deadline {
-		h.mu.Unlock()
-		h.lose(h.expiry())
-		h.mu.Lock()
-	}
+	l.expireLocked(now)
 	if l.released {
 		h.mu.Unlock()
 		return nil

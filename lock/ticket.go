@@ -70,14 +70,14 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		t.request.Fences = maxHandOns + 1
 	}
 	t.ctx.parent = l.group.Context() //nolint:fatcontext // there is no loop
-	l.gate.stay()                    // until came, so that Close waits for the clean-up too
+	l.gate.stay()                    // until conclude, so that Close waits for the clean-up too
 	if w.asks {
 		q.ticket, w.ticket = t, t
 		return
 	}
 	if l.group.Go(func(context.Context) {
 		g, err := qs.fetch(t)
-		qs.came(t, g, err)
+		qs.conclude(t, g, err)
 	}) {
 		q.ticket = t
 		return
@@ -119,7 +119,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	answered = true
 	if wait == nil {
 		w.ticket = nil
-		qs.came(t, g, err)
+		qs.conclude(t, g, err)
 		return err == nil, nil
 	}
 	qs.confirmed(t)
@@ -146,7 +146,7 @@ func (qs *queues) keep(ctx context.Context, w *waiter, left time.Duration) {
 	g, err := t.wait(waiting)
 	if !errors.Is(err, driver.ErrPaused) {
 		w.ticket = nil
-		qs.came(t, g, err)
+		qs.conclude(t, g, err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (qs *queues) entrust(w *waiter) {
 	w.ticket = nil
 	rest := func(context.Context) {
 		g, err := t.wait(&t.ctx)
-		qs.came(t, g, err)
+		qs.conclude(t, g, err)
 	}
 	if !qs.locker.group.Go(rest) {
 		t.ctx.end()
@@ -185,7 +185,7 @@ func (qs *queues) entrust(w *waiter) {
 func (qs *queues) giveUpAsking(w *waiter, t *ticket, cause error) {
 	left := qs.leave(w) // before the end of t sends another ticket for it
 	t.ctx.end()
-	qs.came(t, driver.Grant{}, cause)
+	qs.conclude(t, driver.Grant{}, cause)
 	if !left {
 		qs.receive(w)
 	}
@@ -220,9 +220,9 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	return wait(&t.ctx)
 }
 
-// came handles the outcome of t's request, and gives a grant to the first
+// conclude handles the outcome of t's request, and gives a grant to the first
 // waiter.
-func (qs *queues) came(t *ticket, g driver.Grant, err error) {
+func (qs *queues) conclude(t *ticket, g driver.Grant, err error) {
 	l := qs.locker
 	defer l.gate.leave()
 	if err == nil {

@@ -43,7 +43,7 @@ func (qs *queues) await(ctx context.Context, c *call, w *waiter, start instant) 
 	l := qs.locker
 	queued := l.clock.now() // L20: Wait bounds the time from here
 	defer func() { c.left = max(c.left-l.clock.now().sub(queued), 0) }()
-	n, err := l.begin(ctx, c, c.left, func(err error) { // A5
+	tracked, err := l.beginWait(ctx, c, c.left, func(err error) { // A5
 		if qs.leave(w) {
 			w.serve(outcome{err: err})
 		}
@@ -51,7 +51,7 @@ func (qs *queues) await(ctx context.Context, c *call, w *waiter, start instant) 
 	if err != nil {
 		return qs.giveUp(ctx, w, start, err)
 	}
-	defer l.finish(n)
+	defer l.endWait(tracked)
 	if w.ticket != nil {
 		qs.keep(ctx, w, c.left)
 		qs.entrust(w)
@@ -222,7 +222,7 @@ func (p *place) position(s State) int {
 	if p.ticket == nil {
 		return p.index + 1
 	}
-	front := slices.IndexFunc(s.Waiters, func(h Holder) bool { return same(h, p.ticket.request.Holder) })
+	front := slices.IndexFunc(s.Waiters, func(h Holder) bool { return sameHolder(h, p.ticket.request.Holder) })
 	if front < 0 {
 		return 0
 	}

@@ -81,7 +81,7 @@ var mutations = mutants.Table{
 	{"L4/a lease whose renewals hang ends before another is granted", "schedule.go",
 		"\tat := h.deadline\n", "\tat := h.deadline.add(h.ttl)\n"},
 	{"L4/Err shows the end at the deadline, independent of timers", "lease.go",
-		"\t\th.lose(h.expiry())\n", ""},
+		"\th.lose(h.expiry())\n", ""},
 	{"L4/a lease and its context report a loss when asked", "context.go",
 		"\tl.hold.heed() // L4: a force ends the lease also if nothing waits for its context\n", ""},
 	{"L4/a lease and its context report a loss when asked", "context.go",
