@@ -29,6 +29,7 @@ func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, e
 		return nil, fmt.Errorf("acquire %q: %w", c.key, ErrClosed)
 	}
 	start := l.clock.now()
+	c.left = c.wait
 	held := false
 	defer func() { // also when a driver, an Identify or a context panics: Close must not wait for it
 		if !held {

@@ -35,7 +35,7 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 	case c.sized: // E1
 		err = invalidOption("Slots(%d) with Lead", c.slots)
 	}
-	c.within, c.wait, c.left = true, Forever, Forever // E1, E4: a lock as any other
+	c.within, c.wait = true, Forever // E1, E4: a lock as any other
 	p := pauses{locker: l, key: key}
 	for {
 		over, lasted, failed := l.term(ctx, c, fn, err)
@@ -112,7 +112,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 	c, err := l.newOnce(key, every, fn, opts)
 	l.locate(&c)
 	if c.atLeast { // O3: the tick is due again when the process of the run crashes
-		c.wait, c.left = Forever, Forever
+		c.wait = Forever
 	}
 	p := pauses{locker: l, key: key}
 	var next instant // on l.awake, the beginning of a later tick; 0 before the first answer

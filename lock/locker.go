@@ -174,7 +174,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...F
 		n, err = l.driver.ForceRelease(bounded, key, f)
 	}
 	if err != nil {
-		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
+		return n, fmt.Errorf("force release %q: %w", key, l.callError(ctx, err, driver.CallTimeout))
 	}
 	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
 	return n, nil
@@ -276,7 +276,7 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	defer cancel()
 	s, err := l.driver.Inspect(bounded, key)
 	if err != nil {
-		return State{}, fmt.Errorf("inspect %q: %w", key, l.within(ctx, err, driver.CallTimeout))
+		return State{}, fmt.Errorf("inspect %q: %w", key, l.callError(ctx, err, driver.CallTimeout))
 	}
 	return l.complete(s), nil
 }
@@ -295,7 +295,7 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	defer cancel()
 	states, err := l.driver.List(bounded, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", prefix, l.within(ctx, err, bound))
+		return nil, fmt.Errorf("list %q: %w", prefix, l.callError(ctx, err, bound))
 	}
 	all := make([]State, 0, len(states))
 	for _, s := range states {
@@ -351,11 +351,11 @@ func (l *Locker) complete(s State) State {
 	return s
 }
 
-// within classifies the error of a call that had the caller's ctx and a timeout
+// callError classifies the error of a call that had the caller's ctx and a timeout
 // of the Locker: the end of the timeout is not reported as the end of ctx. An
 // outage may have used up the deadline of ctx, so only a cancelled call is
 // no sign of an outage (L21).
-func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
+func (l *Locker) callError(ctx context.Context, err error, bound time.Duration) error {
 	cancelled := errors.Is(ctx.Err(), context.Canceled)
 	switch {
 	case ctx.Err() == nil:

@@ -43,7 +43,6 @@ func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Contex
 	c, err := l.newCall(key, opts)
 	c.within = true
 	c.wait = min(c.wait, every) // O2
-	c.left = c.wait
 	switch {
 	case err != nil:
 		return c, err

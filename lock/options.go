@@ -111,28 +111,30 @@ func AtLeastOnce() Option { return Option{func(c *call) { c.atLeast = true }} }
 // is for functions that only forward their arguments to a Locker.
 func Forwarded() Option { return Option{func(c *call) { c.forwarded = true }} }
 
-// call holds the arguments of one call.
+// call holds the arguments of one call, and what the call records about itself.
 type call struct {
 	key           string
 	ttl, wait     time.Duration
-	left          time.Duration // of wait
 	waitSet       bool
 	slots         int
 	sized         bool      // the call is for a slot of a pool, of any size
 	fixed         bool      // refuse a pool of another size
 	pool          *Pool     // of WithSlot and AcquireSlot, else nil
 	last          *lastSlot // of pool
-	slot          *Slot     // the room for a slot of pool
 	fifo, noRenew bool
 	cooldown      time.Duration
 	atLeast       bool
-	nextTick      instant // on the clock awake, the beginning of the next tick, as the backend has reported it
 	label         string
-	waited        time.Duration // until the grant
-	within        bool          // the lease belongs to With and ends with its function
-	forwarded     bool          // the caller's caller is the call site
-	lost          bool          // the lease of a Once was lost
+	within        bool // the lease belongs to With and ends with its function
+	forwarded     bool // the caller's caller is the call site
 	from          callers
+
+	// The record. acquire sets left, and a Once the last two.
+	left     time.Duration // of wait
+	waited   time.Duration // until the grant
+	slot     *Slot         // the room for a slot of pool
+	nextTick instant       // on the clock awake, the beginning of the next tick, as the backend has reported it
+	lost     bool          // the lease was lost
 }
 
 func (l *Locker) newCall(key string, opts []Option) (call, error) {
@@ -140,7 +142,6 @@ func (l *Locker) newCall(key string, opts []Option) (call, error) {
 	if len(opts) > 0 {
 		c = c.with(opts)
 	}
-	c.left = c.wait
 	return c, c.check()
 }
 

@@ -108,7 +108,7 @@ func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) 
 		defer cancel()
 		err = l.pools.Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
 		if err != nil {
-			err = l.within(ctx, err, driver.CallTimeout)
+			err = l.callError(ctx, err, driver.CallTimeout)
 		}
 	}
 	if err != nil {
@@ -166,7 +166,6 @@ func (l *Locker) newPoolCall(p *Pool, opts []Option) (call, error) {
 	if len(opts) > 0 {
 		c = c.with(opts)
 	}
-	c.left = c.wait
 	if err := c.check(); err != nil {
 		return c, err
 	}
@@ -208,7 +207,6 @@ func (l *Locker) takeSlot(ctx context.Context, c *call, invalid error) (*Slot, e
 			return nil, err
 		}
 		c.wait = c.rest(c.waited)
-		c.left = c.wait
 	}
 }
 

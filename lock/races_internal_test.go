@@ -43,6 +43,7 @@ func TestNoMoreLeasesEndThanBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.gate.stay()
+	c.left = c.wait
 	o, err := l.await(t.Context(), &c, 0, l.clock.now())
 	if err != nil {
 		t.Fatal(err)

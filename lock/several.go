@@ -85,7 +85,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 		}
 	}()
 	for _, key := range keys {
-		c.key, c.left = key, c.wait
+		c.key = key
 		lease, err := l.acquire(ctx, &c, nil)
 		if err != nil {
 			return nil, cmp.Or(set.lost(), err)
