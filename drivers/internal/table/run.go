@@ -168,10 +168,8 @@ func (s *shard) appendRuns(all []Record, now instant) []Record {
 
 // live returns the ticket of the live grant g, or an error.
 func (s *shard) live(g *driver.Grant, now instant) (*ticket, error) {
-	if e := s.settled(g.Key, now); e != nil {
-		if t := e.find(g.Token); t != nil && t.state == granted {
-			return t, nil
-		}
+	if t := s.find(g.Key, g.Token, now); t != nil && t.state == granted {
+		return t, nil
 	}
 	return nil, s.lost(g.Key, g.Token, now)
 }

@@ -102,13 +102,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if err := s.gone.find(r.Token, now); err != nil {
 		return nil, err
 	}
-	e := s.entries[r.Key]
-	if e != nil && e.pool != nil && s.tidy(e, now) { // P10: the sweeper comes later
-		e = nil
-	}
-	if e == nil || e.idle() {
-		e = s.add(r.Key, r.Slots)
-	}
+	e := s.entryFor(r, now)
 	e.settle(now)
 	if t := e.find(r.Token); t != nil {
 		return t, nil
@@ -116,15 +110,8 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if r.Fixed && e.size != r.Slots && e.used() { // P9
 		return nil, &driver.PoolSizeError{Key: r.Key, Size: e.size, Asked: r.Slots}
 	}
-	resized, newest := 0, o == nil || e.queue.len == 0 || since >= e.queue.tail.since // L15
-	if newest {
-		resized = e.resize(r.Slots, now)
-	}
-	if r.Pool != nil {
-		if p := e.track(); newest {
-			p.quarantine = r.Pool.Quarantine
-		}
-	}
+	newest := o == nil || e.queue.len == 0 || since >= e.queue.tail.since // L15
+	resized := e.configure(r, newest, now)
 	slot := e.room(r.Pool) // if there is one, the queue is empty
 	if slot < 0 && !r.At.IsZero() {
 		now = s.clock.now() // as in release: the caller may have been stopped since it read the clock
@@ -150,6 +137,32 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	t.local, t.hasty, t.since = o == nil, r.Wait == 0, since
 	e.enqueue(t, now)
 	return t, nil
+}
+
+// entryFor returns the entry of the key of r, which it adds if there is none.
+func (s *shard) entryFor(r *driver.Request, now instant) *entry {
+	e := s.entries[r.Key]
+	if e != nil && e.pool != nil && s.tidy(e, now) { // P10: the sweeper comes later
+		e = nil
+	}
+	if e == nil || e.idle() {
+		e = s.add(r.Key, r.Slots)
+	}
+	return e
+}
+
+// configure gives e the size and the quarantine of r, if r is the newest request. It
+// returns the size before, or 0 if it did not change.
+func (e *entry) configure(r *driver.Request, newest bool, now instant) (resized int) {
+	if newest {
+		resized = e.resize(r.Slots, now)
+	}
+	if r.Pool != nil {
+		if p := e.track(); newest {
+			p.quarantine = r.Pool.Quarantine
+		}
+	}
+	return resized
 }
 
 // refusal returns why r, for which there is no room, is not queued either; or nil.
@@ -209,17 +222,14 @@ func (s *shard) leave(t *ticket, since instant, cause error) (driver.Grant, erro
 func (s *shard) giveUp(key, token string, now instant) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	e := s.settled(key, now)
-	if e == nil {
-		return driver.Grant{}, s.bar(key, token, now)
-	}
-	t := e.find(token)
+	t := s.find(key, token, now)
 	if t == nil {
 		return driver.Grant{}, s.bar(key, token, now)
 	}
 	if t.state == granted {
 		return t.grant, nil
 	}
+	e := t.entry
 	err := e.busy(t, now, now, nil)
 	e.withdraw(t, err)
 	s.tidy(e, now)
@@ -229,20 +239,16 @@ func (s *shard) giveUp(key, token string, now instant) (driver.Grant, error) {
 func (s *shard) renew(g *driver.Grant, now instant) (time.Time, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	e := s.settled(g.Key, now)
-	if e == nil {
-		return time.Time{}, s.lost(g.Key, g.Token, now)
-	}
-	t := e.find(g.Token)
-	if t == nil || t.state != granted {
-		return time.Time{}, s.lost(g.Key, g.Token, now)
+	t, err := s.live(g, now)
+	if err != nil {
+		return time.Time{}, err
 	}
 	if g.Rev < t.grant.Rev {
 		return t.grant.Deadline, nil // L12: a late copy of an older request changes nothing
 	}
 	t.grant.Rev = g.Rev
 	if !g.NoRenew {
-		e.extend(t, g.TTL, now)
+		t.entry.extend(t, g.TTL, now)
 		s.sweepBy(t.expires)
 	}
 	return t.grant.Deadline, nil
@@ -251,14 +257,11 @@ func (s *shard) renew(g *driver.Grant, now instant) (time.Time, error) {
 func (s *shard) release(g *driver.Grant, now instant) error {
 	s.mu.Lock()
 	defer s.unlock()
-	e := s.settled(g.Key, now)
-	if e == nil {
-		return s.bar(g.Key, g.Token, now)
-	}
-	t := e.find(g.Token)
+	t := s.find(g.Key, g.Token, now)
 	if t == nil {
 		return s.bar(g.Key, g.Token, now)
 	}
+	e := t.entry
 	if t.state == queued {
 		e.withdraw(t, &driver.LostError{Key: g.Key, Cause: driver.Expired})
 	} else {

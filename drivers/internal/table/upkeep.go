@@ -23,6 +23,14 @@ func (s *shard) settled(key string, now instant) *entry {
 	return e
 }
 
+// find returns the holder or waiter of key with token in its state at now, or nil.
+func (s *shard) find(key, token string, now instant) *ticket {
+	if e := s.settled(key, now); e != nil {
+		return e.find(token)
+	}
+	return nil
+}
+
 // add returns the entry of a key that has none, or an idle one.
 func (s *shard) add(key string, slots int) *entry {
 	e := s.entries[key]
