@@ -316,5 +316,5 @@ func (b *Bus) list() []*Sub {
 // endLater ends the registration of a subscription that was halted where its
 // driver must not be called.
 func (b *Bus) endLater(s *Sub) {
-	b.group.Go(func(context.Context) { s.endRegistration(s.held()) })
+	b.group.Go(func(context.Context) { s.endRegistration(s.registered()) })
 }

@@ -38,16 +38,15 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 func (b *Bus) apply(m *driver.Message, opts []PubOption) error {
 	size := 0
 	for i := range opts {
-		switch o := &opts[i]; o.asks {
-		case nothing:
-		case anExpiry:
+		switch o := &opts[i]; o.kind {
+		case expiryOption:
 			if o.expires <= 0 {
 				return invalid("Expires is %v, want more than 0", o.expires)
 			}
 			m.Deadline = time.Now().Add(o.expires)
-		case aFailure:
+		case failOption:
 			return o.err
-		case aHeader, anID:
+		case headerOption, idOption:
 			n, err := o.check()
 			if err != nil {
 				return err

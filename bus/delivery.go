@@ -119,7 +119,7 @@ func (d *delivery) Done() <-chan struct{} {
 }
 
 func (d *delivery) Err() error {
-	if d.timed() != nil || d.isOver() || isExpired(d.deadline()) {
+	if d.timed() != nil || d.hasEnded() || isExpired(d.deadline()) {
 		return d.withDeadline().Err()
 	}
 	return d.sub.ctx.Err()
@@ -148,11 +148,11 @@ func (d *delivery) withDeadline() *lazyctx.Inner {
 	return d.extra.timed.Use(&lazyctx.Inner{Context: ctx, End: func(error) { cancel() }}, nil)
 }
 
-func (d *delivery) isOver() bool { return d.extra != nil && d.extra.timed.Ended() }
+func (d *delivery) hasEnded() bool { return d.extra != nil && d.extra.timed.Ended() }
 
-// over ends the context of a message with a deadline, and frees its timer, when
-// the handler has returned.
-func (d *delivery) over() {
+// end ends the context of a message with a deadline, and frees its timer, when the
+// handler has returned.
+func (d *delivery) end() {
 	if !d.deadline().IsZero() {
 		d.extra.timed.End(nil)
 	}

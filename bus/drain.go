@@ -92,14 +92,14 @@ func (s *Sub) leave(ctx context.Context) error {
 		}
 	}
 	defer close(left)
-	i := s.held()
-	if i == nil { // Subscribe has not returned yet
+	r := s.registered()
+	if r == nil { // Subscribe has not returned yet
 		s.end(ErrDraining)
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	err := i.End(bounded)
+	err := r.End(bounded)
 	if err != nil && ctx.Err() != nil {
 		return contextError(ctx)
 	}

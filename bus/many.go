@@ -121,17 +121,17 @@ func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, 
 		select {
 		case <-c.news:
 		case <-stalled:
-			return b.lull(ctx, n)
+			return b.endedByTime(ctx, n)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return b.lull(ctx, n)
+				return b.endedByTime(ctx, n)
 			}
 			c.fail(errDeadline)
 		}
 		m, err := c.take()
 		switch {
 		case errors.Is(err, errDeadline):
-			return b.lull(ctx, n)
+			return b.endedByTime(ctx, n)
 		case err != nil:
 			return b.failed(ctx, err)
 		case m.End:
@@ -145,9 +145,9 @@ func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, 
 	return nil
 }
 
-// lull returns the result of a call that ended by time. After an answer, the end of
+// endedByTime returns the result of a call that ended by time. After an answer, the end of
 // the time is neither an error nor a request that has timed out.
-func (b *Bus) lull(ctx context.Context, answers int) error {
+func (b *Bus) endedByTime(ctx context.Context, answers int) error {
 	canceled := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if answers > 0 && !canceled && !b.isClosed() {
 		return nil

@@ -264,21 +264,20 @@ func (o *subscription) subID() SubID {
 // It is plain data and not a function, so that options are not allocated on the
 // heap.
 type PubOption struct {
-	asks       request
+	kind       optionKind
 	key, value string        // of a header
 	expires    time.Duration // from now
 	err        error         // of an option that could not be built
 }
 
-// request is the kind of a PubOption.
-type request uint8
+// optionKind is the kind of a PubOption. The zero PubOption has none.
+type optionKind uint8
 
 const (
-	nothing request = iota
-	aHeader
-	anID
-	anExpiry
-	aFailure
+	headerOption optionKind = iota + 1
+	idOption
+	expiryOption
+	failOption
 )
 
 // ManyOption changes one [Bus.RequestMany]. Every PubOption is a ManyOption.
@@ -290,24 +289,24 @@ type ManyOption interface {
 // HTTP tokens; values are UTF-8 without line breaks, and without leading or
 // trailing white space.
 func Header(key, value string) PubOption {
-	return PubOption{asks: aHeader, key: key, value: value}
+	return PubOption{kind: headerOption, key: key, value: value}
 }
 
 // Expires drops the message if it still waits in any queue after d. d must be
 // more than 0.
-func Expires(d time.Duration) PubOption { return PubOption{asks: anExpiry, expires: d} }
+func Expires(d time.Duration) PubOption { return PubOption{kind: expiryOption, expires: d} }
 
 // ID sets the id of the message, which [Msg.ID] returns in its handlers. The
 // bus does not use the id; in particular, it does not deduplicate.
-func ID(s string) PubOption { return PubOption{asks: anID, key: KeyID, value: s} }
+func ID(s string) PubOption { return PubOption{kind: idOption, key: KeyID, value: s} }
 
 // Fail makes the call return err, which is not nil, before anything is sent. It
 // is for functions that return an option and find that they cannot build it.
-func Fail(err error) PubOption { return PubOption{asks: aFailure, err: err} }
+func Fail(err error) PubOption { return PubOption{kind: failOption, err: err} }
 
 // check validates the header line of the option, and returns its size.
 func (o *PubOption) check() (size int, err error) {
-	if o.asks == aHeader && isReserved(o.key) {
+	if o.kind == headerOption && isReserved(o.key) {
 		return 0, fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, o.key)
 	}
 	return checkPair(o.key, o.value)
@@ -316,7 +315,7 @@ func (o *PubOption) check() (size int, err error) {
 // contentType returns the Content-Type among the options, or "".
 func contentType(opts []PubOption) string {
 	for _, o := range opts {
-		if o.asks == aHeader && o.key == KeyContentType {
+		if o.kind == headerOption && o.key == KeyContentType {
 			return o.value
 		}
 	}

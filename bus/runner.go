@@ -334,7 +334,7 @@ func (s *Sub) finish(d *delivery, err error) {
 	if request {
 		s.respond(d, err)
 	}
-	d.over()
+	d.end()
 	if err != nil {
 		err, end := examined(err)
 		if !request || !end {

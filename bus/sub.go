@@ -180,16 +180,16 @@ func (s *Sub) activate(ctx context.Context) error {
 
 // adopt stores the registration and the watch of the context, and reports whether
 // it did: a subscription that has ended takes neither.
-func (s *Sub) adopt(i driver.Registration, unbind func() bool) bool {
+func (s *Sub) adopt(r driver.Registration, unbind func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase >= stopping {
 		return false
 	}
-	s.registration, s.unbind = i, unbind
+	s.registration, s.unbind = r, unbind
 	if s.onGap != nil { // not earlier: a repair needs an active subscription
-		if r := s.hire(); r != nil {
-			go s.run(r)
+		if runner := s.hire(); runner != nil {
+			go s.run(runner)
 		}
 	}
 	return true
@@ -225,7 +225,7 @@ func (s *Sub) endWith(ctx context.Context) {
 // end stops the subscription. why is the reason, or nil after Stop.
 func (s *Sub) end(why error) {
 	if s.halt(why) {
-		s.endRegistration(s.held())
+		s.endRegistration(s.registered())
 	}
 }
 
@@ -249,8 +249,8 @@ func (s *Sub) halt(why error) bool {
 	return true
 }
 
-// held returns the registration, or nil while it is being made.
-func (s *Sub) held() driver.Registration {
+// registered returns the registration, or nil while it is being made.
+func (s *Sub) registered() driver.Registration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration
@@ -258,13 +258,13 @@ func (s *Sub) held() driver.Registration {
 
 // endRegistration ends the registration at the driver. Its error does not matter: the
 // sink takes no messages any more.
-func (s *Sub) endRegistration(i driver.Registration) {
-	if i == nil {
+func (s *Sub) endRegistration(r driver.Registration) {
+	if r == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.bus.group.Context(), driver.CallTimeout)
 	defer cancel()
-	_ = i.End(ctx)
+	_ = r.End(ctx)
 }
 
 // discard drops the queued messages. The caller holds s.mu.

@@ -33,7 +33,7 @@ var mutations = mutants.Table{
 	{"S8/Drain handles queued messages and accepts no new ones", "drain.go",
 		"\t\ts.phase = emptying\n", "\t\ts.phase = emptying\n\t\ts.discard()\n"},
 	{"S8/the backend forgets a subscription that has ended", "sub.go",
-		"\t_ = i.End(ctx)\n", "\t_ = ctx\n"},
+		"\t_ = r.End(ctx)\n", "\t_ = ctx\n"},
 	{"S9/a handler that changes the data is reported if data is checked", "runner.go",
 		"if !bytes.Equal(data, before) {", "if false && !bytes.Equal(data, before) {"},
 	{"S10/drops are counted exactly, reported, and marked at their position", "runner.go",

@@ -12,10 +12,10 @@ import (
 // publisher's goroutine into the queues of the subscriptions that match. It has
 // no goroutine, no timer and no buffer.
 type Bus struct {
-	front  driver.Front
-	events *table
-	asked  *table // requests
-	closed atomic.Bool
+	front    driver.Front
+	events   *table
+	requests *table
+	closed   atomic.Bool
 }
 
 var _ driver.Driver = (*Bus)(nil)
@@ -23,7 +23,7 @@ var _ driver.Driver = (*Bus)(nil)
 // NewBus returns a driver without subscriptions. Two drivers share nothing: a
 // process makes one.
 func NewBus() *Bus {
-	return &Bus{events: newTable(), asked: newTable()}
+	return &Bus{events: newTable(), requests: newTable()}
 }
 
 // Info returns the driver's name and scope.
@@ -53,7 +53,7 @@ func (b *Bus) Request(_ context.Context, m driver.Message) error {
 		return driver.ErrClosed
 	}
 	m.Return = b.front
-	if b.asked.Find(m.Subject).deliver(&m) == 0 {
+	if b.requests.Find(m.Subject).deliver(&m) == 0 {
 		return driver.ErrNoResponders
 	}
 	return nil
@@ -75,11 +75,11 @@ func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Regist
 	}
 	t := b.events
 	if s.Kind == driver.Request { // S3
-		t = b.asked
+		t = b.requests
 	}
-	i := &registration{Subscription: s, table: t}
-	t.Add(s.Pattern, s.Group, i)
-	return i, nil
+	r := &registration{Subscription: s, table: t}
+	t.Add(s.Pattern, s.Group, r)
+	return r, nil
 }
 
 // Flush implements [driver.Driver]. There is nothing to flush.
@@ -94,7 +94,7 @@ func (b *Bus) Flush(context.Context) error {
 func (b *Bus) Close(context.Context) error {
 	b.closed.Store(true)
 	b.events.Clear()
-	b.asked.Clear()
+	b.requests.Clear()
 	return nil
 }
 
@@ -105,7 +105,7 @@ type registration struct {
 }
 
 // End implements [driver.Registration].
-func (i *registration) End(context.Context) error {
-	i.table.Remove(i.Pattern, i.Group, i)
+func (r *registration) End(context.Context) error {
+	r.table.Remove(r.Pattern, r.Group, r)
 	return nil
 }

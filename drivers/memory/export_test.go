@@ -5,4 +5,4 @@ package memory
 func (l *Lock) Size() (entries, gone, timers int) { return l.table.Size() }
 
 // Size returns how many nodes there are below the roots of the tries.
-func (b *Bus) Size() int { return b.events.Len() + b.asked.Len() }
+func (b *Bus) Size() int { return b.events.Len() + b.requests.Len() }

@@ -29,8 +29,8 @@ type plan struct {
 // deliver passes m to the subscriptions that match, and returns how many
 // accepted it.
 func (p *plan) deliver(m *driver.Message) (taken int) {
-	for _, i := range p.each {
-		if i.Sink.Deliver(*m) {
+	for _, r := range p.each {
+		if r.Sink.Deliver(*m) {
 			taken++
 		}
 	}
