@@ -20,7 +20,7 @@ type hubBus struct {
 	requesters map[uint64]*Client // the clients that have sent a request
 }
 
-func newHubBus(*Hub) *hubBus {
+func newHubBus() *hubBus {
 	return &hubBus{
 		tables:     [2]*hubTable{driver.Event: newHubTable(), driver.Request: newHubTable()},
 		requesters: make(map[uint64]*Client),
@@ -64,7 +64,8 @@ var (
 const maxName = 255
 
 func (h *hubBus) join(c *Client, d *protocol.Decoder) error {
-	r := &registration{client: c, number: d.Uint(), kind: driver.Kind(d.Byte())}
+	r := &registration{client: c, number: d.Uint()}
+	r.kind = driver.Kind(d.Byte())
 	r.members.Store(members(d))
 	r.pattern, r.group = d.String(), d.String()
 	if err := d.Err(); err != nil {
@@ -193,8 +194,8 @@ func (c *Client) deliveries(r *route, except *Client) []addressed {
 			all = append(all, addressed{delivery{plain: t.registrations}, t.client})
 		}
 	}
-	for _, c := range r.groups {
-		if one := c.choose(nil); one != nil {
+	for _, g := range r.groups {
+		if one := g.choose(nil); one != nil {
 			all = add(all, one)
 		}
 	}
@@ -217,23 +218,23 @@ func add(all []addressed, one group) []addressed {
 // subscriptions had just left.
 func (h *hubBus) reassignAll(c *Client, again []*registration, tail []byte) {
 	for _, r := range again {
-		h.reassign(c, r.kind, r.pattern, r.group, r.client, tail, nil, nil)
+		h.reassign(c, r.groupKey, r.client, delivery{tail: tail})
 	}
 }
 
-// reassign gives a message to a subscription of a group in another client than
-// except, and returns the outcome: refused if no such subscription is left.
-func (h *hubBus) reassign(c *Client, k driver.Kind, pattern, group string, except *Client, tail []byte, a *protocol.RequestID, x *pending) outcome {
+// reassign gives x, without its registrations, to a subscription of a group in another
+// client than except, and returns the outcome: refused if no such subscription is left.
+func (h *hubBus) reassign(c *Client, to groupKey, except *Client, x delivery) outcome {
 	for {
-		r, err := h.find(k, tail)
+		r, err := h.find(to.kind, x.tail)
 		if err != nil {
 			return refused
 		}
-		one := r.of(pattern, group).choose(except)
-		if one == nil {
+		x.groups = r.of(to).choose(except)
+		if x.groups == nil {
 			return refused
 		}
-		if o, _ := c.batch.deliver(one[0].client, &delivery{groups: one, tail: tail, request: a, pending: x}); o != refused {
+		if o, _ := c.batch.deliver(x.groups[0].client, &x); o != refused {
 			return o
 		}
 	}
@@ -243,19 +244,20 @@ func (h *hubBus) reassign(c *Client, k driver.Kind, pattern, group string, excep
 // another process: the subscriptions in c's process have just been stopped.
 func (h *hubBus) returned(c *Client, d *protocol.Decoder) error {
 	a := protocol.ReadRequestID(d)
-	done, k := d.Bool(), driver.Kind(d.Byte())
-	pattern, group := d.String(), d.String()
+	done := d.Bool()
+	to := groupKey{kind: driver.Kind(d.Byte())}
+	to.pattern, to.group = d.String(), d.String()
 	tail := d.Rest()
 	if err := d.Err(); err != nil {
 		return err
 	}
 	switch {
-	case k > driver.Request:
+	case to.kind > driver.Request:
 		return errKind
-	case k == driver.Request:
-		h.reassignRequest(c, a, done, pattern, group, tail)
+	case to.kind == driver.Request:
+		h.reassignRequest(c, a, done, to, tail)
 	default:
-		h.reassign(c, k, pattern, group, c, tail, nil, nil)
+		h.reassign(c, to, c, delivery{tail: tail})
 		h.returns.Add(1) // afterwards: a round of drain that begins in between does not include the event
 	}
 	return nil

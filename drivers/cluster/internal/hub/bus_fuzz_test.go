@@ -27,7 +27,7 @@ func FuzzMessagesToTheHub(f *testing.F) {
 		other := newClient(h, here, "not served")
 		defer other.line.Close()
 		for _, k := range []driver.Kind{driver.Event, driver.Request} {
-			r := &registration{client: c, number: uint64(k) + 100, kind: k, pattern: ">", group: []string{"", "g"}[k]}
+			r := &registration{client: c, number: uint64(k) + 100, groupKey: groupKey{k, ">", []string{"", "g"}[k]}}
 			r.members.Store(1)
 			c.bus.add(r)
 			h.bus.tables[k].Add(r.pattern, r.group, r)

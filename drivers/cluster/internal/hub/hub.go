@@ -73,7 +73,7 @@ func New(c Config) *Hub {
 	c.Clients = cmp.Or(c.Clients, 1024)
 	h := &Hub{config: c, speaks: protocol.Known, clients: make(map[*Client]struct{})}
 	h.backlog.Store(int64(c.Backlog))
-	h.locks, h.bus, h.limits = newHubLocks(h), newHubBus(h), newHubLimits(h)
+	h.locks, h.bus, h.limits = newHubLocks(h), newHubBus(), newHubLimits(h)
 	return h
 }
 
@@ -253,21 +253,21 @@ const (
 func (h *Hub) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, drainBound)
 	defer cancel()
-	peers := h.farewell()
+	clients := h.farewell()
 	sendAll := func(t protocol.Type) {
-		for _, c := range peers {
+		for _, c := range clients {
 			_ = c.line.Send(protocol.Begin(t)) // a client that has ended needs no frame
 		}
 	}
 	for round := uint64(1); ; round++ {
 		before := h.bus.returns.Load()
 		sendAll(protocol.TypeLeaving)
-		if !settled(ctx, peers, round) {
+		if !settled(ctx, clients, round) {
 			return
 		}
 		if round > 1 && h.bus.returns.Load() == before {
 			sendAll(protocol.TypeWhole)
-			settled(ctx, peers, round)
+			settled(ctx, clients, round)
 			return
 		}
 	}
@@ -275,11 +275,11 @@ func (h *Hub) drain(ctx context.Context) {
 
 // settled waits until no client has work left of a round of drain, and reports
 // whether that happened.
-func settled(ctx context.Context, peers []*Client, round uint64) bool {
+func settled(ctx context.Context, clients []*Client, round uint64) bool {
 	before, moved := -1, time.Now()
 	for {
 		left := 0
-		for _, c := range peers {
+		for _, c := range clients {
 			left += c.pendingWork(round)
 		}
 		if left != before {

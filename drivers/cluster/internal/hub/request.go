@@ -40,7 +40,7 @@ func (h *hubBus) deliverRequest(c *Client, x *addressed, a protocol.RequestID, o
 			part = owed.split()
 		}
 		o = sent
-		if part != nil && h.reassign(c, r.kind, r.pattern, r.group, r.client, tail, &a, part) != sent {
+		if part != nil && h.reassign(c, r.groupKey, r.client, delivery{tail: tail, request: &a, pending: part}) != sent {
 			h.settle(c, a.Number, part, protocol.FailNoResponder)
 		}
 	}
@@ -125,12 +125,12 @@ func (h *hubBus) noMember(c *Client, a protocol.RequestID) {
 
 // reassignRequest gives a request to a process other than c's. Unless done is
 // true, it gives only the part of the request that is for one group.
-func (h *hubBus) reassignRequest(c *Client, a protocol.RequestID, done bool, pattern, group string, tail []byte) {
+func (h *hubBus) reassignRequest(c *Client, a protocol.RequestID, done bool, to groupKey, tail []byte) {
 	x := c.bus.pass(a, done)
 	if x == nil {
 		return
 	}
-	if h.reassign(c, driver.Request, pattern, group, c, tail, &a, x) != sent {
+	if h.reassign(c, to, c, delivery{tail: tail, request: &a, pending: x}) != sent {
 		h.settle(c, a.Number, x, protocol.FailNoResponder)
 	}
 }

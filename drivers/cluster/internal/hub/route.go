@@ -12,13 +12,17 @@ import (
 // group. The client's process passes a message for it to its own subscriptions,
 // or to one of them if there is a group.
 type registration struct {
+	groupKey
 	client  *Client
 	number  uint64 // the client's number of the registration
-	kind    driver.Kind
-	pattern string
-	group   string
 	members atomic.Int64
 	ended   atomic.Bool // set under the client's bus.mu
+}
+
+// groupKey identifies a group.
+type groupKey struct {
+	kind           driver.Kind
+	pattern, group string
 }
 
 // route lists the receivers of the messages of one subject.
@@ -69,19 +73,19 @@ func byClient(registrations []*registration) (targets []plainTarget) {
 // still therefore gets no further message as soon as its load shows it. A
 // client that takes no messages at the moment is chosen only if all others are
 // in the same state.
-func (c group) choose(except *Client) group {
-	if len(c) == 1 && c[0].client != except && !c[0].ended.Load() {
-		return c[:1:1] // the slice is shared, and the caller may append to it
+func (g group) choose(except *Client) group {
+	if len(g) == 1 && g[0].client != except && !g[0].ended.Load() {
+		return g[:1:1] // the slice is shared, and the caller may append to it
 	}
 	for _, evenFull := range []bool{false, true} {
-		a := c.draw(except, nil, evenFull)
+		a := g.draw(except, nil, evenFull)
 		if a < 0 {
 			continue
 		}
-		if b := c.draw(except, c[a], evenFull); b >= 0 && c[b].load() < c[a].load() {
+		if b := g.draw(except, g[a], evenFull); b >= 0 && g[b].load() < g[a].load() {
 			a = b
 		}
-		return c[a : a+1 : a+1]
+		return g[a : a+1 : a+1]
 	}
 	return nil
 }
@@ -98,12 +102,12 @@ func (r *registration) load() int64 {
 // draw returns a random index, or -1 if there is none. It excludes the
 // registrations of the client except, and other. Each subscription has the same
 // probability.
-func (c group) draw(except *Client, other *registration, evenFull bool) (at int) {
+func (g group) draw(except *Client, other *registration, evenFull bool) (at int) {
 	able := func(r *registration) bool {
 		return r != other && r.client != except && !r.ended.Load() && (evenFull || !r.client.bus.full.Load())
 	}
 	total := int64(0)
-	for _, r := range c {
+	for _, r := range g {
 		if able(r) {
 			total += r.members.Load()
 		}
@@ -113,7 +117,7 @@ func (c group) draw(except *Client, other *registration, evenFull bool) (at int)
 		return at
 	}
 	number := rand.Int64N(total)
-	for i, r := range c {
+	for i, r := range g {
 		if !able(r) { // the state may have changed since
 			continue
 		}
@@ -125,11 +129,11 @@ func (c group) draw(except *Client, other *registration, evenFull bool) (at int)
 	return at
 }
 
-// of returns the group of that name and pattern, or nil.
-func (r *route) of(pattern, group string) group {
-	for _, c := range r.groups {
-		if c[0].pattern == pattern && c[0].group == group {
-			return c
+// of returns the group with the key, whose kind is the route's, or nil.
+func (r *route) of(key groupKey) group {
+	for _, g := range r.groups {
+		if g[0].groupKey == key {
+			return g
 		}
 	}
 	return nil
