@@ -68,7 +68,7 @@ func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Gran
 	done := c.done
 	x.mu.Unlock()
 	if done != nil {
-		await(ctx, done, c.patience(since))
+		await(ctx, done, c.waitLeft(since))
 	}
 	if g, err, over := x.outcome(c); over {
 		return g, err
@@ -83,10 +83,10 @@ func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Gran
 	return x.leave(ctx, c, since)
 }
 
-// patience returns the rest of the claim's wait; negative means unlimited. A
+// waitLeft returns the rest of the claim's wait; negative means unlimited. A
 // claim that does not wait is queued if the hub does not know yet which process
 // holds the key.
-func (c *claim) patience(since time.Time) time.Duration {
+func (c *claim) waitLeft(since time.Time) time.Duration {
 	switch wait := c.request.Wait; {
 	case wait < 0:
 		return -1
@@ -97,10 +97,12 @@ func (c *claim) patience(since time.Time) time.Duration {
 	}
 }
 
-func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
+// await waits for done, for at most the time d, or without a limit if d is negative,
+// and until ctx ends.
+func await(ctx context.Context, done <-chan struct{}, d time.Duration) {
 	var over <-chan time.Time
-	if patience >= 0 {
-		timer := time.NewTimer(patience)
+	if d >= 0 {
+		timer := time.NewTimer(d)
 		defer timer.Stop()
 		over = timer.C
 	}

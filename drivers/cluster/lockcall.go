@@ -17,9 +17,9 @@ import (
 // reader sends on answered. At all other times it belongs to the caller.
 type question struct {
 	answered chan error
-	patience *time.Timer
-	until    time.Time // when patience ends; zero without a limit
-	excused  bool      // patience was extended once
+	timeout  *time.Timer
+	until    time.Time // when timeout fires; zero without a limit
+	excused  bool      // timeout was extended once
 
 	since    time.Time // of driver.Now, before the question was last sent
 	key      string
@@ -33,8 +33,8 @@ type question struct {
 }
 
 var questions = sync.Pool{New: func() any {
-	q := &question{answered: make(chan error, 1), patience: time.NewTimer(time.Hour)}
-	q.patience.Stop()
+	q := &question{answered: make(chan error, 1), timeout: time.NewTimer(time.Hour)}
+	q.timeout.Stop()
 	return q
 }}
 
@@ -47,15 +47,15 @@ func newQuestion(key string) *question {
 // wait bounds the wait for the answer.
 func (q *question) wait(d time.Duration) { q.until = time.Now().Add(d) }
 
-// startTimer starts patience. The goroutine is about to wait: most answers are
+// startTimer starts the timeout. The goroutine is about to wait: most answers are
 // read before.
 func (q *question) startTimer() {
 	if !q.until.IsZero() {
-		q.patience.Reset(time.Until(q.until))
+		q.timeout.Reset(time.Until(q.until))
 	}
 }
 
-// excuse reports whether patience has fired late because this process was stopped
+// excuse reports whether the timeout has fired late because this process was stopped
 // or had no processor. The answer may then have arrived unread, so the silence is
 // not the hub's, and excuse starts the timer again, once.
 func (q *question) excuse() bool {
@@ -73,8 +73,8 @@ const lateTimer = 100 * time.Millisecond
 
 // free returns q for reuse.
 func (q *question) free() {
-	q.patience.Stop()
-	*q = question{answered: q.answered, patience: q.patience}
+	q.timeout.Stop()
+	*q = question{answered: q.answered, timeout: q.timeout}
 	questions.Put(q)
 }
 
@@ -82,7 +82,7 @@ func (q *question) free() {
 // has ended.
 var errHubGone = errors.New("the hub is gone")
 
-// noAnswer returns the error of a question whose patience has ended.
+// noAnswer returns the error of a question whose timeout has fired.
 func (x *Lock) noAnswer() error {
 	s, why := x.node.session()
 	if why != nil {
@@ -99,7 +99,7 @@ type attempt struct {
 }
 
 // ask sends the question that frame builds and waits for its answer, until ctx
-// ends or until the patience of q, if any, ends. If the hub ends, ask repeats
+// ends or until the timeout of q, if any, fires. If the hub ends, ask repeats
 // the question at the next hub: every question can be repeated.
 func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *protocol.Frame) error {
 	for {
@@ -118,7 +118,7 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 		case <-t.changed:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-q.patience.C:
+		case <-q.timeout.C:
 			if !q.excuse() {
 				return x.noAnswer()
 			}
@@ -163,7 +163,7 @@ func (x *Lock) put(ctx context.Context, q *question, t attempt, f *protocol.Fram
 			return err
 		case <-ctx.Done():
 			return x.withdraw(q, t, ctx.Err())
-		case <-q.patience.C:
+		case <-q.timeout.C:
 			if !q.excuse() {
 				return x.withdraw(q, t, x.noAnswer())
 			}

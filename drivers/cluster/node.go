@@ -179,16 +179,16 @@ func (n *Node) connect(ctx context.Context) error {
 	}
 }
 
-// patience is how long a node waits for the answer of one hub before it reports
+// hubTimeout is how long a node waits for the answer of one hub before it reports
 // the silence and looks for another hub.
-const patience = 5 * time.Second
+const hubTimeout = 5 * time.Second
 
 // reconnect looks for a hub after the one at the socket has ended, until it finds
 // one or the node is closed.
 func (n *Node) reconnect() {
 	lost, reported := time.Now(), false
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
-		ctx, cancel := context.WithTimeout(n.ctx, patience)
+		ctx, cancel := context.WithTimeout(n.ctx, hubTimeout)
 		err := n.connect(ctx)
 		cancel()
 		if err == nil && reported {

@@ -89,35 +89,35 @@ func isPrivate(mountinfo []byte, path string) bool {
 }
 
 func openPresence(c Config) (*presence, error) {
-	p, err := rendezvous.Open(c.Socket)
+	socket, err := rendezvous.Open(c.Socket)
 	if err != nil {
 		return nil, &SocketError{err}
 	}
-	m, err := p.NewClient()
+	file, err := socket.NewClient()
 	if err != nil {
 		return nil, err
 	}
-	return &presence{config: c, socket: p, file: m}, nil
+	return &presence{config: c, socket: socket, file: file}, nil
 }
 
 // enter returns a connection to the hub, and the identity of this process
 // there. If there is no hub, this process becomes the hub. The file of this
 // process is locked before the hub can grant any lease.
-func (m *presence) enter(ctx context.Context) (net.Conn, identity, error) {
-	as, err := m.present(ctx)
+func (p *presence) enter(ctx context.Context) (net.Conn, identity, error) {
+	as, err := p.present(ctx)
 	if err != nil {
 		return nil, identity{}, err
 	}
 	for {
-		if m.config.Recruit != nil {
-			conn, err := m.recruit(ctx)
+		if p.config.Recruit != nil {
+			conn, err := p.recruit(ctx)
 			return conn, as, err
 		}
-		conn, lock, err := m.socket.Enter(ctx)
+		conn, lock, err := p.socket.Enter(ctx)
 		if err != nil || conn != nil {
 			return conn, as, err
 		}
-		if err := m.serve(lock); err != nil {
+		if err := p.serve(lock); err != nil {
 			return nil, identity{}, err
 		}
 	}
@@ -125,13 +125,13 @@ func (m *presence) enter(ctx context.Context) (net.Conn, identity, error) {
 
 // recruit returns a connection to the hub. While there is none, it has another
 // process become the hub.
-func (m *presence) recruit(ctx context.Context) (net.Conn, error) {
+func (p *presence) recruit(ctx context.Context) (net.Conn, error) {
 	for {
-		conn, err := m.socket.Find(ctx)
+		conn, err := p.socket.Find(ctx)
 		if conn != nil || err != nil {
 			return conn, err
 		}
-		if err := m.config.Recruit(ctx); err != nil {
+		if err := p.config.Recruit(ctx); err != nil {
 			return nil, err
 		}
 		if !group.Sleep(ctx, time.Millisecond) {
@@ -142,122 +142,122 @@ func (m *presence) recruit(ctx context.Context) (net.Conn, error) {
 
 // clients returns the number of clients of the hub in this process, and whether
 // it is in this process.
-func (m *presence) clients() (n int, here bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.host == nil || m.host.Failed() {
+func (p *presence) clients() (n int, here bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.host == nil || p.host.Failed() {
 		return 0, false
 	}
-	return m.host.Clients(), true
+	return p.host.Clients(), true
 }
 
 // present makes sure that other processes see this one as living, and that no
 // failed hub is left in this process.
-func (m *presence) present(ctx context.Context) (identity, error) {
-	host := m.hosted()
+func (p *presence) present(ctx context.Context) (identity, error) {
+	host := p.hosted()
 	if host != nil && host.Failed() {
 		err := host.Close(ctx) // without the mutex, for which requests wait
 		if err != nil && ctx.Err() != nil {
 			return identity{}, err
 		}
 		if err != nil { // it has given up the hub lock all the same
-			m.config.Log.Warn("cluster: hub ended with an error", "socket", m.config.Socket, "err", err)
+			p.config.Log.Warn("cluster: hub ended with an error", "socket", p.config.Socket, "err", err)
 		}
 		host = nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.host = host
-	err := m.register()
-	return identity{m.file.Name(), m.file.Nonce()}, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.host = host
+	err := p.register()
+	return identity{p.file.Name(), p.file.Nonce()}, err
 }
 
 // hosted returns the hub in this process, or nil.
-func (m *presence) hosted() *hub.Host {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.host
+func (p *presence) hosted() *hub.Host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.host
 }
 
 // register makes sure that the file of this process exists. If the file was
 // removed, this process reports its leases to the next hub under another name.
-// The caller holds m's lock.
-func (m *presence) register() error {
-	if m.file.Check() == nil {
+// The caller holds p's lock.
+func (p *presence) register() error {
+	if p.file.Check() == nil {
 		return nil
 	}
-	next, err := m.socket.NewClient()
+	next, err := p.socket.NewClient()
 	if err != nil {
 		return err
 	}
-	err = next.Bound(m.file.Longest())
-	_ = m.file.Leave(0) // no file is left to remove
-	m.file = next
+	err = next.Bound(p.file.Longest())
+	_ = p.file.Leave(0) // no file is left to remove
+	p.file = next
 	return err
 }
 
 // seen is called as long as this process holds a lease. It makes sure that this
 // process's file exists: the next hub waits only for the clients whose files it
 // finds.
-func (m *presence) seen() error {
-	if !m.mu.TryLock() {
+func (p *presence) seen() error {
+	if !p.mu.TryLock() {
 		return nil // the search for a hub, or bound, is in progress
 	}
-	defer m.mu.Unlock()
-	if m.gone {
+	defer p.mu.Unlock()
+	if p.gone {
 		return nil
 	}
-	return m.register()
+	return p.register()
 }
 
 // bound records ttl before a lease of that duration is requested. If this
 // process is stopped while another one takes over, the next hub waits for this
 // process only as long as its leases last.
-func (m *presence) bound(ttl time.Duration) error {
-	if int64(ttl) <= m.longest.Load() {
+func (p *presence) bound(ttl time.Duration) error {
+	if int64(ttl) <= p.longest.Load() {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gone {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
 		return nil // the request fails because the node is closed
 	}
-	if err := m.file.Bound(int64(ttl)); err != nil {
+	if err := p.file.Bound(int64(ttl)); err != nil {
 		return err
 	}
-	m.longest.Store(m.file.Longest())
+	p.longest.Store(p.file.Longest())
 	return nil
 }
 
 // serve makes this process the hub.
-func (m *presence) serve(lock *rendezvous.HubLock) error {
-	h, err := hub.OpenHost(m.config.Socket, m.config.Log, lock, m.connected.Load())
+func (p *presence) serve(lock *rendezvous.HubLock) error {
+	h, err := hub.OpenHost(p.config.Socket, p.config.Log, lock, p.connected.Load())
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.host = h
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.host = h
 	return nil
 }
 
 // leave ends this process's part. Leases that it still holds are valid until
 // expiry.
-func (m *presence) leave(ctx context.Context, expiry int64) error {
-	err := m.quit(expiry)
-	if host := m.hosted(); host != nil {
+func (p *presence) leave(ctx context.Context, expiry int64) error {
+	err := p.quit(expiry)
+	if host := p.hosted(); host != nil {
 		err = errors.Join(err, host.Close(ctx)) // without the mutex, for which requests wait
 	}
 	if err != nil {
-		return fmt.Errorf("leave %s: %w", m.socket.Path(), err)
+		return fmt.Errorf("leave %s: %w", p.socket.Path(), err)
 	}
 	return nil
 }
 
 // quit removes the file of this process.
-func (m *presence) quit(expiry int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gone = true
-	return m.file.Leave(expiry)
+func (p *presence) quit(expiry int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	return p.file.Leave(expiry)
 }
