@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,27 +134,27 @@ type portion struct {
 
 // portions divides the tickets so that no call carries too many.
 func (q *queue) portions(byLock map[string][]*claim) []portion {
-	all := make([]string, 0, len(byLock))
-	for holder := range byLock {
-		all = append(all, holder)
-	}
 	var out []portion
-	for _, locks := range q.backend.shards(all) {
-		p, n := portion{}, 0
-		for _, lock := range locks {
-			cs := byLock[lock]
-			for len(cs) > 0 {
-				if n == maxKeys {
-					out, p, n = append(out, p), portion{}, 0
-				}
-				k := min(len(cs), maxKeys-n)
-				p.locks, p.tickets = append(p.locks, lock), append(p.tickets, cs[:k])
-				cs, n = cs[k:], n+k
-			}
-		}
-		out = append(out, p)
+	for _, locks := range q.backend.shards(slices.Collect(maps.Keys(byLock))) {
+		out = appendPortions(out, locks, byLock)
 	}
 	return out
+}
+
+// appendPortions appends the portions of locks that one script can serve together.
+func appendPortions(out []portion, locks []string, byLock map[string][]*claim) []portion {
+	p, n := portion{}, 0
+	for _, lock := range locks {
+		for cs := byLock[lock]; len(cs) > 0; {
+			if n == maxKeys {
+				out, p, n = append(out, p), portion{}, 0
+			}
+			k := min(len(cs), maxKeys-n)
+			p.locks, p.tickets = append(p.locks, lock), append(p.tickets, cs[:k])
+			cs, n = cs[k:], n+k
+		}
+	}
+	return append(out, p)
 }
 
 func (s *script) onAll(p portion) request {

@@ -148,23 +148,30 @@ func (in *inbox) read() {
 			asked = false
 		default:
 			asked = false
-			if failed++; failed == 1 {
-				in.cut()
-			}
-			if refusal.Of(err) == refusal.None {
-				since := time.Now()
-				if l := in.lost.Load(); l != nil {
-					since = l.since
-				}
-				in.lost.Store(&loss{since, err})
-				pause(in.ending, backOff(failed))
-				continue
-			}
-			in.lost.Store(&loss{err: err}) // it does not pass by itself
-			pause(in.ending, attemptTimeout)
-			in.replace(sub) // the client keeps the connection, and does not repeat the subscription
+			failed++
+			in.fail(sub, err, failed)
 		}
 	}
+}
+
+// fail records that the subscription is lost because of err, which is the error of
+// that number in a row, and pauses before the next attempt.
+func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
+	if number == 1 {
+		in.cut()
+	}
+	if refusal.Of(err) != refusal.None { // it does not pass by itself
+		in.lost.Store(&loss{err: err})
+		pause(in.ending, attemptTimeout)
+		in.replace(sub) // the client keeps the connection, and does not repeat the subscription
+		return
+	}
+	since := time.Now()
+	if l := in.lost.Load(); l != nil {
+		since = l.since
+	}
+	in.lost.Store(&loss{since, err})
+	pause(in.ending, backOff(number))
 }
 
 // refusesPing reports whether err is the answer to a ping by a user that may not.

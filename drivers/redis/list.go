@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -137,42 +138,51 @@ func scanPage(ctx context.Context, node *goredis.Client, cursor uint64, match st
 // scan finds the keys of the names that match, by SCAN: its cost is spread over many
 // short calls.
 func scan(ctx context.Context, client goredis.UniversalClient, match string, keyOf func(name string) (string, bool)) ([]string, error) {
-	var mu sync.Mutex // guards found
-	found := map[string]bool{}
-	one := func(ctx context.Context, node *goredis.Client) error {
-		for cursor := uint64(0); ; {
-			page, next, err := scanPage(ctx, node, cursor, match)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			for _, name := range page {
-				if key, ok := keyOf(name); ok {
-					found[key] = true
-				}
-			}
-			mu.Unlock()
-			if cursor = next; cursor == 0 {
-				return nil
-			}
-		}
-	}
+	s := scanner{match: match, keyOf: keyOf, found: map[string]struct{}{}}
 	var err error
 	switch c := client.(type) {
 	case *goredis.ClusterClient:
-		err = c.ForEachMaster(ctx, one)
+		err = c.ForEachMaster(ctx, s.node)
 	case *goredis.Client:
-		err = one(ctx, c)
+		err = s.node(ctx, c)
 	default:
 		err = errNotRedis
 	}
 	if err != nil {
 		return nil, fmt.Errorf("scan: %w", errors.Join(ctx.Err(), unavailable(err)))
 	}
-	keys := make([]string, 0, len(found))
-	for key := range found {
-		keys = append(keys, key)
+	return slices.Sorted(maps.Keys(s.found)), nil
+}
+
+// scanner collects the keys at the masters of a server.
+type scanner struct {
+	match string
+	keyOf func(name string) (string, bool)
+
+	mu    sync.Mutex // guards found
+	found map[string]struct{}
+}
+
+// node scans one master.
+func (s *scanner) node(ctx context.Context, node *goredis.Client) error {
+	for cursor := uint64(0); ; {
+		page, next, err := scanPage(ctx, node, cursor, s.match)
+		if err != nil {
+			return err
+		}
+		s.add(page)
+		if cursor = next; cursor == 0 {
+			return nil
+		}
 	}
-	slices.Sort(keys)
-	return keys, nil
+}
+
+func (s *scanner) add(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if key, ok := s.keyOf(name); ok {
+			s.found[key] = struct{}{}
+		}
+	}
 }

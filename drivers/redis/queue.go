@@ -73,35 +73,45 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	if err == nil && t.status == statusQueued {
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.heartbeater.within(soon(t.left))
-		resized := t.resized
-		return driver.Grant{Resized: resized}, func(ctx context.Context) (g driver.Grant, err error) {
-			defer func() {
-				if !errors.Is(err, driver.ErrPaused) {
-					q.calls.Done()
-				}
-			}()
-			return q.await(ctx, c, start, resized)
-		}, nil
+		return driver.Grant{Resized: t.resized}, q.waitOf(c, start, t.resized), nil
 	}
 	defer q.calls.Done()
-	if err != nil {
+	switch {
+	case err != nil:
 		q.claims.abandon(c)
 		return driver.Grant{}, nil, err
-	}
-	if t.status == statusGranted {
+	case t.status == statusGranted:
 		g, err := q.enter(c, t)
 		return g, nil, err
 	}
-	if loose := q.claims.remove(r.Token); loose && t.status != statusBarred {
+	return driver.Grant{}, nil, q.turnAway(ctx, c, t, start)
+}
+
+// waitOf returns the part of Acquire that waits for a queued claim. It ends the call
+// unless it is paused.
+func (q *queue) waitOf(c *claim, start time.Time, resized int) waiting {
+	return func(ctx context.Context) (g driver.Grant, err error) {
+		defer func() {
+			if !errors.Is(err, driver.ErrPaused) {
+				q.calls.Done()
+			}
+		}()
+		return q.await(ctx, c, start, resized)
+	}
+}
+
+// turnAway ends a claim that was neither granted nor queued, and returns the error.
+func (q *queue) turnAway(ctx context.Context, c *claim, t tried, start time.Time) error {
+	if loose := q.claims.remove(c.r.Token); loose && t.status != statusBarred {
 		// A copy that comes later must not be granted. L6
 		if _, err := q.leave(ctx, c, loose, driver.CallTimeout-time.Since(start)); err != nil {
-			return driver.Grant{}, nil, err
+			return err
 		}
 	}
 	if err := c.refused(t, time.Since(start)); err != nil {
-		return driver.Grant{}, nil, err
+		return err
 	}
-	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull, Resized: t.resized}
+	return &driver.NotAcquiredError{Key: c.r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull, Resized: t.resized}
 }
 
 // The first number of what acquire answers.

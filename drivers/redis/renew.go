@@ -120,17 +120,22 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 		case err != nil:
 			out[i].Err = err
 		case a.sub(n).num(0) == 1:
-			out[i].Deadline = extended(grants[i], o)
-			if found := a.sub(n); len(found) > 3 { // not where the value has lost its fence
-				if left, late := found[3].(int64); late { // L12: a later call has set another TTL
-					out[i].Deadline = driver.Deadline(o.sent, time.Duration(left)*time.Millisecond)
-				}
-			}
+			out[i].Deadline = confirmed(grants[i], a.sub(n), o)
 		default:
 			out[i].Err = lostBy(grants[i].Key, a.sub(n).text(1))
 			e.claims.remove(grants[i].Token)
 		}
 	}
+}
+
+// confirmed returns until when a grant that confirm has found is surely live.
+func confirmed(g driver.Grant, found answer, o outcome) time.Time {
+	if len(found) > 3 { // not where the value has lost its fence
+		if left, late := found[3].(int64); late { // L12: a later call has set another TTL
+			return driver.Deadline(o.sent, time.Duration(left)*time.Millisecond)
+		}
+	}
+	return extended(g, o)
 }
 
 // extension returns the TTL to renew to, or 0 to check only.
