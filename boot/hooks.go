@@ -58,13 +58,8 @@ func (b *booting) task(runs hook) step {
 		go func() {
 			defer close(done)
 			concluded(ctx, runs.run, func(err error) {
-				switch {
-				case ctx.Err() != nil: // the program stops
-				case err != nil:
-					b.fail(fmt.Errorf("run %q: %w", runs.name, err))
-				case b.unfinished.Add(-1) == 0 && b.ends():
-					b.log.Info("all Run functions have returned")
-					b.fail(shutdownError{failure.ExitOK})
+				if ctx.Err() == nil { // else the program stops
+					b.taskReturned(runs.name, err)
 				}
 			})
 		}()
@@ -83,6 +78,18 @@ func (b *booting) task(runs hook) step {
 		start: hook{name: runs.name, budget: hookBudget, run: begin},
 		end:   hook{name: runs.name, budget: runs.budget, run: end},
 		phase: working,
+	}
+}
+
+// taskReturned ends the program if a task has failed, or if it was the last one of a
+// program that ends with its tasks.
+func (b *booting) taskReturned(name string, err error) {
+	switch {
+	case err != nil:
+		b.fail(fmt.Errorf("run %q: %w", name, err))
+	case b.unfinished.Add(-1) == 0 && b.ends():
+		b.log.Info("all Run functions have returned")
+		b.fail(shutdownError{failure.ExitOK})
 	}
 }
 

@@ -32,8 +32,8 @@ func Commands(options []Option) (all []Hook) {
 
 var commandRule = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// checkCommands returns an error for a command whose name is not that of one
-// verb.
+// checkCommands returns an error for a command with a name that no verb can have, or
+// that another verb has.
 func (p *Program) checkCommands() error {
 	sites := map[string]string{}
 	for _, part := range p.parts() {
@@ -41,18 +41,9 @@ func (p *Program) checkCommands() error {
 			if h.Kind != KindCommand {
 				continue
 			}
-			wrong := ""
-			switch first, taken := sites[h.Name]; {
-			case !commandRule.MatchString(h.Name):
-				wrong = "A name has lower-case letters, digits and dashes."
-			case slices.Contains(Verbs(), h.Name):
-				wrong = "Every program has this verb."
-			case taken:
-				wrong = "The program has this command: " + first + "."
-			}
-			if wrong != "" {
+			if fault := commandFault(h.Name, sites[h.Name]); fault != "" {
 				return &failure.Failure{
-					Code: "boot.command_name", Exit: failure.ExitInternal, Text: fmt.Sprintf("A command cannot be called %q. %s", h.Name, wrong),
+					Code: "boot.command_name", Exit: failure.ExitInternal, Text: fmt.Sprintf("A command cannot be called %q. %s", h.Name, fault),
 					Facts: []failure.Fact{{Name: "given at", Value: h.Fn.Site}},
 				}
 			}
@@ -60,4 +51,18 @@ func (p *Program) checkCommands() error {
 		}
 	}
 	return nil
+}
+
+// commandFault returns why a command cannot have the name, or "". first is the call
+// site of an earlier command with the name, or "".
+func commandFault(name, first string) string {
+	switch {
+	case !commandRule.MatchString(name):
+		return "A name has lower-case letters, digits and dashes."
+	case slices.Contains(Verbs(), name):
+		return "Every program has this verb."
+	case first != "":
+		return "The program has this command: " + first + "."
+	}
+	return ""
 }

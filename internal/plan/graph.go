@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -44,24 +45,29 @@ func appTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[megactx.A
 // values with two constructors, and values without one.
 func (p *Program) check() error {
 	for _, part := range p.parts() {
-		for _, f := range part.functions() {
-			if err := f.check(); err != nil {
-				return err
-			}
-		}
-		if err := part.checkHooks(); err != nil {
-			return err
-		}
-		if err := part.checkMessages(); err != nil {
-			return err
-		}
-		if err := part.checkFiles(); err != nil {
+		if err := part.check(); err != nil {
 			return err
 		}
 	}
 	if err := p.checkCommands(); err != nil {
 		return err
 	}
+	return p.checkValues()
+}
+
+// check returns an error for an option that cannot work, whatever the others are.
+func (p *Part) check() error {
+	for _, f := range p.functions() {
+		if err := f.check(); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(p.checkHooks(), p.checkMessages(), p.checkFiles())
+}
+
+// checkValues returns an error for a value with two constructors, or without one, and
+// for constructors that need each other.
+func (p *Program) checkValues() error {
 	shared, err := p.Shared.makers(framework(frameworkTypes()))
 	if err != nil {
 		return err

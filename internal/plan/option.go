@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/settings"
+	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -221,19 +222,13 @@ func (h Hook) check() error {
 		return h.Fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
 	case h.Budget <= 0 || h.Budget > maxBudget:
 		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), fmt.Sprintf("a budget above 0 and at most %v, or none for the default", maxBudget))
-	case h.Kind == KindEvery && (h.Every < minEvery || h.Every > maxEvery || h.Every%time.Microsecond != 0):
-		return h.Fn.wrong(fmt.Sprintf("its interval is %v", h.Every), fmt.Sprintf("%v to %v, in whole microseconds", minEvery, maxEvery))
+	case h.Kind == KindEvery && (h.Every < lock.MinEvery || h.Every > lock.MaxEvery || h.Every%time.Microsecond != 0):
+		return h.Fn.wrong(fmt.Sprintf("its interval is %v", h.Every), fmt.Sprintf("%v to %v, in whole microseconds", lock.MinEvery, lock.MaxEvery))
 	case h.Kind != KindEvery && h.AtLeastOnce:
 		return h.Fn.wrong("it has the option AtLeastOnce, but no ticks", "AtLeastOnce beside Every only")
 	}
 	return nil
 }
-
-// The bounds of an interval, which are those of package lock.
-const (
-	minEvery = 10 * time.Millisecond
-	maxEvery = 366 * 24 * time.Hour
-)
 
 // maxBudget is the maximum of a budget, as of the durations of the configuration.
 // A sum with a duration near the limit of the type would be negative.

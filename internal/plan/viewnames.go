@@ -155,36 +155,48 @@ func (f sourceFile) matches(i int, kinds ...token.Token) bool {
 // literal where they are declared, by name. A name that a function declares or sets
 // too, or whose address it takes, is left out.
 func literals(files []sourceFile) map[string]string {
-	values, ambiguous := map[string]string{}, map[string]bool{}
+	values, ambiguous := map[string]string{}, []string{}
 	for _, f := range files {
-		depth := 0 // of braces
-		for i, t := range f.tokens {
-			assigned := f.matches(i, token.IDENT, token.ASSIGN)
-			value, isLiteral := f.literal(i+2, token.SEMICOLON)
-			switch {
-			case t.token == token.LBRACE:
-				depth++
-			case t.token == token.RBRACE:
-				depth--
-			case assigned && depth == 0 && isLiteral:
-				values[t.text] = value
-			case assigned, f.matches(i, token.IDENT, token.DEFINE), f.matches(i, token.IDENT, token.ADD_ASSIGN),
-				f.matches(i, token.IDENT, token.IDENT) && f.tokens[i+1].text == "string":
-				for at := i; at >= 0; at -= 2 { // with those before it: a, b = f()
-					ambiguous[f.tokens[at].text] = true
-					if !f.matches(at-2, token.IDENT, token.COMMA) {
-						break
-					}
-				}
-			case f.matches(i, token.AND, token.IDENT):
-				ambiguous[f.tokens[i+1].text] = true
-			}
-		}
+		ambiguous = append(ambiguous, f.assignments(values)...)
 	}
-	for name := range ambiguous {
+	for _, name := range ambiguous {
 		delete(values, name)
 	}
 	return values
+}
+
+// assignments adds the names that the file sets to a literal outside of functions to
+// values, and returns the names that it sets in another way, or whose address it takes.
+func (f sourceFile) assignments(values map[string]string) (others []string) {
+	depth := 0 // of braces
+	for i, t := range f.tokens {
+		assigned := f.matches(i, token.IDENT, token.ASSIGN)
+		value, isLiteral := f.literal(i+2, token.SEMICOLON)
+		switch {
+		case t.token == token.LBRACE:
+			depth++
+		case t.token == token.RBRACE:
+			depth--
+		case assigned && depth == 0 && isLiteral:
+			values[t.text] = value
+		case assigned, f.matches(i, token.IDENT, token.DEFINE), f.matches(i, token.IDENT, token.ADD_ASSIGN),
+			f.matches(i, token.IDENT, token.IDENT) && f.tokens[i+1].text == "string":
+			others = append(others, f.listed(i)...)
+		case f.matches(i, token.AND, token.IDENT):
+			others = append(others, f.tokens[i+1].text)
+		}
+	}
+	return others
+}
+
+// listed returns the name at i with those before it in a list: a, b = f().
+func (f sourceFile) listed(i int) []string {
+	names := []string{f.tokens[i].text}
+	for f.matches(i-2, token.IDENT, token.COMMA) {
+		i -= 2
+		names = append(names, f.tokens[i].text)
+	}
+	return names
 }
 
 // literal returns the text of a literal that a token follows.
