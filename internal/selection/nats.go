@@ -2,10 +2,8 @@ package selection
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
-	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
 	"github.com/megaframework/mega/internal/plan"
@@ -13,19 +11,9 @@ import (
 )
 
 func openNATS(ctx context.Context, c *settings.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
-	w := waiting[busdriver.Driver]{
-		open:  func(ctx context.Context) (busdriver.Driver, error) { return nats.OpenBus(ctx, natsConfig(c, program)) },
-		log:   log.With("component", d.Component, "driver", d.Chosen, "server", d.Server),
-		limit: c.Boot.WaitFor,
-		permanent: func(err error) bool {
-			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported) || futile(err)
-		},
-	}
-	opened, err := w.run(ctx)
-	if err != nil {
-		return nil, busServer(c, d).failure(c, w.account(err), err)
-	}
-	return opened, nil
+	return openServer(ctx, c, d, busServer(c, d), log, func(ctx context.Context) (busdriver.Driver, error) {
+		return nats.OpenBus(ctx, natsConfig(c, program))
+	})
 }
 
 func natsConfig(c *settings.Config, program string) nats.Config {

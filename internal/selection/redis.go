@@ -3,7 +3,6 @@ package selection
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,44 +15,21 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 	limitdriver "github.com/megaframework/mega/limit/driver"
-	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
 
 func openRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
-	w := waiting[driver.Driver]{
-		open: func(ctx context.Context) (driver.Driver, error) {
-			return redis.OpenLock(ctx, redis.Config{
-				URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key, Namespace: c.Lock.Namespace,
-			})
-		},
-		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
-		permanent: func(err error) bool {
-			return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) || futile(err)
-		},
-	}
-	opened, err := w.run(ctx)
-	if err != nil {
-		return nil, lockServer(c, d).failure(c, w.account(err), err)
-	}
-	return opened, nil
+	return openServer(ctx, c, d, lockServer(c, d), log, func(ctx context.Context) (driver.Driver, error) {
+		return redis.OpenLock(ctx, redis.Config{
+			URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key, Namespace: c.Lock.Namespace,
+		})
+	})
 }
 
 func openLimitRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
-	w := waiting[limitdriver.Driver]{
-		open: func(ctx context.Context) (limitdriver.Driver, error) {
-			return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Namespace: c.Lock.Namespace})
-		},
-		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
-		permanent: func(err error) bool {
-			return errors.Is(err, limitdriver.ErrInvalid) || errors.Is(err, limitdriver.ErrUnsupported) || futile(err)
-		},
-	}
-	opened, err := w.run(ctx)
-	if err != nil {
-		return nil, limitServer(c, d).failure(c, w.account(err), err)
-	}
-	return opened, nil
+	return openServer(ctx, c, d, limitServer(c, d), log, func(ctx context.Context) (limitdriver.Driver, error) {
+		return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Namespace: c.Lock.Namespace})
+	})
 }
 
 // OpenCache connects to the cache with that alias. The client has its own
@@ -66,8 +42,7 @@ func OpenCache(ctx context.Context, cfg *settings.Config, alias string, log *slo
 	}
 	w := waiting[struct{}]{
 		limit: cfg.Boot.WaitFor, log: log.With("component", "cache "+alias, "server", url),
-		permanent: func(err error) bool { return errors.Is(err, driver.ErrInvalid) || futile(err) },
-		open:      func(ctx context.Context) (struct{}, error) { return struct{}{}, ping(ctx, client, url.Reveal()) },
+		open: func(ctx context.Context) (struct{}, error) { return struct{}{}, ping(ctx, client, url.Reveal()) },
 	}
 	if _, err = w.run(ctx); err != nil {
 		_ = client.Close() // no connection works

@@ -7,8 +7,13 @@ import (
 	"log/slog"
 	"time"
 
+	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/refusal"
+	"github.com/megaframework/mega/internal/settings"
+	limitdriver "github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // The pauses between attempts to reach a server.
@@ -17,6 +22,18 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// openServer opens the driver that was selected, at the server s, which may start
+// later than this program.
+func openServer[D any](ctx context.Context, c *settings.Config, d plan.Decision, s server, log *slog.Logger, open func(context.Context) (D, error)) (D, error) {
+	w := waiting[D]{open: open, limit: c.Boot.WaitFor, log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server)}
+	opened, err := w.run(ctx)
+	if err != nil {
+		var none D
+		return none, s.failure(c, w.account(err), err)
+	}
+	return opened, nil
+}
+
 // minAttempt is the time that the last attempt has at least. A client's own
 // timeout of a server that does not answer may be longer than the limit.
 const minAttempt = 2 * time.Second
@@ -24,10 +41,9 @@ const minAttempt = 2 * time.Second
 // waiting opens a driver or client whose server may start later than this
 // program.
 type waiting[D any] struct {
-	open      func(context.Context) (D, error)
-	permanent func(error) bool // reports whether a retry would fail in the same way
-	log       *slog.Logger
-	limit     time.Duration
+	open  func(context.Context) (D, error)
+	log   *slog.Logger
+	limit time.Duration
 
 	attempts int
 	took     time.Duration
@@ -48,7 +64,7 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 			return d, nil
 		case ctx.Err() != nil:
 			return d, errors.Join(ctx.Err(), err)
-		case w.permanent(err) || left <= 0:
+		case isPermanent(err) || left <= 0:
 			return d, err
 		}
 		w.log.Warn("waiting for the server", "attempt", w.attempts, "error", err, "left", left.Round(100*time.Millisecond))
@@ -60,9 +76,19 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	}
 }
 
-// futile reports whether a server refuses this program until somebody changes the
+// isPermanent reports whether a retry would fail in the same way: the configuration is
+// not valid, or the server refuses this program until somebody changes the
 // configuration of either of them (L21).
-func futile(err error) bool { return refusal.Of(err) != refusal.None }
+func isPermanent(err error) bool {
+	for _, known := range []error{
+		driver.ErrInvalid, driver.ErrUnsupported, limitdriver.ErrInvalid, limitdriver.ErrUnsupported, busdriver.ErrInvalid, busdriver.ErrUnsupported,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return refusal.Of(err) != refusal.None
+}
 
 // attempt opens the driver or client once, within d.
 func (w *waiting[D]) attempt(ctx context.Context, d time.Duration) (D, error) {
@@ -83,5 +109,5 @@ func (w *waiting[D]) account(err error) attempts {
 	if w.attempts > 1 {
 		times = fmt.Sprintf("%d times", w.attempts)
 	}
-	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.permanent(err)}
+	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, isPermanent(err)}
 }

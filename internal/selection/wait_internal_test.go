@@ -3,6 +3,7 @@ package selection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,11 +15,8 @@ import (
 )
 
 // never is a server that does not come up.
-func never(err error, permanent bool, log *slog.Logger) waiting[int] {
-	return waiting[int]{
-		open: func(context.Context) (int, error) { return 0, err }, permanent: func(error) bool { return permanent },
-		log: log, limit: time.Minute,
-	}
+func never(err error, log *slog.Logger) waiting[int] {
+	return waiting[int]{open: func(context.Context) (int, error) { return 0, err }, log: log, limit: time.Minute}
 }
 
 func TestWaitingEndsWithItsContextAndSaysBoth(t *testing.T) {
@@ -26,7 +24,7 @@ func TestWaitingEndsWithItsContextAndSaysBoth(t *testing.T) {
 		down := errors.New("down")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		w := never(down, false, slog.New(slog.DiscardHandler))
+		w := never(down, slog.New(slog.DiscardHandler))
 		began := time.Now()
 		_, err := w.run(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
@@ -37,7 +35,7 @@ func TestWaitingEndsWithItsContextAndSaysBoth(t *testing.T) {
 
 func TestWhatIsTheSameNextTimeIsNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := never(errors.New("no such database"), true, slog.New(slog.DiscardHandler))
+		w := never(fmt.Errorf("%w: no such engine", driver.ErrInvalid), slog.New(slog.DiscardHandler))
 		if _, err := w.run(t.Context()); err == nil || w.attempts != 1 || w.took != 0 {
 			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
 		}
@@ -47,7 +45,7 @@ func TestWhatIsTheSameNextTimeIsNotTriedAgain(t *testing.T) {
 func TestEachAttemptTellsItsCauseAndWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		w := never(errors.New("connection refused"), false, slog.New(slog.NewTextHandler(&log, nil)))
+		w := never(errors.New("connection refused"), slog.New(slog.NewTextHandler(&log, nil)))
 		_, err := w.run(t.Context())
 		lines := strings.Count(log.String(), "\n")
 		if err == nil || lines != w.attempts-1 || lines < 5 {
@@ -67,12 +65,12 @@ func TestEachAttemptTellsItsCauseAndWhatIsLeft(t *testing.T) {
 func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
-		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second, permanent: func(error) bool { return false }}
+		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second}
 		w.open = opener(func(int) error { return down })
 		if _, err := w.run(t.Context()); !errors.Is(err, down) || w.took != 10*time.Second || w.attempts < 5 {
 			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
 		}
-		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, permanent: func(error) bool { return false }}
+		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second}
 		w.open = opener(func(n int) error {
 			if n < 3 {
 				return down
@@ -89,7 +87,7 @@ func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 func TestSilentServerDoesNotOutlastTheWait(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: minAttempt, time.Second: minAttempt, 10 * time.Second: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			w := never(nil, false, slog.New(slog.DiscardHandler))
+			w := never(nil, slog.New(slog.DiscardHandler))
 			w.limit, w.open = limit, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
 			if _, err := w.run(t.Context()); !errors.Is(err, context.DeadlineExceeded) || w.took != want || w.attempts != 1 {
 				t.Errorf("limit %v: %v after %d attempts in %v, want %v", limit, err, w.attempts, w.took, want)
