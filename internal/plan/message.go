@@ -26,17 +26,14 @@ type gapOption struct{ fn Function }
 // SubOption implements [SubscribeOption].
 func (gapOption) SubOption() bus.SubOption { return bus.SubOption{} }
 
-// OnGap is [bus.OnGap] for a function that takes provided values, a *Ctx of its
-// app and the number of lost messages.
+// OnGap returns the option mega.OnGap.
 func OnGap(fn any) SubscribeOption {
 	f := newFunction("OnGap", fn)
 	f.message, f.payload = true, reflect.TypeFor[int]()
 	return gapOption{f}
 }
 
-// Subscribe calls fn with every event whose subject matches pattern. The
-// function takes provided values, a *Ctx of its app and either the payload or
-// the *bus.Msg itself.
+// Subscribe returns the option mega.Subscribe.
 func Subscribe(pattern string, payload reflect.Type, fn any, options ...SubscribeOption) Option {
 	f := newFunction("Subscribe", fn)
 	f.message, f.payload = true, payload
@@ -51,9 +48,7 @@ func Subscribe(pattern string, payload reflect.Type, fn any, options ...Subscrib
 	return m
 }
 
-// Respond calls fn to respond to the requests whose subject matches pattern.
-// The function takes provided values, a *Ctx of its app and the payload of the
-// request, and returns the response and an error.
+// Respond returns the option mega.Respond.
 func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	f := newFunction("Respond", fn)
 	f.message = true

@@ -18,7 +18,7 @@ import (
 )
 
 // Option is one part of a program: an app, a module, or a part of one of them.
-// It is data; nothing happens before the boot.
+// It is data; nothing happens before the boot. Package mega describes each option.
 type Option interface{ option() }
 
 type (
@@ -98,31 +98,25 @@ type budgetOption time.Duration
 
 func (b budgetOption) change(h *Hook) { h.Budget = time.Duration(b) }
 
-// Budget limits the time of a named function. The defaults are 2 minutes for
-// OnPrimary, 15 seconds for OnStart, OnStop and the end of a Run, and 2 seconds
-// for Ready.
+// Budget returns the option mega.Budget.
 func Budget(d time.Duration) HookOption { return budgetOption(d) }
 
 type atLeastOnce struct{}
 
 func (atLeastOnce) change(h *Hook) { h.AtLeastOnce = true }
 
-// AtLeastOnce spends a tick of Every when its function has returned, so that
-// another process repeats it after a crash.
+// AtLeastOnce returns the option mega.AtLeastOnce.
 func AtLeastOnce() HookOption { return atLeastOnce{} }
 
-// App adds an app to the program. Its options are private to it.
+// App returns the option mega.App.
 func App(name string, options ...Option) Option {
 	return appOption{name, callSite(), options}
 }
 
-// Module combines several options into one.
+// Module returns the option mega.Module.
 func Module(options ...Option) Option { return moduleOption{options} }
 
-// Provide adds constructors. A constructor is a function that takes provided
-// values and returns one or more values, the last of which may be an error. It
-// runs only if its values are needed. Values with a Close method are closed
-// when the program ends, in reverse order.
+// Provide returns the option mega.Provide.
 func Provide(constructors ...any) Option {
 	var o provideOption
 	for _, c := range constructors {
@@ -136,75 +130,55 @@ func Section(t reflect.Type, name string) Option {
 	return sectionOption{settings.Section{Name: name, Type: t, Site: callSite()}}
 }
 
-// ConfigFrom adds a layer to the configuration, between the files and the
-// environment. It sets keys of the whole tree, or inside an App the keys of
-// that app.
+// ConfigFrom returns the option mega.ConfigFrom.
 func ConfigFrom(name string, p config.Provider, parser config.Parser) Option {
 	return layerOption{settings.Layer{Name: name, Provider: p, Parser: parser}}
 }
 
-// Routes adds routes. The function takes a Router and provided values.
+// Routes returns the option mega.Routes.
 func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }
 
-// Use wraps every handler of the app with fn, which takes provided values and a
-// Handler, and returns the wrapped Handler. With http.Handler in place of
-// Handler, fn wraps everything that the app serves.
+// Use returns the option mega.Use.
 func Use(fn any) Option { return useOption{newFunction("Use", fn)} }
 
-// OnPrimary runs fn at the start of each node, in one of its processes, before
-// any OnStart and before the program serves. It is meant for migrations, and
-// takes the same parameters as OnStart. If the scope of locks is the fleet, fn
-// runs on one node at a time, under the lock
-// mega:primary:<namespace>:<program>:<name>. Otherwise nodes may run it at the
-// same time. The function has to be idempotent: every node and every generation
-// of workers runs it, and it runs again if a process dies in it. The budget
-// does not include the wait for other nodes. If the lock is lost, fn's context
-// ends and the boot fails.
+// OnPrimary returns the option mega.OnPrimary.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return named(KindPrimary, name, fn, PrimaryBudget, options)
 }
 
-// OnStart runs fn before the program serves. The function takes provided values
-// and a context, and may return an error, which stops the boot.
+// OnStart returns the option mega.OnStart.
 func OnStart(name string, fn any, options ...HookOption) Option {
 	return named(KindStart, name, fn, HookBudget, options)
 }
 
-// OnStop runs fn after the last request has ended, while locks still work.
-// OnStop functions run in reverse order. They run if everything before them in
-// the options has started, even if a later part has not.
+// OnStop returns the option mega.OnStop.
 func OnStop(name string, fn any, options ...HookOption) Option {
 	return named(KindStop, name, fn, HookBudget, options)
 }
 
-// Run runs fn in the background after everything has started. Its context ends
-// after the last request has ended. An error that fn returns before then ends
-// the program.
+// Run returns the option mega.Run.
 func Run(name string, fn any, options ...HookOption) Option {
 	return named(KindRun, name, fn, HookBudget, options)
 }
 
-// Ready adds fn as a check of the readiness for traffic. If fn returns an
-// error, the program is not ready.
+// Ready returns the option mega.Ready.
 func Ready(name string, fn any, options ...HookOption) Option {
 	return named(KindReady, name, fn, ReadyBudget, options)
 }
 
-// Lead runs fn in the background, in one process at a time of those that share
-// the locks.
+// Lead returns the option mega.Lead.
 func Lead(name string, fn any, options ...HookOption) Option {
 	return named(KindLead, name, fn, HookBudget, options)
 }
 
-// Every runs fn in the background, once per tick in all processes that share the
-// locks.
+// Every returns the option mega.Every.
 func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
 	h := named(KindEvery, name, fn, HookBudget, options)
 	h.Every = every
 	return h
 }
 
-// Command adds a verb to the command line of the program.
+// Command returns the option mega.Command.
 func Command(name string, fn any) Option { return named(KindCommand, name, fn, HookBudget, nil) }
 
 func named(kind Kind, name string, fn any, budget time.Duration, options []HookOption) Hook {
@@ -234,8 +208,7 @@ func (h Hook) check() error {
 // A sum with a duration near the limit of the type would be negative.
 const maxBudget = 366 * 24 * time.Hour
 
-// RequireScope fails the boot if the scope of locks is smaller than s, and for
-// an app with subscriptions or responders, if the scope of messages is.
+// RequireScope returns the option mega.RequireScope.
 func RequireScope(s driver.Scope) Option { return scopeOption{callSite(), s} }
 
 // Opaque adds values that the boot passes to the injector unchanged. The plan
@@ -243,13 +216,13 @@ func RequireScope(s driver.Scope) Option { return scopeOption{callSite(), s} }
 // any for missing values and cycles.
 func Opaque(values ...any) Option { return opaqueOption{values} }
 
-// Views adds html/template pages to the app.
+// Views returns the option mega.Views.
 func Views(files fs.FS) Option { return viewsOption{Files{files, callSite()}} }
 
-// Public adds files that the app serves at their paths.
+// Public returns the option mega.Public.
 func Public(files fs.FS) Option { return publicOption{Files{files, callSite()}} }
 
-// Locales adds the app's texts in one or more languages.
+// Locales returns the option mega.Locales.
 func Locales(files fs.FS) Option { return localesOption{Files{files, callSite()}} }
 
 // callSite returns the call site of an option, for errors about it.
