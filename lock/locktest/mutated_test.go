@@ -265,7 +265,7 @@ var mutations = mutants.Table{
 	{"A5/a lease that has ended is in no circle", "internal/circle/circle.go",
 		"len(waits) == 0 || !lease.Live()", "len(waits) == 0"},
 	{"A5/acquisitions in one order cause no report", "internal/circle/circle.go",
-		"if key == w.Key && at != w {", "if at != w {"},
+		"case key == w.Key && at != w:", "case at != w:"},
 	{"L19/a wait under a lease ends with the loss of the lease and returns it", "acquire.go",
 		"ctx.Err() != nil && !errors.Is(err, ErrNotAcquired):", "ctx.Err() == nil && !errors.Is(err, ErrNotAcquired):"},
 	{"E1/one process leads at a time, and fences grow with the terms", "campaign.go",

@@ -92,32 +92,31 @@ func (w *Wait) compare(o *Wait) int {
 
 // find returns a circle of waits that begins with w, or nil. Each wait of it
 // holds the key that the next one waits for. The caller holds s.mu.
-func (s *Search) find(w *Wait) []*Wait {
-	seen := map[*Wait]bool{}
-	var from func(at *Wait) []*Wait
-	from = func(at *Wait) []*Wait {
-		seen[at] = true
-		for _, lease := range at.Held {
-			key := lease.Key()
-			waits := s.byKey[key]
-			if len(waits) == 0 || !lease.Live() {
+func (s *Search) find(w *Wait) []*Wait { return s.from(w, w, map[*Wait]bool{}) }
+
+// from returns the rest of a circle that begins with w, from at on, or nil. It leaves
+// out the waits in seen, and adds those that it tries. The caller holds s.mu.
+func (s *Search) from(at, w *Wait, seen map[*Wait]bool) []*Wait {
+	seen[at] = true
+	for _, lease := range at.Held {
+		key := lease.Key()
+		waits := s.byKey[key]
+		switch {
+		case len(waits) == 0 || !lease.Live():
+			continue
+		case key == w.Key && at != w:
+			return []*Wait{at}
+		}
+		for _, next := range waits {
+			if seen[next] {
 				continue
 			}
-			if key == w.Key && at != w {
-				return []*Wait{at}
-			}
-			for _, next := range waits {
-				if seen[next] {
-					continue
-				}
-				if rest := from(next); rest != nil {
-					return append([]*Wait{at}, rest...)
-				}
+			if rest := s.from(next, w, seen); rest != nil {
+				return append([]*Wait{at}, rest...)
 			}
 		}
-		return nil
 	}
-	return from(w)
+	return nil
 }
 
 // waitsFrom returns a circle that find returned in the opposite direction, from
