@@ -106,21 +106,34 @@ func hangul(r rune) bool { return unicode.Is(unicode.Hangul, r) }
 func endingOfHangul(r rune) ending {
 	switch {
 	case r >= '가' && r <= '힣':
-		return endingOfFinal((r-'가')%28 == 0, (r-'가')%28 == 8)
+		return endingOfFinal((r - '가') % 28)
 	case r >= 'ㅏ' && r <= 'ㅣ' || r >= 0x1161 && r <= 0x11a7: // vowels alone, or of a decomposed syllable
 		return open
 	}
-	return endingOfFinal(false, r == 'ㄹ' || r == 0x11af) // the names of consonants end like themselves
-}
-
-func endingOfFinal(none, isRieul bool) ending {
-	switch {
-	case none:
-		return open
-	case isRieul:
+	if r == 'ㄹ' || r == 0x11af { // the names of consonants end like themselves
 		return rieul
 	}
 	return closed
+}
+
+// endingOfFinal classifies the final of a syllable by its number in Unicode: 0 is no
+// consonant, and 8 is ㄹ.
+func endingOfFinal(number rune) ending {
+	switch number {
+	case 0:
+		return open
+	case 8:
+		return rieul
+	}
+	return closed
+}
+
+// closedIf returns closed for a word whose last consonant is heard, and else open.
+func closedIf(heard bool) ending {
+	if heard {
+		return closed
+	}
+	return open
 }
 
 func isDigit(r rune) bool { return r >= '0' && r <= '9' }
@@ -201,9 +214,9 @@ func endingOfForeign(word string) ending {
 	case 'm', 'n':
 		return closed
 	case 'g':
-		return endingOfFinal(!strings.HasSuffix(stem, "ng"), false)
+		return closedIf(strings.HasSuffix(stem, "ng"))
 	case 'b', 'c', 'k', 'p', 't':
-		return endingOfFinal(!stopped(stem), false)
+		return closedIf(stopped(stem))
 	}
 	return open
 }
