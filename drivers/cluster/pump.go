@@ -16,26 +16,31 @@ func (o *outbox) pump() {
 	}
 	o.pumping = true
 	o.pumps.Go(func() {
-		for {
-			line, late, expired, more := o.next()
-			if expired > 0 {
-				o.bus.callFront(func(f driver.Front) { f.Expired(expired) }) // S24
-			}
-			for i := range late {
-				o.bus.serve(&late[i])
-			}
-			if len(late) > 0 {
-				o.served(len(late))
-			}
-			if line != nil {
-				line.Flush()
-			}
-			if !more {
-				return
-			}
-			_ = line.Room(o.ctx, window/2) // next handles an error
+		for o.pumpOnce() {
 		}
 	})
+}
+
+// pumpOnce passes on as much as the line takes, and waits until it takes more. It
+// returns false if the pump is no longer needed.
+func (o *outbox) pumpOnce() bool {
+	line, late, expired, more := o.next()
+	if expired > 0 {
+		o.bus.callFront(func(f driver.Front) { f.Expired(expired) }) // S24
+	}
+	for i := range late {
+		o.bus.serve(&late[i])
+	}
+	if len(late) > 0 {
+		o.served(len(late))
+	}
+	if line != nil {
+		line.Flush()
+	}
+	if more {
+		_ = line.Room(o.ctx, window/2) // next handles an error
+	}
+	return more
 }
 
 // next passes on as much as the line takes. It returns the line, the late

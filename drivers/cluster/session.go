@@ -118,22 +118,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 				return errGivenUp
 			}
 			greeted = true
-			// No other goroutine has the session yet: the state of the earlier
-			// hub is reported before any request is sent to this one. The last
-			// frame of the locks marks the end of the report. The limits may be
-			// many: they follow, and only their own calls wait for them.
-			n.bus.connected(s)
-			n.limits.date(s.epoch)
-			report := n.limits.connected(s)
-			n.lock.connected(s)
-			if report != nil {
-				n.running.Go(report)
-			}
-			if !s.shut {
-				n.open(s)
-			}
-			s.line.Flush()
-			err := n.enter(s)
+			err := n.begin(s)
 			welcome <- err
 			return err
 		}
@@ -159,6 +144,25 @@ func (n *Node) read(s *session, welcome chan<- error) {
 		return
 	}
 	n.lost(s, fmt.Errorf("%s is gone: %w", s.hub, err))
+}
+
+// begin reports the state of the earlier hub to the hub of s, and makes s the session
+// of the node. No other goroutine has s yet, so the report comes before any request.
+// The last frame of the locks marks its end. The limits may be many: they follow, and
+// only their own calls wait for them.
+func (n *Node) begin(s *session) error {
+	n.bus.connected(s)
+	n.limits.date(s.epoch)
+	report := n.limits.connected(s)
+	n.lock.connected(s)
+	if report != nil {
+		n.running.Go(report)
+	}
+	if !s.shut {
+		n.open(s)
+	}
+	s.line.Flush()
+	return n.enter(s)
 }
 
 // welcomed handles the first frame of a hub.

@@ -177,14 +177,19 @@ func (h *hubLimits) publish(b *batch, news *protocol.News) {
 		}
 		if _, lacks := copied.behind[key]; lacks && news.Reset == nil { // records do not contain a Reset
 			delete(copied.behind, key)
-			for _, r := range h.table.RecordsOf(key) {
-				if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // as in sendPart
-					b.sendCopy(c, f)
-				}
-			}
+			h.sendRecords(b, c, key)
 			continue
 		}
 		b.send(c, protocol.Begin(protocol.LimitNews).Rest(text))
+	}
+}
+
+// sendRecords sends c all that the table has of a key. The caller holds h.mu.
+func (h *hubLimits) sendRecords(b *batch, c *Client, key string) {
+	for _, r := range h.table.RecordsOf(key) {
+		if f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), r); err == nil { // as in sendPart
+			b.sendCopy(c, f)
+		}
 	}
 }
 
