@@ -86,8 +86,7 @@ func (s *shares) open() (*windows.Table, error) {
 		return nil, ErrClosed
 	}
 	if s.table == nil {
-		base := time.Now()
-		s.table = windows.New(func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() })
+		s.table = windows.New(nil)
 	}
 	return s.table, nil
 }

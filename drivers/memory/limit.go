@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"time"
 
 	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit/driver"
@@ -16,9 +15,7 @@ var _ driver.Driver = (*Limit)(nil)
 // NewLimit returns an empty driver. Two drivers share nothing: a process makes
 // one.
 func NewLimit() *Limit {
-	base := time.Now()
-	// The time of day at the start plus the time since then, which does not step.
-	return &Limit{windows.New(func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() })}
+	return &Limit{windows.New(nil)}
 }
 
 // Info returns the driver's name and scope.

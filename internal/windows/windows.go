@@ -23,6 +23,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/megaframework/mega/limit/driver"
 )
@@ -39,8 +40,13 @@ type Table struct {
 }
 
 // New returns an empty table. now is its clock, in microseconds since 1970; it
-// may step.
+// may step. Nil means the time of day at the call and the time since then, which does
+// not step.
 func New(now func() int64) *Table {
+	if now == nil {
+		base := time.Now()
+		now = func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() }
+	}
 	t := &Table{seed: maphash.MakeSeed(), now: now}
 	for i := range t.shards {
 		t.shards[i].entries = make(map[string]*entry)
