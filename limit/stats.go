@@ -1,10 +1,9 @@
 package limit
 
 import (
-	"math/bits"
 	"sync/atomic"
-	"time"
 
+	"github.com/megaframework/mega/internal/histogram"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -32,11 +31,11 @@ type Histogram = lock.Histogram
 type counters struct {
 	waiting                                    atomic.Int64
 	allowed, refused, local, degraded, settled atomic.Uint64
-	wait                                       histogram
+	wait                                       histogram.Histogram
 }
 
 func (c *counters) snapshot(driver string) Stats {
-	return Stats{
+	s := Stats{
 		Driver:   driver,
 		Waiting:  c.waiting.Load(),
 		Degraded: c.degraded.Load(), // before Allowed, of which it is a part
@@ -44,25 +43,7 @@ func (c *counters) snapshot(driver string) Stats {
 		Allowed:  c.allowed.Load(),
 		Refused:  c.refused.Load(),
 		Settled:  c.settled.Load(),
-		Wait:     c.wait.snapshot(),
 	}
-}
-
-type histogram struct {
-	counts [lock.Buckets]atomic.Uint64
-	sum    atomic.Int64
-}
-
-func (h *histogram) add(d time.Duration) {
-	i := bits.Len64(uint64(max(d, 0) / time.Microsecond))
-	h.counts[min(i, lock.Buckets-1)].Add(1)
-	h.sum.Add(int64(d))
-}
-
-func (h *histogram) snapshot() (s Histogram) {
-	for i := range h.counts {
-		s.Counts[i] = h.counts[i].Load()
-	}
-	s.Sum = time.Duration(h.sum.Load())
+	s.Wait.Counts, s.Wait.Sum = c.wait.Snapshot()
 	return s
 }

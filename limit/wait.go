@@ -87,7 +87,7 @@ func (l *Limiter) wait(ctx context.Context, key string, m *Limit, opts []Option)
 		return nil, err
 	}
 	waited := l.now().sub(t.began)
-	l.counters.wait.add(waited)
+	l.counters.wait.Add(waited)
 	l.granted(&c, waited, p.degraded)
 	return p, nil
 }

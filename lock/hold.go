@@ -125,7 +125,7 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
 	h.touched = true
 	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.from.site(c.forwarded), c.cooldown
-	h.locker.counters.wait.add(c.waited) // under the mutex: the lease may be lost, and counted as ended, at once
+	h.locker.counters.wait.Add(c.waited) // under the mutex: the lease may be lost, and counted as ended, at once
 	return true
 }
 
@@ -203,7 +203,7 @@ func (h *hold) lose(e *LostError) {
 		}
 		return
 	}
-	l.counters.hold.add(held)
+	l.counters.hold.Add(held)
 	l.countLost(e)
 	if l.observed() {
 		l.observe(Lost{Key: h.grant.Key, Fence: fence, Held: held, Err: e})

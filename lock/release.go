@@ -66,7 +66,7 @@ func (h *hold) leaveLive(l *Lease, now instant) error {
 	defer h.locker.gate.leave()
 	held := now.sub(l.since)
 	err := h.pass(now)
-	h.locker.counters.hold.add(held)
+	h.locker.counters.hold.Add(held)
 	if errors.Is(err, ErrLost) {
 		lost := asLost(err)
 		lost.Key = h.grant.Key
@@ -254,7 +254,7 @@ func (h *hold) forget(fence uint64, reason string) {
 	h.mu.Unlock()
 	ending.end(lost)
 	h.discard()
-	l.counters.hold.add(held)
+	l.counters.hold.Add(held)
 	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})
 	g, until := h.unreleased(h.returned(0)) // O5: as any other release
 	l.cleaner.Add(g, time.Duration(until), nil)

@@ -1,9 +1,10 @@
 package lock
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/internal/histogram"
 )
 
 // Stats holds the counters of a [Locker] since its start. They are read one
@@ -83,14 +84,15 @@ type counters struct {
 	waiting                           atomic.Int64
 	contended, timedOut, lost, forced atomic.Uint64
 	unreleased, stale                 atomic.Uint64
-	wait, hold                        histogram // each lease counts in the first at its start, and in the second at its end
+	wait, hold                        histogram.Histogram // each lease counts in the first at its start, and in the second at its end
 }
 
 func (c *counters) snapshot(driver string) Stats {
 	// Read in this order, so that no snapshot has more ended than started
 	// leases.
-	hold := c.hold.snapshot()
-	wait := c.wait.snapshot()
+	var wait, hold Histogram
+	hold.Counts, hold.Sum = c.hold.Snapshot()
+	wait.Counts, wait.Sum = c.wait.Snapshot()
 	return Stats{
 		Driver:    driver,
 		Active:    int64(wait.Count() - hold.Count()),
@@ -106,23 +108,4 @@ func (c *counters) snapshot(driver string) Stats {
 		Wait:       wait,
 		Hold:       hold,
 	}
-}
-
-type histogram struct {
-	counts [Buckets]atomic.Uint64
-	sum    atomic.Int64
-}
-
-func (h *histogram) add(d time.Duration) {
-	i := bits.Len64(uint64(max(d, 0) / time.Microsecond))
-	h.counts[min(i, Buckets-1)].Add(1)
-	h.sum.Add(int64(d))
-}
-
-func (h *histogram) snapshot() (s Histogram) {
-	for i := range h.counts {
-		s.Counts[i] = h.counts[i].Load()
-	}
-	s.Sum = time.Duration(h.sum.Load())
-	return s
 }

@@ -39,7 +39,7 @@ type Rule func(pkgs []Package) []string
 func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":           {},
-		"lock":                  {"lock/driver", "lock/internal/...", "internal/group", "internal/lazyctx", "internal/outage"},
+		"lock":                  {"lock/driver", "lock/internal/...", "internal/group", "internal/histogram", "internal/lazyctx", "internal/outage"},
 		"lock/internal/circle":  {},
 		"lock/internal/cleaner": {"lock/driver", "internal/group"},
 		"lock/locktest":         {"lock", "lock/driver", "internal/suite"},
@@ -55,7 +55,7 @@ func layers() map[string][]string {
 
 		"limit/driver":    {"lock/driver"},
 		"limit/limittest": {"limit", "limit/driver", "lock", "internal/suite"},
-		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/outage", "internal/windows"},
+		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/histogram", "internal/outage", "internal/windows"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "limit", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
@@ -126,6 +126,7 @@ func layers() map[string][]string {
 		"internal/suite":    {},
 		"internal/systemd":  {},
 
+		"internal/histogram": {},
 		"internal/lazyctx":   {},
 		"internal/yamldoc":   {},
 		"internal/goroutine": {},
@@ -175,13 +176,14 @@ func Lattice(pkgs []Package) (broken []string) {
 // the packages below them.
 func fronts() map[string][]string {
 	return map[string][]string{
-		"lock":             {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/lazyctx", "internal/outage"},
-		"bus":              {"bus/driver", "internal/goroutine", "internal/group", "internal/lazyctx"},
-		"limit":            {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/lazyctx", "internal/outage", "internal/windows"},
-		"internal/group":   {},
-		"internal/lazyctx": {},
-		"internal/outage":  {"internal/group"},
-		"internal/windows": {"limit/driver", "lock/driver"},
+		"lock":               {"lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/histogram", "internal/lazyctx", "internal/outage"},
+		"bus":                {"bus/driver", "internal/goroutine", "internal/group", "internal/lazyctx"},
+		"limit":              {"limit/driver", "lock", "lock/driver", "lock/internal/circle", "lock/internal/cleaner", "internal/group", "internal/histogram", "internal/lazyctx", "internal/outage", "internal/windows"},
+		"internal/group":     {},
+		"internal/histogram": {},
+		"internal/lazyctx":   {},
+		"internal/outage":    {"internal/group"},
+		"internal/windows":   {"limit/driver", "lock/driver"},
 
 		"internal/goroutine": {},
 	}
