@@ -49,7 +49,7 @@ func dropsBeforeTheEnd(e *env) {
 	for _, c := range []struct {
 		end     string
 		call    func(p *process, s *bus.Sub, leave context.CancelFunc) error
-		handles bool // what is queued
+		handles bool // the queued messages
 	}{
 		{"Stop", func(_ *process, s *bus.Sub, _ context.CancelFunc) error { s.Stop(); return nil }, false},
 		{"the end of its context", func(_ *process, _ *bus.Sub, leave context.CancelFunc) error { leave(); return nil }, false},
@@ -85,13 +85,13 @@ func dropsBeforeTheEnd(e *env) {
 			e.Soon(c.end+": the drops are reported", func() bool { return dropsReported(b) == st.Dropped })
 			if c.handles {
 				e.Want(st.Dropped == published-buffer && st.Discarded == 0, "%s, dropping %s: it came to %+v", c.end, policy, st)
-				e.Want(missed.Load() == int64(st.Dropped), "%s, dropping %s: OnGap was told of %d of %d drops", c.end, policy, missed.Load(), st.Dropped)
+				e.Want(missed.Load() == int64(st.Dropped), "%s, dropping %s: OnGap had %d of %d drops", c.end, policy, missed.Load(), st.Dropped)
 			}
 		}
 	}
 }
 
-// dropsReported sums the drops that the observer was told of.
+// dropsReported returns the sum of the drops in the events of the observer.
 func dropsReported(p *process) (sum uint64) {
 	for _, d := range eventsOf[bus.Dropped](p) {
 		sum += d.Count

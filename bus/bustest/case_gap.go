@@ -345,8 +345,8 @@ func gapThatFails(e *env) {
 	e.Want(time.Since(before) >= failed.Again, "it was called again after %v, want %v", time.Since(before), failed.Again)
 }
 
-// lose publishes n+2 messages to x, of which s, whose handler waits for turn and
-// whose buffer holds one, loses n.
+// lose makes s lose n messages. It publishes n+2 of them to x: the handler has the
+// first, which waits for turn, and the buffer has room for one.
 func (e *env) lose(a *process, s *bus.Sub, turn chan<- struct{}, n int) {
 	had := int(s.Stats().Received)
 	a.publish("x", "0")

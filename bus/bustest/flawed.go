@@ -113,7 +113,7 @@ type flawed struct {
 	spread           bool
 	deafAfter        int32 // outages
 	keepRegistration bool
-	forgetsAtEnd     bool // what was dropped
+	forgetsAtEnd     bool // the drops since the last message
 }
 
 func (d *flawed) hadGap() bool { return d.gaps.Load() > 0 }

@@ -134,7 +134,7 @@ func TestLateCopyOfARefusedTakeConsumesNothing(t *testing.T) {
 	d, err := newYard(t, redis.EngineQueue).openLimit()
 	must(t, err)
 	t.Cleanup(func() { must(t, d.Close(context.Background())) })
-	r := driver.Request{Key: token(), Rates: rates(1, 200*time.Millisecond), Cost: 1}
+	r := driver.Request{Key: token(), Rates: rates(1, 2*time.Second), Cost: 1}
 	if a, err := d.Take(t.Context(), r); err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
@@ -143,7 +143,7 @@ func TestLateCopyOfARefusedTakeConsumesNothing(t *testing.T) {
 	if a, err := d.Take(t.Context(), r); err != nil || a.Granted || a.Again != 0 {
 		t.Fatalf("got %+v, %v, want a refusal", a, err)
 	}
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(2 * time.Second) // the window passes
 	if a, err := copied.Redeliver(); err != nil || fmt.Sprint(a) != "[0]" {
 		t.Errorf("the copy: got %v, %v, want no grant", a, err)
 	}

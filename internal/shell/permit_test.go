@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
@@ -234,20 +235,22 @@ func (l *late) Take(ctx context.Context, r driver.Request) (driver.Answer, error
 
 // A copy of a request that arrives after its refusal takes no units (W6).
 func TestLateCopyOfARefusedPermitConsumesNothing(t *testing.T) {
-	d := &late{Driver: memory.NewLimit()}
-	o := PermitOrder{Key: "k", Rates: Rates{{N: 1, Per: 200 * time.Millisecond}}, Cost: 1}
-	unit := driver.Request{Key: o.Key, Rates: o.Rates, Cost: 1}
-	if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
-		t.Fatal(a, err)
-	}
-	if err, ok := errors.AsType[*Error](newPermit(&o, d, "test").wait(t.Context())); !ok || err.Exit != ExitNotAcquired {
-		t.Fatal(err)
-	}
-	time.Sleep(200 * time.Millisecond)
-	if a, err := d.first(); err != nil || a.Granted {
-		t.Errorf("the copy: got %+v, %v", a, err)
-	}
-	if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
-		t.Errorf("got %+v, %v, want the unit", a, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &late{Driver: memory.NewLimit()}
+		o := PermitOrder{Key: "k", Rates: Rates{{N: 1, Per: time.Second}}, Cost: 1}
+		unit := driver.Request{Key: o.Key, Rates: o.Rates, Cost: 1}
+		if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
+			t.Fatal(a, err)
+		}
+		if err, ok := errors.AsType[*Error](newPermit(&o, d, "test").wait(t.Context())); !ok || err.Exit != ExitNotAcquired {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the window passes
+		if a, err := d.first(); err != nil || a.Granted {
+			t.Errorf("the copy: got %+v, %v", a, err)
+		}
+		if a, err := d.Driver.Take(t.Context(), unit); err != nil || !a.Granted {
+			t.Errorf("got %+v, %v, want the unit", a, err)
+		}
+	})
 }
