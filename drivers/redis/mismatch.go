@@ -29,7 +29,7 @@ import (
 func Diagnose(ctx context.Context, url string, failure error) error {
 	a, err := parse(url)
 	if err != nil || errors.Is(failure, context.Canceled) {
-		return nil //nolint:nilerr // NewClient has returned it
+		return nil // NewClient has returned it
 	}
 	ctx = context.WithoutCancel(ctx) // the call may have used up ctx
 	if err := a.peers().mismatch(ctx, failure); err != nil || !errors.Is(failure, context.DeadlineExceeded) {
@@ -37,7 +37,7 @@ func Diagnose(ctx context.Context, url string, failure error) error {
 	}
 	d, err := dial(url)
 	if err != nil {
-		return nil //nolint:nilerr // as above
+		return nil // as above
 	}
 	defer func() { _ = d.client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(a.hosts)+1)*attemptTimeout)
