@@ -77,9 +77,8 @@ func (a Address) LocalOnly(refusal http.Handler) Address {
 
 // Handler returns the handler of the address. Each request goes to the most
 // specific app that matches: the host counts before the prefix, and a longer one
-// before a shorter one. Requests without a matching app go to the handler
-// nothing.
-func (a Address) Handler(nothing http.Handler) http.Handler {
+// before a shorter one. Requests without a matching app go to notFound.
+func (a Address) Handler(notFound http.Handler) http.Handler {
 	if len(a.Apps) == 1 && a.Apps[0].Host == "" && a.Apps[0].Prefix == "" {
 		return a.Apps[0].Handler
 	}
@@ -102,7 +101,7 @@ func (a Address) Handler(nothing http.Handler) http.Handler {
 				return
 			}
 		}
-		nothing.ServeHTTP(w, r)
+		notFound.ServeHTTP(w, r)
 	})
 }
 
@@ -144,6 +143,9 @@ func below(r *http.Request, prefix string) (*http.Request, bool) {
 	return &inside, true
 }
 
+// strip returns the decoded and the escaped path of u below prefix, and reports
+// whether prefix matches. raw is "" if the path needs no escapes beyond the usual
+// ones, as in url.URL.
 func strip(u *url.URL, prefix string) (path, raw string, ok bool) {
 	if u.RawPath == "" {
 		path, ok = rest(u.Path, prefix)
@@ -164,6 +166,7 @@ func strip(u *url.URL, prefix string) (path, raw string, ok bool) {
 	return path, raw, err == nil
 }
 
+// rest returns the path below prefix, at least "/".
 func rest(path, prefix string) (string, bool) {
 	after, ok := strings.CutPrefix(path, prefix)
 	if !ok || after != "" && after[0] != '/' {

@@ -55,7 +55,7 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
 				here, there := net.Pipe()
 				l := oneConn{conns: make(chan net.Conn, 1)}
-				l.conns <- &conn{Conn: here, of: s.conns}
+				l.conns <- &conn{Conn: here, conns: s.conns}
 				go func() { _ = s.http.Serve(l) }()
 				defer func() { close(l.conns); _ = s.http.Close() }()
 				began := time.Now()

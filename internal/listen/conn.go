@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// The use of a connection.
-type use int
+// connState is the state of a connection, finer than http.ConnState.
+type connState int
 
 const (
-	waiting  use = iota // no byte of the next request has arrived
-	reading             // a request has begun to arrive
-	serving             // its handler was called; the response may be incomplete
-	hijacked            // by its handler
+	waiting  connState = iota // no byte of the next request has arrived
+	reading                   // a request has begun to arrive
+	serving                   // its handler was called; the response may be incomplete
+	hijacked                  // by its handler
 )
 
 // conn is a connection of a server. It reads until a deadline that a drain can
 // bring forward, and fails writes to a client that reads nothing.
 type conn struct {
 	net.Conn
-	of     *connections
-	cancel context.CancelCauseFunc // cancels the contexts of its requests
-	room   atomic.Pointer[room]    // released when the connection closes; nil for none
-	spares *spares                 // gets back the descriptor when the connection closes; nil for none
+	conns   *connections
+	cancel  context.CancelCauseFunc // cancels the contexts of its requests
+	limiter atomic.Pointer[limiter] // released when the connection closes; nil for none
+	spares  *spares                 // gets back the descriptor when the connection closes; nil for none
 
 	mu        sync.Mutex // guards the fields below
-	use       use
-	since     time.Time // when use began
+	state     connState
+	since     time.Time // when state began
 	handshake bool      // of TLS, is not complete
 	inHandler bool
 	readBy    time.Time // read deadline of net/http or of a handler
@@ -47,18 +47,18 @@ func (k *conn) String() string {
 	return fmt.Sprintf("connection from %v (%v)", k.RemoteAddr(), time.Since(k.since).Round(time.Millisecond))
 }
 
-func (k *conn) enter(u use) {
+func (k *conn) setState(s connState) {
 	k.mu.Lock()
-	k.use, k.since = u, time.Now()
+	k.state, k.since = s, time.Now()
 	k.mu.Unlock()
 }
 
-// expire limits the time of a waiting connection to patience, and the time of a
-// head to headPatience.
+// expire sets due: a waiting connection ends after patience, and one that reads a
+// head after headPatience. A connection in any other state stays as it is.
 func (k *conn) expire(patience time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch k.use {
+	switch k.state {
 	case waiting:
 		k.due = k.since.Add(patience)
 	case reading:
@@ -66,42 +66,46 @@ func (k *conn) expire(patience time.Duration) {
 	default:
 		return
 	}
-	_ = k.limitReadLocked() // fails on a closed connection
+	_ = k.setReadDeadlineLocked() // fails on a closed connection
 }
 
 // startRequest records that a request has begun to arrive.
 func (k *conn) startRequest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.use == waiting {
-		k.readLocked()
+	if k.state == waiting {
+		k.startReadingLocked()
 	}
 }
 
-func (k *conn) readLocked() {
-	k.use, k.since = reading, time.Now()
+// startReadingLocked changes the state to reading, and limits the time of the
+// head if the server drains.
+func (k *conn) startReadingLocked() {
+	k.state, k.since = reading, time.Now()
 	if !k.due.IsZero() {
 		k.due = k.since.Add(headPatience)
-		_ = k.limitReadLocked() // fails on a closed connection
+		_ = k.setReadDeadlineLocked() // fails on a closed connection
 	}
 }
 
-func (k *conn) serve() {
+// startHandler records that a handler was called. The time to read is then the
+// handler's own.
+func (k *conn) startHandler() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.use, k.since, k.inHandler = serving, time.Now(), true
+	k.state, k.since, k.inHandler = serving, time.Now(), true
 	if !k.due.IsZero() {
 		k.due = time.Time{}
-		_ = k.limitReadLocked() // fails on a closed connection
+		_ = k.setReadDeadlineLocked() // fails on a closed connection
 	}
 }
 
-// served records that a handler has returned. If the handler has hijacked the
-// connection, served ends the connection's context.
-func (k *conn) served() {
+// endHandler records that a handler has returned. If the handler has hijacked the
+// connection, endHandler ends the connection's context.
+func (k *conn) endHandler() {
 	k.mu.Lock()
 	k.inHandler = false
-	taken := k.use == hijacked
+	taken := k.state == hijacked
 	k.mu.Unlock()
 	if taken {
 		k.cancel(nil)
@@ -116,23 +120,24 @@ func (k *conn) Read(b []byte) (int, error) {
 		n, err := k.Conn.Read(b)
 		if n > 0 {
 			k.startRequest()
-		} else if errors.Is(err, os.ErrDeadlineExceeded) && k.inTime() {
+		} else if errors.Is(err, os.ErrDeadlineExceeded) && k.arrivedInTime() {
 			continue
 		}
 		return n, err
 	}
 }
 
-// inTime reports whether a request has begun to arrive on a connection that is
-// due. The kernel's buffer decides.
-func (k *conn) inTime() bool {
+// arrivedInTime reports whether a request has begun to arrive on a waiting
+// connection that is due: whether the kernel has unread bytes of it. It then
+// changes the state to reading.
+func (k *conn) arrivedInTime() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if k.use != waiting || k.due.IsZero() || now.Before(k.due) || past(k.readBy, now) || !pending(k.Conn) {
+	if k.state != waiting || k.due.IsZero() || now.Before(k.due) || past(k.readBy, now) || !pending(k.Conn) {
 		return false
 	}
-	k.readLocked()
+	k.startReadingLocked()
 	return true
 }
 
@@ -147,7 +152,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (k *conn) limitReadLocked() error { return k.Conn.SetReadDeadline(earlier(k.readBy, k.due)) }
+func (k *conn) setReadDeadlineLocked() error { return k.Conn.SetReadDeadline(earlier(k.readBy, k.due)) }
 
 // SetReadDeadline sets the deadline of net/http or of a handler.
 func (k *conn) SetReadDeadline(t time.Time) error {
@@ -157,16 +162,16 @@ func (k *conn) SetReadDeadline(t time.Time) error {
 	if k.handshake && t.IsZero() {
 		k.handshakeDoneLocked()
 	}
-	return k.limitReadLocked()
+	return k.setReadDeadlineLocked()
 }
 
 // handshakeDoneLocked records that a handshake is complete: net/http removes the
 // deadline of the handshake then. The bytes of a handshake are not the head of a
 // request, so the connection waits for its first request.
 func (k *conn) handshakeDoneLocked() {
-	k.handshake, k.use, k.since = false, waiting, time.Now()
+	k.handshake, k.state, k.since = false, waiting, time.Now()
 	if !k.due.IsZero() {
-		k.due = k.since.Add(k.of.patience)
+		k.due = k.since.Add(k.conns.patience)
 	}
 }
 
@@ -174,7 +179,7 @@ func (k *conn) handshakeDoneLocked() {
 // may take longer, and a handler may pause between its writes.
 func (k *conn) Write(b []byte) (written int, err error) {
 	for {
-		if err := k.limitWrite(); err != nil {
+		if err := k.setWriteDeadline(); err != nil {
 			return written, err
 		}
 		n, err := k.Conn.Write(b[written:])
@@ -185,7 +190,7 @@ func (k *conn) Write(b []byte) (written int, err error) {
 	}
 }
 
-func (k *conn) limitWrite() error {
+func (k *conn) setWriteDeadline() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.Conn.SetWriteDeadline(earlier(k.writeBy, time.Now().Add(stallTime)))
@@ -223,19 +228,20 @@ func (k *conn) CloseWrite() error {
 // this one and sets options that only TCP has.
 func (k *conn) NetConn() net.Conn { return k.Conn }
 
-// Close closes the connection, and removes a hijacked one, since net/http does
-// not report that a hijacked connection is closed.
+// Close closes the connection, and returns its slot and its spare descriptor. It
+// removes a hijacked connection from the list: net/http does not report the close
+// of one.
 func (k *conn) Close() error {
 	k.mu.Lock()
-	taken := k.use == hijacked
+	taken := k.state == hijacked
 	k.mu.Unlock()
 	err := k.Conn.Close()
-	if b := k.room.Swap(nil); b != nil {
-		b.leave() // after the descriptor is free
+	if b := k.limiter.Swap(nil); b != nil {
+		b.release() // after the descriptor is free
 	}
 	k.spares.refill() // likewise
 	if taken {
-		k.of.remove(k)
+		k.conns.remove(k)
 	}
 	return err
 }

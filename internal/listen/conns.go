@@ -37,9 +37,9 @@ type connections struct {
 	ending   atomic.Bool   // responses have the header "Connection: close"
 	closed   chan struct{} // has an element after a connection was removed from open
 
-	mu   sync.Mutex // guards the fields below; locked before a connection's mu
-	open map[*conn]struct{}
-	left error // cause that ends the contexts of hijacked connections; nil before drain
+	mu    sync.Mutex // guards the fields below; locked before a connection's mu
+	open  map[*conn]struct{}
+	cause error // of the drain; ends the contexts of hijacked connections; nil before drain
 }
 
 func newConnections(patience time.Duration) *connections {
@@ -76,16 +76,16 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew, http.StateIdle:
-		k.enter(waiting) // before add: either drain finds k waiting, or add reports the drain
+		k.setState(waiting) // before add: either drain finds k waiting, or add reports the drain
 		if c.add(k) != nil {
 			k.expire(c.patience)
 		}
 	case http.StateActive:
 		k.startRequest() // a pipelined request comes out of net/http's buffer, without a call of Read
 	case http.StateHijacked:
-		k.enter(hijacked)
-		if left := c.add(k); left != nil {
-			k.cancel(left)
+		k.setState(hijacked)
+		if cause := c.add(k); cause != nil {
+			k.cancel(cause)
 		}
 	case http.StateClosed:
 		c.remove(k)
@@ -100,7 +100,7 @@ func (c *connections) add(k *conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[k] = struct{}{}
-	return c.left
+	return c.cause
 }
 
 func (c *connections) remove(k *conn) {
@@ -119,8 +119,8 @@ func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k, ok := r.Context().Value(connKey{}).(*conn)
 		if ok {
-			k.serve()
-			defer k.served()
+			k.startHandler()
+			defer k.endHandler()
 		}
 		if c.ending.Load() || ok && k.spares != nil {
 			w.Header().Set("Connection", "close")
@@ -135,12 +135,12 @@ func (c *connections) handler(next http.Handler) http.Handler {
 func (c *connections) drain(patience time.Duration, cause error) {
 	c.ending.Store(true)
 	c.mu.Lock()
-	c.left = cause
+	c.cause = cause
 	c.mu.Unlock()
 	for _, k := range c.all(each) {
 		k.expire(patience)
 	}
-	for _, k := range c.all(func(k *conn) bool { return k.use == hijacked }) {
+	for _, k := range c.all(func(k *conn) bool { return k.state == hijacked }) {
 		k.cancel(cause)
 	}
 }
@@ -163,14 +163,14 @@ func (c *connections) count() int {
 	return len(c.open)
 }
 
-// all returns the connections for which of returns true. The connection's mu is
-// held during the call of of.
-func (c *connections) all(of func(*conn) bool) (all []*conn) {
+// all returns the connections for which match returns true. The connection's mu
+// is held during the call of match.
+func (c *connections) all(match func(*conn) bool) (all []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.open {
 		k.mu.Lock()
-		if of(k) {
+		if match(k) {
 			all = append(all, k)
 		}
 		k.mu.Unlock()
@@ -180,16 +180,17 @@ func (c *connections) all(of func(*conn) bool) (all []*conn) {
 
 func each(*conn) bool { return true }
 
-// inUse reports whether a connection does not wait for a request.
-func inUse(k *conn) bool { return k.use != waiting }
+// inUse reports whether a connection has a request or was hijacked.
+func inUse(k *conn) bool { return k.state != waiting }
 
 // unserved reports whether a connection is in use without a running handler:
 // its request is incomplete, its client does not read the response, or the
 // handler that hijacked it has returned.
 func unserved(k *conn) bool { return inUse(k) && !k.inHandler }
 
-func (c *connections) names(of func(*conn) bool) (names []string) {
-	for _, k := range c.all(of) {
+// names returns the descriptions of the connections for which match returns true.
+func (c *connections) names(match func(*conn) bool) (names []string) {
+	for _, k := range c.all(match) {
 		names = append(names, k.String())
 	}
 	return names

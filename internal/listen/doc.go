@@ -8,12 +8,12 @@
 //     queue
 //   - server.go: a listener and its handler, from Serve to Drain
 //   - conns.go: the connections of a server, and how a drain ends them
-//   - conn.go: the use of one connection, and the deadlines by which net/http
+//   - conn.go: the state of one connection, and the deadlines by which net/http
 //     closes it
-//   - room.go: the limit on connections, so that descriptors do not run out
+//   - limiter.go: the limit on connections, so that descriptors do not run out
 //   - spares.go: descriptors for a listener that answers even if they have
 //
-// A drain stops in this order: streams end; responses close their connections;
+// A drain has this order: streams end; responses close their connections;
 // the kernel refuses new connections, while those in the queue are accepted and
 // served; connections without a request become due.
 package listen

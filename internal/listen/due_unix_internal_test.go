@@ -28,7 +28,7 @@ func accepted(t *testing.T) (*conn, net.Conn) {
 		t.Fatal(err)
 	}
 	k := raw.(*conn)
-	k.enter(waiting)
+	k.setState(waiting)
 	t.Cleanup(func() { _, _ = client.Close(), k.Close() })
 	return k, client
 }
@@ -53,7 +53,7 @@ func TestRequestThatArrivedInTimeIsRead(t *testing.T) {
 	if n, err := k.Read(make([]byte, 3)); n != 3 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
-	if k.use != reading || k.due.Before(time.Now().Add(headPatience/2)) {
+	if k.state != reading || k.due.Before(time.Now().Add(headPatience/2)) {
 		t.Errorf("its head is due in %v", time.Until(k.due))
 	}
 }
@@ -73,7 +73,7 @@ func TestEarlierDeadlineApplies(t *testing.T) {
 	if n, err := k.Read(make([]byte, 3)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %d, %v", n, err)
 	}
-	k.serve() // a handler is called: only its own deadlines apply
+	k.startHandler() // a handler is called: only its own deadlines apply
 	if err := k.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,13 +22,13 @@ const (
 // Listener can stop without refusing the connections in its queue.
 type Listener struct {
 	*net.TCPListener
-	conns    *connections
-	room     *room         // nil for no limit
-	spares   *spares       // nil for none
-	queue    time.Duration // how long it goes on accepting while it drains
-	others   func() bool   // whether other processes go on accepting; nil if there are none
-	draining atomic.Bool
-	left     atomic.Bool // whether other processes have taken over the queue
+	conns      *connections
+	limiter    *limiter      // nil for no limit
+	spares     *spares       // nil for none
+	queue      time.Duration // how long it goes on accepting while it drains
+	others     func() bool   // whether other processes go on accepting; nil if there are none
+	draining   atomic.Bool
+	handedOver atomic.Bool // whether other processes have taken over the queue
 }
 
 // Listen opens addr.
@@ -76,23 +76,23 @@ func (l *Listener) Close() error {
 // is, when no connection has arrived for a moment. net/http does not treat
 // errDraining as a timeout.
 func (l *Listener) Accept() (net.Conn, error) {
-	bounded := l.room.enter()
+	bounded := l.limiter.acquire()
 	k, err := l.accept()
 	if err != nil {
 		if bounded {
-			l.room.leave()
+			l.limiter.release()
 		}
 		return nil, err
 	}
 	if bounded {
-		k.room.Store(l.room)
+		k.limiter.Store(l.limiter)
 	}
 	return k, nil
 }
 
 func (l *Listener) accept() (*conn, error) {
 	k, err := l.acceptOne()
-	if err != nil && l.left.Load() {
+	if err != nil && l.handedOver.Load() {
 		return nil, errDraining
 	}
 	if err != nil && l.draining.Load() {
@@ -110,7 +110,7 @@ func (l *Listener) acceptOne() (*conn, error) {
 		l.spares.refill()
 		tcp, err := l.AcceptTCP()
 		if err == nil {
-			return &conn{Conn: tcp, of: l.conns}, nil
+			return &conn{Conn: tcp, conns: l.conns}, nil
 		}
 		if l.spares == nil || !outOfDescriptors(err) {
 			return nil, err
@@ -120,7 +120,7 @@ func (l *Listener) acceptOne() (*conn, error) {
 		// the program would take it.
 		if l.queued() && l.spares.spend() {
 			if tcp, err = l.AcceptTCP(); err == nil {
-				return &conn{Conn: tcp, of: l.conns, spares: l.spares}, nil
+				return &conn{Conn: tcp, conns: l.conns, spares: l.spares}, nil
 			}
 		}
 		time.Sleep(sparePause) // a deadline or Close ends the next call
@@ -145,9 +145,9 @@ func (l *Listener) queued() (ready bool) {
 // drain makes Accept end once the queue is empty, or at once if other processes
 // go on accepting from the queue.
 func (l *Listener) drain() {
-	l.room.lift()
+	l.limiter.lift()
 	if l.others != nil && l.others() {
-		l.left.Store(true)
+		l.handedOver.Store(true)
 		_ = l.SetDeadline(time.Now())
 		return
 	}

@@ -38,8 +38,8 @@ func share(all, n int) int {
 	return max(all/max(n, 1), leastOf)
 }
 
-// room limits the connections of a listener. A nil room has no limit.
-type room struct {
+// limiter limits the connections of a listener. A nil limiter has no limit.
+type limiter struct {
 	slots  chan struct{}
 	lifted chan struct{} // closed when the listener drains
 	conns  *connections
@@ -50,47 +50,49 @@ type room struct {
 // fullEvery is the minimum time between two log messages about a full listener.
 const fullEvery = time.Minute
 
-// roomPause is the interval between two checks for a closed connection.
-const roomPause = 20 * time.Millisecond
+// evictPause is the interval between two checks for a closed connection.
+const evictPause = 20 * time.Millisecond
 
-// enter waits for a slot for one more connection, and reports whether the
-// connection occupies a slot. A listener that drains accepts all connections:
-// its clients are promised a response.
-func (b *room) enter() bool {
-	if b == nil {
+// acquire waits for a slot for one more connection, and reports whether the
+// connection occupies a slot, which release returns. A listener that drains
+// accepts all connections: its clients are promised a response.
+func (l *limiter) acquire() bool {
+	if l == nil {
 		return false
 	}
 	select {
-	case b.slots <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return true
 	default:
 	}
 	for {
-		if !b.conns.evict() {
-			b.warn()
+		if !l.conns.evict() {
+			l.warn()
 		}
 		select {
-		case b.slots <- struct{}{}:
+		case l.slots <- struct{}{}:
 			return true
-		case <-b.lifted:
+		case <-l.lifted:
 			return false
-		case <-time.After(roomPause):
+		case <-time.After(evictPause):
 		}
 	}
 }
 
-func (b *room) leave() { <-b.slots }
+func (l *limiter) release() { <-l.slots }
 
-func (b *room) lift() {
-	if b != nil {
-		close(b.lifted)
+// lift ends the limit: acquire no longer waits. Call it once.
+func (l *limiter) lift() {
+	if l != nil {
+		close(l.lifted)
 	}
 }
 
-func (b *room) warn() {
-	now, last := time.Now().UnixNano(), b.warned.Load()
-	if now-last >= int64(fullEvery) && b.warned.CompareAndSwap(last, now) {
-		b.log.Warn("listener full", "connections", cap(b.slots), "reason", "connections use half of the descriptors of the process; raise its limit (ulimit -n, LimitNOFILE)")
+// warn logs that the listener is full, at most once in fullEvery.
+func (l *limiter) warn() {
+	now, last := time.Now().UnixNano(), l.warned.Load()
+	if now-last >= int64(fullEvery) && l.warned.CompareAndSwap(last, now) {
+		l.log.Warn("listener full", "connections", cap(l.slots), "reason", "connections use half of the descriptors of the process; raise its limit (ulimit -n, LimitNOFILE)")
 	}
 }
 
@@ -101,7 +103,7 @@ func (c *connections) evict() bool {
 	var oldest *conn
 	var since time.Time
 	c.all(func(k *conn) bool {
-		waits := k.use == waiting && k.due.IsZero() && time.Since(k.since) > patience
+		waits := k.state == waiting && k.due.IsZero() && time.Since(k.since) > patience
 		if waits && (oldest == nil || k.since.Before(since)) {
 			oldest, since = k, k.since
 		}
@@ -118,6 +120,6 @@ func (c *connections) evict() bool {
 // before Serve.
 func (s *Server) Limit(n int, log *slog.Logger) {
 	if n > 0 {
-		s.listener.room = &room{slots: make(chan struct{}, n), lifted: make(chan struct{}), conns: s.conns, log: log.With("listener", s.name)}
+		s.listener.limiter = &limiter{slots: make(chan struct{}, n), lifted: make(chan struct{}), conns: s.conns, log: log.With("listener", s.name)}
 	}
 }
