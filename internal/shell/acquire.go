@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lent is the order of an acquire.
-type lent struct {
+// acquireOrder is the order of an acquire.
+type acquireOrder struct {
 	Order
 	For int           // the lease ends with this process; 0 for none
 	Max time.Duration // the lease ends after this time; 0 for no bound
@@ -37,7 +37,7 @@ func IsHandle(s string) bool {
 }
 
 func acquireVerb() Verb {
-	var o lent
+	var o acquireOrder
 	return Verb{
 		Name: "acquire", Args: "KEY", Short: "take a lock for longer than one command, and print a handle",
 		Long: "It waits for the lock KEY, starts a process that keeps the lock, and prints a handle for release and renew.\n" +
@@ -73,7 +73,8 @@ const (
 `
 )
 
-func (o *lent) check(environ []string) error {
+// check returns a usage error if a value is not valid, and resolves the backend.
+func (o *acquireOrder) check(environ []string) error {
 	switch {
 	case o.For == 0 && o.Max == 0:
 		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
@@ -85,6 +86,7 @@ func (o *lent) check(environ []string) error {
 	return o.Order.Check(environ)
 }
 
+// print writes the handle of a lease to standard output.
 func (p *Process) print(h Handle) error {
 	text := h.Handle
 	if p.JSON {
@@ -100,6 +102,8 @@ func (p *Process) print(h Handle) error {
 	return nil
 }
 
+// oneArgument returns a usage error unless args is one argument, without "--". name
+// is the argument's name in the error.
 func oneArgument(args []string, dash int, name string) error {
 	switch {
 	case len(args) == 0:
@@ -110,10 +114,11 @@ func oneArgument(args []string, dash int, name string) error {
 	return nil
 }
 
-// request is what release and renew ask of the process that keeps a lease. It
-// answers with a report.
+// request is the request of release or renew to the process that keeps a lease. The
+// answer is a report.
 type request struct{ Release, Renew bool }
 
+// leaseVerb returns the verb that sends r to the process that keeps a lease.
 func leaseVerb(name, short, long string, r request) Verb {
 	return Verb{
 		Name: name, Args: "HANDLE", Short: short, Long: long, Statuses: leaseStatuses,
@@ -138,7 +143,7 @@ func renewVerb() Verb {
 		"It renews the lock at once and begins --max anew. The lock renews itself also without that: renew is for a\nscript that has to know whether it still has the lock.", request{Renew: true})
 }
 
-// over returns the error for a lease that is no longer held.
-func overError(handle, why string) *Error {
+// endedError returns the error for a lease that is no longer held.
+func endedError(handle, why string) *Error {
 	return &Error{Code: "lock.lost", Exit: ExitLost, Text: fmt.Sprintf("The lease %s is over: %s.", handle, why)}
 }

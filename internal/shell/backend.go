@@ -142,7 +142,7 @@ func (b *Backend) join(ctx context.Context, recruit func(context.Context) error)
 	return cluster.Dial(ctx, cluster.Config{Socket: b.Socket, Recruit: recruit})
 }
 
-// recruit returns the function that starts the keeper process: this process never
+// recruit returns the function that starts the hub process: this process never
 // becomes the hub (X7).
 func (b *Backend) recruit(p Process) func(context.Context) error {
 	return func(ctx context.Context) error { return startHub(ctx, p, b.Socket) }

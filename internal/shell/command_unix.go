@@ -42,10 +42,10 @@ func Command(ctx context.Context, p Process, command []string, stdio Stdio, grac
 			}
 		case <-stop:
 			stop, late = nil, time.After(grace)
-			_ = kill(group, syscall.SIGTERM)
-			_ = kill(group, syscall.SIGCONT) // a stopped process gets the signal when it continues
+			_ = signalGroup(group, syscall.SIGTERM)
+			_ = signalGroup(group, syscall.SIGCONT) // a stopped process gets the signal when it continues
 		case <-late:
-			_ = kill(group, syscall.SIGKILL)
+			_ = signalGroup(group, syscall.SIGKILL)
 		}
 	}
 }

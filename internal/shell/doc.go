@@ -10,21 +10,25 @@
 //
 //	script ── mega lock exec ── CMD, in a process group of its own
 //	            │      ▲
-//	          words  reports                 two pipes, a line of JSON each
+//	       messages  reports                 two pipes of JSON lines
 //	            ▼      │
 //	          holder, in a session of its own ── redis, or the hub of the node
 //
-// The front is the process that the script starts. It starts the command, passes
-// signals on, and returns the command's exit status. The holder has the lease:
-// it waits in the queue, renews, and enforces the end of the lease on the
-// command's group, also while the front is stopped. The end of the pipe from the
-// front is the end of the front, and the holder kills the group then.
+// The front is the process that the script starts. It starts the command, forwards
+// signals to it, and returns the command's exit status. The holder has the lease:
+// it waits in the queue, renews, and ends the command's group in time before the
+// lease ends, also while the front is stopped. If the front ends, its pipe to the
+// holder is closed, and the holder kills the group.
 //
 // Without a URL the locks are kept by the hub of this user's node. A script never
-// becomes the hub: the first one starts a keeper process, which exits when it
-// has had no client for ten seconds and no grant of a limit counts any more.
+// becomes the hub: the first one starts a hub process, which exits when it has had
+// no client for ten seconds and no grant of a limit counts any more. (Error texts
+// call it the keeper of the locks.)
 //
-// # Conversation
+// acquire starts a holder without a command, the keeper of the lease. It serves
+// release and renew at a socket of its own (lease_unix.go).
+//
+// # Protocol between front and holder
 //
 //	front                      holder
 //	order           ───►       waits for the lease

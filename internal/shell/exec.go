@@ -34,14 +34,14 @@ type Order struct {
 	slots *pflag.Flag // nil without a command line
 }
 
-// Stdio is where a command runs, and its files.
+// Stdio is the folder and the standard files of a command.
 type Stdio struct {
 	Dir          string // "" for the folder of this process
 	In, Out, Err *os.File
 }
 
-// Find returns the path of a command. A relative one with a slash begins in the
-// folder of the command.
+// Find returns the path of a command. A relative name with a slash is resolved
+// against Dir. The error is an *Error.
 func (s *Stdio) Find(name string) (string, error) {
 	if s.Dir != "" {
 		if err := isFolder(s.Dir); err != nil { // the system would name the command as missing
@@ -75,7 +75,7 @@ func (o *Order) flags(f *pflag.FlagSet) {
 	o.Backend.Flags(f)
 }
 
-// Check returns a usage error for values that cannot be, and completes the backend.
+// Check returns a usage error if a value is not valid, and resolves the backend.
 func (o *Order) Check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	if fault := driver.KeyFault(o.Key); fault != "" {
@@ -105,7 +105,7 @@ func (o *Order) Check(environ []string) error {
 	return o.Backend.Resolve(environ)
 }
 
-// options returns the options of the call to the lock.
+// options returns the options for Acquire and AcquireSlot.
 func (o *Order) options() []lock.Option {
 	all := []lock.Option{lock.Wait(o.Wait), lock.TTL(o.TTL), lock.Label(o.Label)}
 	if o.FIFO {
@@ -114,9 +114,9 @@ func (o *Order) options() []lock.Option {
 	return all
 }
 
-// word is a message from the front to the holder. One field is set.
-type word struct {
-	Start bool `json:",omitempty"` // it wants to start the command
+// message is a message from the front to the holder. One field is set.
+type message struct {
+	Start bool `json:",omitempty"` // the front requests to start the command
 	Group int  `json:",omitempty"` // the process group of the command, and its first process
 	Done  bool `json:",omitempty"` // the command has ended
 }
@@ -125,7 +125,7 @@ type word struct {
 const (
 	granted  = "granted"  // with Fence, Slot and Token
 	going    = "go"       // the command may start
-	stopping = "stopping" // the command was told to end, with Text
+	stopping = "stopping" // the command was asked to end, with the reason in Text
 	over     = "over"     // the lease is released or lost; with Err if the front must report that
 )
 

@@ -130,10 +130,10 @@ func TestCommandThatCannotBeStartedFreesTheLockAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lease.Release() }()
-	h := &holder{words: make(chan word, 1), order: Order{TTL: longTime}}
-	h.words <- word{Done: true}
-	close(h.words)
-	if group, err := h.started(lease); group != 0 || err != nil {
+	h := &holder{messages: make(chan message, 1), order: Order{TTL: longTime}}
+	h.messages <- message{Done: true}
+	close(h.messages)
+	if group, err := h.awaitStart(lease); group != 0 || err != nil {
 		t.Errorf("the holder has the group %d, %v", group, err)
 	}
 }
@@ -228,7 +228,7 @@ func TestForcedReleaseEndsTheCommand(t *testing.T) { // X2
 // The front may see the end of a killed command before the reports of the holder.
 func TestReasonOfALossIsNotRepeated(t *testing.T) { // X2
 	lost := &lock.LostError{Key: "k", Cause: lock.Expired}
-	f := &front{group: 1, words: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
+	f := &front{group: 1, messages: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
 	f.reports <- report{What: stopping, Text: lost.Error()}
 	f.reports <- report{What: over, Err: Explain(&Backend{}, lost)}
 	const want = `The command was ended because its lease was lost: lock: lost "k": expired.`

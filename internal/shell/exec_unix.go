@@ -17,7 +17,7 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 )
 
-// runExec runs the command of a process that has no other. The error is a Status
+// runExec runs the only command of this process under a lease. The error is a Status
 // if the command has run.
 func runExec(p Process, o Order, command []string) error {
 	f, err := newFront(p, o, command, Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
@@ -28,9 +28,10 @@ func runExec(p Process, o Order, command []string) error {
 	return f.exec()
 }
 
-// Exec runs a command under a lease, for a process that runs several at once.
-// The end of ctx ends the wait. If the command has begun, it gets SIGTERM then,
-// and SIGKILL after the grace. The error is a Status if the command has run.
+// Exec runs a command under a lease, for a process that runs several commands at
+// once. The end of ctx ends the wait for the lease. A command that has started gets
+// SIGTERM when ctx ends, and SIGKILL after o.Grace. The error is a Status if the
+// command has run.
 func Exec(ctx context.Context, p Process, o Order, command []string, stdio Stdio) error {
 	if err := o.Check(p.Environ); err != nil {
 		return err
@@ -85,12 +86,12 @@ func (f *front) exec() error {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
 	}
 	if f.alone {
-		f.listen() // while the holder starts: a signal before it ends both
+		f.notifySignals() // while the holder starts; an earlier signal ends both processes
 	}
-	defer f.leave()
+	defer f.close()
 	g, err := f.await(granted)
 	if err == nil {
-		_ = f.words.Encode(word{Start: true}) // if the holder has ended, its last report is the error
+		_ = f.messages.Encode(message{Start: true}) // if the holder has ended, its last report is the error
 		_, err = f.await(going)
 	}
 	if err != nil {
@@ -99,35 +100,35 @@ func (f *front) exec() error {
 	return f.run(g)
 }
 
-// startHolder starts the process that holds the lease, by a hidden verb, and
-// gives it its order (X4).
+// startHolder starts the process that holds the lease, with a hidden verb, and
+// sends it order (X4). It starts a goroutine that ends with the holder.
 func (f *front) startHolder(verb string, order any) error {
-	ear, words, err := os.Pipe()
+	holderIn, pipe, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	reports, mouth, err := os.Pipe()
+	reports, holderOut, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, ear.Close(), words.Close())
+		return errors.Join(err, holderIn.Close(), pipe.Close())
 	}
-	cmd, err := f.p.again(verb)
+	cmd, err := f.p.selfCommand(verb)
 	if err == nil {
-		cmd.Stdin, cmd.Stdout = ear, mouth
+		cmd.Stdin, cmd.Stdout = holderIn, holderOut
 		if f.order.Init+f.order.Cleanup != "" {
 			cmd.Stderr = os.Stderr
 		}
 		err = cmd.Start()
 	}
 	started := err == nil
-	err = errors.Join(err, ear.Close(), mouth.Close())
+	err = errors.Join(err, holderIn.Close(), holderOut.Close())
 	if err == nil {
-		f.ear, f.words = words, json.NewEncoder(words)
-		err = f.words.Encode(order)
+		f.pipe, f.messages = pipe, json.NewEncoder(pipe)
+		err = f.messages.Encode(order)
 	}
 	if err != nil {
-		err = errors.Join(err, words.Close(), reports.Close())
+		err = errors.Join(err, pipe.Close(), reports.Close())
 		if started {
-			go func() { _ = cmd.Wait() }() // it ends now, without an order
+			go func() { _ = cmd.Wait() }() // without an order the holder ends
 		}
 		return err
 	}
@@ -143,14 +144,14 @@ func (f *front) startHolder(verb string, order any) error {
 			f.reports <- r
 		}
 		_ = reports.Close()
-		_ = cmd.Wait() // it ends now: the pipe is closed
+		_ = cmd.Wait() // the holder has closed its output, so it ends
 	}()
 	return nil
 }
 
-// again returns a command that starts this program with a hidden verb, in a
+// selfCommand returns a command that starts this program with a hidden verb, in a
 // session of its own.
-func (p *Process) again(verb ...string) (*exec.Cmd, error) {
+func (p *Process) selfCommand(verb ...string) (*exec.Cmd, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err

@@ -17,35 +17,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// front is the process that the script has started, or one of several commands
-// of a process.
+// front is the command's side of a lease: it starts the command, forwards signals
+// to it, and reports to the holder. The process that a script has started has one
+// front. A process that runs several commands at once has one for each. A front
+// belongs to one goroutine.
 type front struct {
 	p       Process
 	order   Order
 	path    string // of the command
 	command []string
 	stdio   Stdio
-	alone   bool // this process has no other command: it has its signals and its terminal
+	alone   bool // this process has no other command, so the command gets its signals and its terminal
 
-	words   *json.Encoder
-	ear     *os.File    // the holder's end of words; its close is the end of the front
-	reports chan report // closed when the holder has ended
+	messages *json.Encoder
+	pipe     *os.File    // to the holder, for messages; the holder takes its close for the end of the front
+	reports  chan report // closed when the holder has ended
 
 	signals  chan os.Signal
 	terminal *terminal // nil without one
 
-	group   int    // of the command
-	asked   bool   // the front has received a request to stop, and has passed it on to the group
-	over    bool   // the lease is released, and the holder ends
-	stopped string // why the lease was lost; "" if it was not
+	group         int    // of the command
+	stopRequested bool   // SIGTSTP was forwarded to the group
+	done          bool   // the last report has arrived: the lease is released or lost
+	lossReason    string // why the lease was lost; "" if it was not
 }
 
 // holderTime bounds the wait for a holder that has to end.
 const holderTime = 5 * time.Second
 
-// listen receives the signals that belong to the command (X3), until the process
-// ends with its verb. A signal that is ignored stays so, for the command too.
-func (f *front) listen() {
+// notifySignals begins to receive the signals that are forwarded to the command
+// (X3), until the process ends. A signal that this process ignores is not received:
+// the command ignores it, too.
+func (f *front) notifySignals() {
 	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGCONT,
@@ -79,11 +82,12 @@ func (f *front) await(what string) (report, error) {
 	}
 }
 
-// leave waits until the holder has given back what it has. A process that goes on
-// waits for its end.
-func (f *front) leave() {
-	_ = f.ear.Close()
-	if f.over && f.alone {
+// close closes the pipe to the holder, and waits at most holderTime for the holder's
+// end. It does not wait if the lease is released and this process ends with its
+// command.
+func (f *front) close() {
+	_ = f.pipe.Close()
+	if f.done && f.alone {
 		return
 	}
 	bound := time.After(holderTime)
@@ -116,43 +120,41 @@ func runEnviron(environ []string, key string, fence uint64, slot int, token stri
 
 // run starts the command and returns its exit status.
 func (f *front) run(g report) error {
-	// The command dies with the thread that has started it, see ownGroup. The
-	// calls before it, listen most of all, take twice as long on a locked thread.
+	// The command is killed when the thread that has started it ends, see
+	// ownGroup. The calls before this one take twice as long on a locked thread,
+	// notifySignals most of all.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if f.alone {
 		f.terminal = openTerminal()
 	}
-	hand := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
+	give := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
 	child, err := os.StartProcess(f.path, f.command, &os.ProcAttr{
 		Dir: f.stdio.Dir, Env: f.environ(g), Files: []*os.File{f.stdio.In, f.stdio.Out, f.stdio.Err}, Sys: ownGroup(),
 	})
 	if err != nil {
-		_ = f.words.Encode(word{Done: true}) // else the holder waits for a command that may have started
+		_ = f.messages.Encode(message{Done: true}) // else the holder waits for a command that may have started
 		return cannotRun(f.command[0], err)
 	}
 	f.group = child.Pid
 	_ = child.Release() // statuses waits for it, also for its stops
-	_ = f.words.Encode(word{Group: f.group})
-	if hand {
-		f.hand()
+	_ = f.messages.Encode(message{Group: f.group})
+	if give {
+		f.giveTerminal()
 	}
 	if f.alone {
 		signal.Notify(f.signals, syscall.SIGTSTP)
 	}
-	return f.follow(statuses(f.group))
+	return f.supervise(statuses(f.group))
 }
 
-// ended is a change of the command's state.
-type ended = syscall.WaitStatus
-
 // statuses returns the stops of a process, and its end as the last one.
-func statuses(pid int) <-chan ended {
-	all := make(chan ended, 1)
+func statuses(pid int) <-chan syscall.WaitStatus {
+	all := make(chan syscall.WaitStatus, 1)
 	go func() {
 		defer close(all)
 		for {
-			var s ended
+			var s syscall.WaitStatus
 			_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
 			if err == syscall.EINTR {
 				continue
@@ -169,8 +171,9 @@ func statuses(pid int) <-chan ended {
 	return all
 }
 
-// follow passes signals on until the command has ended.
-func (f *front) follow(states <-chan ended) error {
+// supervise forwards signals to the command and handles its stops until it has
+// ended. It kills the command if the holder ends first (X5).
+func (f *front) supervise(states <-chan syscall.WaitStatus) error {
 	reports := f.reports
 	for {
 		select {
@@ -184,41 +187,42 @@ func (f *front) follow(states <-chan ended) error {
 				return f.finish(s)
 			}
 		case s := <-f.signals:
-			f.pass(s.(syscall.Signal))
+			f.forward(s.(syscall.Signal))
 		case r, ok := <-reports:
 			switch {
 			case !ok:
 				// Nobody renews the lease any more, or enforces its end.
 				reports = nil
-				f.lost("its holder has ended")
-				_ = kill(f.group, syscall.SIGKILL)
+				f.recordLoss("its holder has ended")
+				_ = signalGroup(f.group, syscall.SIGKILL)
 			case r.What == stopping:
-				f.lost(r.Text)
+				f.recordLoss(r.Text)
 			case r.What == over: // the holder may see the end of the command first
-				f.end(r)
+				f.handleLast(r)
 				reports = nil
 			}
 		}
 	}
 }
 
-// lost records that the status is ExitLost, whatever the command returns (X4).
-func (f *front) lost(why string) {
-	if f.stopped == "" {
-		f.stopped = why
+// recordLoss records the first reason of a loss. The exit status is then ExitLost,
+// whatever the command returns (X4).
+func (f *front) recordLoss(why string) {
+	if f.lossReason == "" {
+		f.lossReason = why
 	}
 }
 
-// end handles the last reports of the holder.
-func (f *front) end(r report) {
+// handleLast handles a report that ends the lease: stopping or over.
+func (f *front) handleLast(r report) {
 	switch {
 	case r.What == stopping:
-		f.lost(r.Text)
+		f.recordLoss(r.Text)
 	case r.Err != nil:
-		f.lost(r.Err.Text)
+		f.recordLoss(r.Err.Text)
 	}
 	if r.What == over {
-		f.over = true
+		f.done = true
 		if r.Err == nil && r.Text != "" {
 			f.p.warn("%s", r.Text)
 		}
@@ -226,24 +230,24 @@ func (f *front) end(r report) {
 }
 
 // finish waits for the release of the lease and returns the exit status (X2).
-func (f *front) finish(s ended) error {
+func (f *front) finish(s syscall.WaitStatus) error {
 	f.terminal.takeBack(f.group)
-	_ = f.words.Encode(word{Done: true})
-	for !f.over {
+	_ = f.messages.Encode(message{Done: true})
+	for !f.done {
 		r, ok := <-f.reports
 		if !ok {
 			break
 		}
-		f.end(r)
+		f.handleLast(r)
 	}
-	if f.stopped != "" {
-		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(f.stopped, ".") + "."}
+	if f.lossReason != "" {
+		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(f.lossReason, ".") + "."}
 	}
 	return statusOf(s)
 }
 
 // statusOf returns the exit status of a command that has ended (X2).
-func statusOf(s ended) Status {
+func statusOf(s syscall.WaitStatus) Status {
 	if s.Signaled() {
 		return Status(128 + int(s.Signal()))
 	}
@@ -254,54 +258,56 @@ func errUnwaited() error {
 	return &Error{Code: "cli.failed", Exit: ExitLost, Text: "The command cannot be waited for."}
 }
 
-// pass passes a signal to the group (X3).
-func (f *front) pass(s syscall.Signal) {
+// forward sends a signal that this process has received to the group (X3).
+func (f *front) forward(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTSTP:
-		f.asked = true
+		f.stopRequested = true
 	case syscall.SIGCONT:
 		f.resume()
 		return
 	}
-	_ = kill(f.group, s)
+	_ = signalGroup(f.group, s)
 }
 
 // resume continues the group after this process was continued, in the
 // foreground if this process is there.
 func (f *front) resume() {
 	if f.terminal.foreground() {
-		f.hand()
+		f.giveTerminal()
 		return
 	}
-	_ = kill(f.group, syscall.SIGCONT)
+	_ = signalGroup(f.group, syscall.SIGCONT)
 }
 
-// hand makes the group the foreground of the terminal. A member that has used
-// the terminal before is stopped, and continues.
-func (f *front) hand() {
+// giveTerminal makes the group the foreground group of the terminal, and continues
+// its members: one that has used the terminal before was stopped.
+func (f *front) giveTerminal() {
 	f.terminal.give(f.group)
-	_ = kill(f.group, syscall.SIGCONT)
+	_ = signalGroup(f.group, syscall.SIGCONT)
 }
 
-// stopTime bounds the time that a stop of this process takes.
+// stopTime is the longest time from the call that stops this process to SIGCONT, as
+// far as this process runs in it.
 const stopTime = 100 * time.Millisecond
 
-// suspend stops this process after the group was stopped. The lease is kept:
-// the holder renews it (X3).
+// suspend stops this process after the group was stopped by the signal by, and
+// continues the group when this process continues. The holder renews the lease
+// meanwhile (X3).
 func (f *front) suspend(by syscall.Signal) {
 	if f.terminal != nil && (by == syscall.SIGTTIN || by == syscall.SIGTTOU) {
 		f.awaitTerminal()
 		return
 	}
 	inFront := f.terminal.takeBack(f.group)
-	if !inFront && !f.asked {
+	if !inFront && !f.stopRequested {
 		return // somebody has stopped the command alone
 	}
-	f.asked = false
+	f.stopRequested = false
 	if session, err := unix.Getsid(0); err != nil || session != os.Getpid() { // nothing continues a process without a shell
 		if inFront { // with the script that this process belongs to, as the terminal would have
 			signal.Ignore(syscall.SIGTSTP) // Go does not restore its default
-			_ = kill(syscall.Getpgrp(), syscall.SIGTSTP)
+			_ = signalGroup(syscall.Getpgrp(), syscall.SIGTSTP)
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		f.continued()
@@ -310,19 +316,21 @@ func (f *front) suspend(by syscall.Signal) {
 	f.resume()
 }
 
-// awaitTerminal gives the terminal to the group, which was stopped because it needs it,
-// or stops this process and the script that it belongs to, as the terminal would have:
-// they are in the background. SIGCONT resumes the group.
+// awaitTerminal handles the stop of a group that needs the terminal. In the
+// foreground it gives the terminal to the group. In the background it stops this
+// process and its script, as the terminal would have done; SIGCONT then resumes the
+// group.
 func (f *front) awaitTerminal() {
 	switch f.terminal.owner() {
 	case f.terminal.own, f.group: // the group may have received it meanwhile
-		f.hand()
+		f.giveTerminal()
 	default: // SIGTTIN has its default, under which a process that no shell continues does not stop
-		_ = kill(syscall.Getpgrp(), syscall.SIGTTIN)
+		_ = signalGroup(syscall.Getpgrp(), syscall.SIGTTIN)
 	}
 }
 
-// continued waits until this process runs again.
+// continued waits at most stopTime for the SIGCONT that continues this process, and
+// forwards other signals.
 func (f *front) continued() {
 	bound := time.After(stopTime)
 	for {
@@ -331,7 +339,7 @@ func (f *front) continued() {
 			if s == syscall.SIGCONT {
 				return
 			}
-			_ = kill(f.group, s.(syscall.Signal))
+			_ = signalGroup(f.group, s.(syscall.Signal))
 		case <-bound:
 			return
 		}

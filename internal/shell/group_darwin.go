@@ -11,4 +11,4 @@ func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 func exited(int) <-chan struct{} { return nil }
 
 // alive reports whether the group has a member, be it a zombie.
-func alive(group int) bool { return kill(group, 0) != syscall.ESRCH }
+func alive(group int) bool { return signalGroup(group, 0) != syscall.ESRCH }

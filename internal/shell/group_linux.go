@@ -44,7 +44,7 @@ func exited(pid int) <-chan struct{} {
 
 // alive reports whether a member of the group runs. A zombie does not.
 func alive(group int) bool {
-	if errors.Is(kill(group, 0), syscall.ESRCH) {
+	if errors.Is(signalGroup(group, 0), syscall.ESRCH) {
 		return false
 	}
 	entries, err := os.ReadDir("/proc")

@@ -13,7 +13,7 @@ import (
 
 // kill sends a signal to a process group. A group below 2 would be another
 // target: this process' own group, or every process.
-func kill(group int, s syscall.Signal) error {
+func signalGroup(group int, s syscall.Signal) error {
 	if group < 2 {
 		return syscall.ESRCH
 	}
@@ -25,8 +25,8 @@ func kill(group int, s syscall.Signal) error {
 const deathTime = 5 * time.Second
 
 // end kills a group and waits until it is dead.
-func end(group int) {
-	_ = kill(group, syscall.SIGKILL)
+func killGroup(group int) {
+	_ = signalGroup(group, syscall.SIGKILL)
 	for start := time.Now(); alive(group) && time.Since(start) < deathTime; {
 		time.Sleep(2 * time.Millisecond)
 	}

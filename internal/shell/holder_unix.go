@@ -22,16 +22,16 @@ func holderVerb() Verb {
 
 // holder is the process that has the lease (X4).
 type holder struct {
-	order   Order
-	words   chan word // closed when the front has ended
-	reports *json.Encoder
-	note    string      // about the slot, for the caller
-	backend *Connection // nil until it is open
+	order    Order
+	messages chan message // closed when the front has ended
+	reports  *json.Encoder
+	note     string      // about the slot, for the caller
+	backend  *Connection // nil until it is open
 
-	mu     sync.Mutex // guards the fields below
-	gone   bool       // the front has ended
-	given  bool       // the lease is granted: the end of the front ends the command, not the wait
-	cancel context.CancelCauseFunc
+	mu         sync.Mutex // guards the fields below
+	frontEnded bool       // the front has ended
+	granted    bool       // the lease is granted: the end of the front no longer cancels the wait
+	cancel     context.CancelCauseFunc
 }
 
 var (
@@ -41,75 +41,80 @@ var (
 	errEnded     = fmt.Errorf("%w: it could not be renewed in time", lock.ErrLost)
 )
 
+// runHolder is the holder process. Its standard input has the order and the
+// messages of the front, its standard output the reports.
 func runHolder(p Process) error {
 	closeInherited()
 	outlive()
 	d := json.NewDecoder(os.Stdin)
-	h := &holder{words: make(chan word), reports: json.NewEncoder(os.Stdout)}
+	h := &holder{messages: make(chan message), reports: json.NewEncoder(os.Stdout)}
 	if err := d.Decode(&h.order); err != nil {
 		return usage("cli.extra_argument", "holder is started by exec.")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h.cancel = cancel
-	go h.hear(d) // ends with the process
+	go h.receive(d) // ends with the process
 	err := h.hold(ctx, p)
 	last := report{What: over, Text: h.note}
 	if err != nil {
 		last.Err = Explain(&h.order.Backend, err)
 	}
-	h.say(last) // first: the front does not wait for the end of the connection
+	h.send(last) // first: the front does not wait for the end of the connection
 	if h.backend != nil {
 		h.backend.Leave()
 	}
 	return nil
 }
 
-// outlive makes this process ignore the signals that concern the front, which
-// may be sent to all processes of a name. Init and Cleanup get them: a signal
-// that is caught has its default in a new process.
+// outlive catches and drops the signals that concern the front, because a script
+// may send them to all processes of a name. It does not ignore them: Init and
+// Cleanup would then ignore them, too, whereas a caught signal has its default
+// action in a new process.
 func outlive() {
 	signal.Notify(make(chan os.Signal, 1), append(passedOn(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)...)
 }
 
-// passedOn returns the signals that a front passes on to its command and that end
-// another process (X3). The processes that serve scripts ignore them, because a
-// script may send them to all processes of a name.
+// passedOn returns those signals that a front forwards to its command (X3) and
+// whose default action ends a process. The processes that serve scripts ignore
+// them, because a script may send them to all processes of a name.
 func passedOn() []os.Signal {
 	return []os.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 }
 
-// hear passes on the words of the front until it ends. Before the grant its end
-// ends the wait.
-func (h *holder) hear(d *json.Decoder) {
-	defer close(h.words)
+// receive passes on the messages of the front until it ends, and then closes
+// messages. The end of the front before the grant cancels the wait for the lease.
+func (h *holder) receive(d *json.Decoder) {
+	defer close(h.messages)
 	for {
-		var w word
+		var w message
 		if d.Decode(&w) != nil {
 			break
 		}
-		h.words <- w
+		h.messages <- w
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.gone = true
-	if !h.given {
+	h.frontEnded = true
+	if !h.granted {
 		h.cancel(errFrontGone)
 	}
 }
 
-// give reports whether the front still lives when the lease has arrived.
-func (h *holder) give() bool {
+// markGranted records that the lease is granted, and reports whether the front is
+// still alive.
+func (h *holder) markGranted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.given = true
-	return !h.gone
+	h.granted = true
+	return !h.frontEnded
 }
 
-func (h *holder) say(r report) {
+// send sends a report to the front.
+func (h *holder) send(r report) {
 	_ = h.reports.Encode(r) // the front may have ended
 }
 
-// hold acquires the lease, sees the command through, and releases the lease.
+// hold acquires the lease, lets the front run the command, and releases the lease.
 func (h *holder) hold(ctx context.Context, p Process) error {
 	c, err := h.order.Open(ctx, p, h.order.Front)
 	if err != nil {
@@ -123,16 +128,17 @@ func (h *holder) hold(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	err = h.command(lease)
+	err = h.runCommand(lease)
 	if released := lease.Release(); err == nil && errors.Is(released, lock.ErrLost) {
 		err = released
 	}
 	return err
 }
 
-// command lets the front start the command, and returns when it has ended.
-func (h *holder) command(lease *lock.Lease) error {
-	if !h.give() {
+// runCommand permits the front to start the command, and returns when the command
+// has ended. An error means that the lease was lost or that the front has ended.
+func (h *holder) runCommand(lease *lock.Lease) error {
+	if !h.markGranted() {
 		return errFrontGone
 	}
 	// The grant of a waiter may begin with less than the TTL, and then with less
@@ -142,11 +148,11 @@ func (h *holder) command(lease *lock.Lease) error {
 			return err
 		}
 	}
-	h.say(report{What: granted, Fence: lease.Fence(), Slot: lease.Slot(), Token: lease.Token()})
+	h.send(report{What: granted, Fence: lease.Fence(), Slot: lease.Slot(), Token: lease.Token()})
 	late := time.NewTimer(h.order.TTL)
 	defer late.Stop()
 	select {
-	case _, ok := <-h.words: // start
+	case _, ok := <-h.messages: // start
 		if !ok {
 			return errFrontGone
 		}
@@ -155,8 +161,8 @@ func (h *holder) command(lease *lock.Lease) error {
 	case <-lease.Context().Done():
 		return lease.Err()
 	}
-	h.say(report{What: going})
-	group, err := h.started(lease)
+	h.send(report{What: going})
+	group, err := h.awaitStart(lease)
 	if err != nil || group == 0 {
 		return err
 	}
@@ -167,16 +173,16 @@ func (h *holder) command(lease *lock.Lease) error {
 // which the kernel has ended the command of a front that was killed meanwhile.
 const startTime = time.Second
 
-// started waits for the group of the command, 0 if it cannot be started. A front that is stopped between
-// the permission and the start is killed: it would start the command after the
-// end of the lease.
-func (h *holder) started(lease *lock.Lease) (group int, err error) {
+// awaitStart returns the process group of the command, or 0 if the command could
+// not be started. It kills a front that is stopped between the permission and the
+// start: the front would start the command after the end of the lease.
+func (h *holder) awaitStart(lease *lock.Lease) (group int, err error) {
 	late := time.NewTimer(h.order.TTL)
 	defer late.Stop()
 	lost := lease.Context().Done()
 	for {
 		select {
-		case w, ok := <-h.words:
+		case w, ok := <-h.messages:
 			switch {
 			case !ok:
 				time.Sleep(startTime)
@@ -203,23 +209,23 @@ func (h *holder) watch(lease *lock.Lease, group int) error {
 	warned := lease.Warn(h.order.Grace)
 	for {
 		select {
-		case w, ok := <-h.words:
+		case w, ok := <-h.messages:
 			if !ok { // X5
-				end(group)
+				killGroup(group)
 				return errFrontGone
 			}
 			if w.Done {
 				return nil
 			}
 		case <-gone:
-			// The front may have been killed, and the first process of the group
-			// with it. Then the words end. If the front is stopped, it is silent.
+			// If the front was killed, and the first process of the group with
+			// it, messages is closed soon. A front that is stopped sends nothing.
 			gone, silent = nil, time.After(startTime)
 		case <-silent:
 			return nil
-		case <-lease.Context().Done(): // by force: nothing is left of the lease
-			h.say(report{What: stopping, Text: fmt.Sprint(lease.Err())})
-			end(group)
+		case <-lease.Context().Done(): // by force: the lease has no time left
+			h.send(report{What: stopping, Text: fmt.Sprint(lease.Err())})
+			killGroup(group)
 			return lease.Err()
 		case <-warned:
 			if lease.Err() == nil {
@@ -233,18 +239,18 @@ func (h *holder) watch(lease *lock.Lease, group int) error {
 // stop ends a command whose lease is about to end: SIGTERM now, SIGKILL at the
 // deadline. That is final, also if the lease is renewed meanwhile (X4).
 func (h *holder) stop(lease *lock.Lease, group int) error {
-	h.say(report{What: stopping, Text: "it could not be renewed in time"})
-	_ = kill(group, syscall.SIGTERM)
-	_ = kill(group, syscall.SIGCONT) // a stopped process gets the signal when it continues
+	h.send(report{What: stopping, Text: "it could not be renewed in time"})
+	_ = signalGroup(group, syscall.SIGTERM)
+	_ = signalGroup(group, syscall.SIGCONT) // a stopped process gets the signal when it continues
 	deadline := time.NewTimer(h.order.Grace)
 	defer deadline.Stop()
-	look := time.NewTicker(20 * time.Millisecond) // members of the group besides the first are nobody's children here
+	look := time.NewTicker(20 * time.Millisecond) // this process cannot wait for members of the group: they are not its children
 	defer look.Stop()
 	for {
 		select {
-		case _, ok := <-h.words:
+		case _, ok := <-h.messages:
 			if !ok {
-				end(group)
+				killGroup(group)
 				return errEnded
 			}
 		case <-look.C:
@@ -252,10 +258,10 @@ func (h *holder) stop(lease *lock.Lease, group int) error {
 				return errEnded
 			}
 		case <-lease.Context().Done():
-			end(group)
+			killGroup(group)
 			return errEnded
 		case <-deadline.C:
-			end(group)
+			killGroup(group)
 			return errEnded
 		}
 	}

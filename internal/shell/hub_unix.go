@@ -16,14 +16,14 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 )
 
-// idleTime is how long the keeper process stays without a client, at least (X7).
+// idleTime is how long the hub process stays without a client, at least (X7).
 const idleTime = 10 * time.Second
 
 // startSuffix is the suffix of the file beside the socket whose flock the process
-// has that starts a keeper: of many scripts that begin at once, one starts it.
+// has that starts a hub process: of many scripts that begin at once, one starts it.
 const startSuffix = ".keeper"
 
-// startHub starts the keeper process, unless there is a hub by now, and returns
+// startHub starts the hub process, unless there is a hub by now, and returns
 // when it serves.
 func startHub(ctx context.Context, p Process, socket string) error {
 	f, err := os.OpenFile(socket+startSuffix, os.O_CREATE|os.O_RDWR, 0o600)
@@ -62,8 +62,8 @@ func served(ctx context.Context, socket string) bool {
 	return err == nil
 }
 
-// spawnHub starts the keeper process and returns when it listens. It does not
-// wait until the keeper is connected to itself: the hub first waits for all
+// spawnHub starts the hub process and returns when it listens. It does not
+// wait until the hub process is connected to itself: the hub first waits for all
 // processes at the socket, this one included.
 func spawnHub(ctx context.Context, p Process, socket string) error {
 	r, w, err := os.Pipe()
@@ -71,7 +71,7 @@ func spawnHub(ctx context.Context, p Process, socket string) error {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	cmd, err := p.again("hub", socket)
+	cmd, err := p.selfCommand("hub", socket)
 	if err == nil {
 		cmd.Stdout, cmd.Dir = w, "/"
 		err = cmd.Start()
@@ -107,7 +107,7 @@ func hubVerb() Verb {
 	}}
 }
 
-// runHub is the keeper process: the hub of the socket until it has had no client
+// runHub is the hub process: the hub of the socket until it has had no client
 // for a while. Its standard output carries the error if it cannot serve.
 func runHub(socket string) error {
 	closeInherited()

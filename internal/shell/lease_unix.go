@@ -29,10 +29,9 @@ func exists(pid int) bool { return pid > 1 && syscall.Kill(pid, 0) == nil }
 // leasesFolder returns the folder with the files of the leases (X6).
 func leasesFolder() string { return filepath.Join(filepath.Dir(cluster.AutoSocket()), "leases") }
 
-// runAcquire starts the process that keeps the lease, and prints the handle. The
-// keeper gives the lease back if this process ends before: nobody knows the handle
-// then.
-func runAcquire(p Process, o lent) error {
+// runAcquire starts the process that keeps the lease, and prints the handle. That
+// process releases the lease if this one ends before it has printed the handle.
+func runAcquire(p Process, o acquireOrder) error {
 	if o.Label == "" {
 		o.Label = "acquire"
 	}
@@ -44,16 +43,16 @@ func runAcquire(p Process, o lent) error {
 	if err := f.startHolder("lease", o); err != nil {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
 	}
-	f.listen()
+	f.notifySignals()
 	r, err := f.await(granted)
 	if err == nil {
 		err = p.print(*r.Lease)
 	}
 	if err != nil {
-		f.leave()
+		f.close()
 		return err
 	}
-	_ = f.words.Encode(word{Start: true}) // if the keeper has ended, renew and release report it
+	_ = f.messages.Encode(message{Start: true}) // if the keeper has ended, renew and release report it
 	return nil
 }
 
@@ -68,8 +67,8 @@ func runLease(p Process) error {
 	defer stop()
 	signal.Ignore(append(passedOn(), syscall.SIGPIPE)...)
 	d := json.NewDecoder(os.Stdin)
-	h := &holder{words: make(chan word), reports: json.NewEncoder(os.Stdout)}
-	var o lent
+	h := &holder{messages: make(chan message), reports: json.NewEncoder(os.Stdout)}
+	var o acquireOrder
 	if err := d.Decode(&o); err != nil {
 		return usage("cli.extra_argument", "lease is started by acquire.")
 	}
@@ -77,15 +76,16 @@ func runLease(p Process) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	h.cancel = cancel
-	go h.hear(d) // ends with the process
-	if err := h.lend(waiting, p, o); err != nil {
-		h.say(report{What: over, Err: Explain(&o.Backend, err)})
+	go h.receive(d) // ends with the process
+	if err := h.serveLease(waiting, p, o); err != nil {
+		h.send(report{What: over, Err: Explain(&o.Backend, err)})
 	}
 	return nil
 }
 
-// lend acquires the lease, and keeps it until one of its ends (X6).
-func (h *holder) lend(ctx context.Context, p Process, o lent) error {
+// serveLease acquires the lease, and keeps it until it ends for one of the reasons
+// of X6.
+func (h *holder) serveLease(ctx context.Context, p Process, o acquireOrder) error {
 	gone := o.gone() // before the wait: another process may have the number of the process later
 	c, err := o.Open(ctx, p, o.Front)
 	if err != nil {
@@ -112,29 +112,29 @@ func (h *holder) lend(ctx context.Context, p Process, o lent) error {
 	}
 	k.gone = gone
 	defer k.remove()
-	if !h.give() {
+	if !h.markGranted() {
 		return errFrontGone
 	}
-	h.say(report{What: granted, Lease: &k.handle})
+	h.send(report{What: granted, Lease: &k.handle})
 	detach()
-	return k.keep(ctx, h.words)
+	return k.keep(ctx, h.messages)
 }
 
 // kept is a lease that this process keeps for a script.
 type kept struct {
 	lease    *lock.Lease
-	order    lent
+	order    acquireOrder
 	handle   Handle
 	path     string // of its file; the socket has a suffix
 	listener *net.UnixListener
 	gone     <-chan struct{} // closed when the process --for has ended; nil without one
-	touch    time.Duration   // the time between two updates of the times of the files
+	touch    time.Duration   // see touchInterval
 }
 
 const socketSuffix = ".sock"
 
 // newKept makes the file and the socket of the lease.
-func newKept(lease *lock.Lease, o lent) (*kept, error) {
+func newKept(lease *lock.Lease, o acquireOrder) (*kept, error) {
 	folder := leasesFolder()
 	for _, f := range []string{filepath.Dir(folder), folder} {
 		if err := private.MakeOwnFolder(f); err != nil {
@@ -164,14 +164,14 @@ func (k *kept) remove() {
 	_ = k.listener.Close()
 }
 
-// touchInterval keeps the files of a lease so young that a cleaner of temporary
-// folders does not remove them.
+// touchInterval is the interval between two updates of the files' times. It keeps
+// the files so young that a cleaner of temporary folders does not remove them.
 const touchInterval = time.Hour
 
-// keep returns when the lease is released, when it is lost, when the process has
-// ended for which it is kept, or after its longest time. It also returns when
-// words ends without a word: the handle was not printed.
-func (k *kept) keep(ctx context.Context, words <-chan word) error {
+// keep serves release and renew until the lease is released or lost, the process
+// --for has ended, --max has passed, or ctx has ended. It also returns if messages
+// is closed without a message: then the handle was not printed.
+func (k *kept) keep(ctx context.Context, messages <-chan message) error {
 	calls := make(chan net.Conn)
 	go k.accept(calls) // ends with the listener, or with the process
 	var limit <-chan time.Time
@@ -188,14 +188,14 @@ func (k *kept) keep(ctx context.Context, words <-chan word) error {
 				return nil
 			}
 			again = r.Renew
-		case _, ok := <-words:
+		case _, ok := <-messages:
 			if !ok {
 				return errFrontGone
 			}
-			again, words = false, nil
+			again, messages = false, nil
 		case now := <-touch.C:
 			again = false
-			_ = os.Chtimes(k.path, now, now) // a file that is missing is so for good
+			_ = os.Chtimes(k.path, now, now) // fails if the file was removed, which cannot be undone
 			_ = os.Chtimes(k.path+socketSuffix, now, now)
 		case <-k.gone:
 			return nil
@@ -221,7 +221,7 @@ func (k *kept) accept(calls chan<- net.Conn) {
 
 // gone returns a channel that is closed when the process --for has ended, or nil
 // without one.
-func (o *lent) gone() <-chan struct{} {
+func (o *acquireOrder) gone() <-chan struct{} {
 	if o.For == 0 {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (o *lent) gone() <-chan struct{} {
 	go func() { // ends with the process
 		defer close(c)
 		for exists(o.For) {
-			time.Sleep(100 * time.Millisecond) // this system does not tell
+			time.Sleep(100 * time.Millisecond) // this system does not report the end of a process
 		}
 	}()
 	return c
@@ -241,7 +241,8 @@ func (o *lent) gone() <-chan struct{} {
 // askTime bounds one request of release or renew.
 const askTime = 5 * time.Second
 
-// serve answers a request, and returns it if it has succeeded.
+// serve answers the request on conn and closes conn. It returns the request, or an
+// empty one if it could not be read or the renewal has failed.
 func (k *kept) serve(conn net.Conn) (r request) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(askTime))
@@ -290,7 +291,7 @@ func askOnce(handle string, r request) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		_ = os.Remove(path) // of a keeper that was killed
 		_ = os.Remove(path + socketSuffix)
-		return overError(handle, "it was given back or lost")
+		return endedError(handle, "it was given back or lost")
 	case err != nil: // the keeper may live
 		return err
 	}

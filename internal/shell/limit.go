@@ -20,7 +20,7 @@ const limitStatuses = `  64  the command line is wrong
    n  otherwise the exit status of the command
 `
 
-// PermitOrder is a permit to wait for.
+// PermitOrder is a permit to wait for: the units of a limit, and for how long.
 type PermitOrder struct {
 	Backend
 	Key   string
@@ -70,36 +70,51 @@ func LimitVerb(name string) Verb {
 		Statuses: limitStatuses,
 		Flags:    o.flags,
 		Run: func(p Process, args []string, dash int) error {
-			if lists && dash < 0 && len(args) > 0 && len(args) < 3 && args[0] == "ls" && len(o.Rates) == 0 {
-				for _, name := range []string{"cost", "wait", "allow"} { // of a permit
-					if o.given.Changed(name) {
-						return usage("cli.wrong_flag", "limit ls has no use for --"+name+": it takes no units.")
-					}
-				}
-				all, err := o.list(p, strings.Join(args[1:], ""))
-				if err != nil {
-					return err
-				}
-				return printLimits(p, all)
+			if lists && o.isList(args, dash) {
+				return o.runList(p, args[1:])
 			}
-			key, command, err := keyAndCommand(p.line(name), o.hint(), args, dash)
-			if err != nil {
-				return err
-			}
-			o.Key = key
-			if err := o.check(p.Environ); err != nil {
-				return err
-			}
-			path, err := find(command[0]) // before anything is consumed
-			if err != nil {
-				return err
-			}
-			if err := await(p, &o); err != nil {
-				return err
-			}
-			return become(path, command, p.Environ)
+			return o.run(p, name, args, dash)
 		},
 	}
+}
+
+// isList reports whether the arguments are those of limit ls [PREFIX].
+func (o *PermitOrder) isList(args []string, dash int) bool {
+	return dash < 0 && (len(args) == 1 || len(args) == 2) && args[0] == "ls" && len(o.Rates) == 0
+}
+
+// runList prints the limits whose keys begin with the prefix in args, if any.
+func (o *PermitOrder) runList(p Process, args []string) error {
+	for _, name := range []string{"cost", "wait", "allow"} { // flags of a permit
+		if o.given.Changed(name) {
+			return usage("cli.wrong_flag", "limit ls has no use for --"+name+": it takes no units.")
+		}
+	}
+	all, err := o.list(p, strings.Join(args, ""))
+	if err != nil {
+		return err
+	}
+	return printLimits(p, all)
+}
+
+// run waits for the permit and replaces this process by the command.
+func (o *PermitOrder) run(p Process, verb string, args []string, dash int) error {
+	key, command, err := keyAndCommand(p.line(verb), o.hint(), args, dash)
+	if err != nil {
+		return err
+	}
+	o.Key = key
+	if err := o.check(p.Environ); err != nil {
+		return err
+	}
+	path, err := find(command[0]) // before anything is consumed
+	if err != nil {
+		return err
+	}
+	if err := awaitPermit(p, o); err != nil {
+		return err
+	}
+	return become(path, command, p.Environ)
 }
 
 // hint returns the flags that a hint has after KEY.
@@ -114,7 +129,7 @@ func (o *PermitOrder) hint() string {
 	return b.String()
 }
 
-// check returns a usage error for values that cannot be.
+// check returns a usage error if a value is not valid, and resolves the backend.
 func (o *PermitOrder) check(environ []string) error {
 	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {

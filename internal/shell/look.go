@@ -20,8 +20,8 @@ import (
 // ErrNoHub means that no process serves the locks of a socket: none is held.
 var ErrNoHub = errors.New("no process serves the locks at the socket")
 
-// Look calls do with the locks of the backend, as an onlooker: it starts no
-// keeper, and returns ErrNoHub if there is none.
+// Look calls do with the locks of the backend, which it does not start: it returns
+// ErrNoHub if no hub runs. The locker is closed when do returns.
 func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) error) error {
 	if err := b.Resolve(p.Environ); err != nil {
 		return err

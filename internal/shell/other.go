@@ -21,7 +21,7 @@ func Exec(context.Context, Process, Order, []string, Stdio) error { return unsup
 // Command is not supported on this system.
 func Command(context.Context, Process, []string, Stdio, time.Duration) error { return unsupported() }
 
-func runAcquire(Process, lent) error { return unsupported() }
+func runAcquire(Process, acquireOrder) error { return unsupported() }
 
 func ask(string, request) error { return unsupported() }
 

@@ -17,9 +17,10 @@ import (
 	"github.com/megaframework/mega/limit/driver"
 )
 
-// await waits for the permit. A signal ends the wait, which then leaves no ticket.
-// Afterwards signals have the effect that they had before.
-func await(p Process, o *PermitOrder) error {
+// awaitPermit waits for the permit. A signal ends the wait, and the error is then a
+// Status; no ticket is left in the queue. Signals have their previous effect when
+// awaitPermit returns.
+func awaitPermit(p Process, o *PermitOrder) error {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(s) { // such as by nohup
@@ -68,8 +69,8 @@ func Permit(ctx context.Context, p Process, o PermitOrder) error {
 	return nil
 }
 
-// take connects to the backend, waits for the permit, and leaves. A permit that
-// was granted after the end of ctx is given back.
+// take connects to the backend, waits for the permit, and disconnects. It returns
+// the units of a permit that was granted after the end of ctx.
 func (o *PermitOrder) take(ctx context.Context, p Process) error {
 	d, leave, err := o.openLimits(ctx, o.recruit(p))
 	if err != nil {
@@ -86,7 +87,8 @@ func (o *PermitOrder) take(ctx context.Context, p Process) error {
 	return err
 }
 
-// openLimits connects to the backend. leave ends what carries the driver.
+// openLimits connects to the backend. The caller calls leave after it has closed
+// the driver: leave closes the connection that carries it.
 func (b *Backend) openLimits(ctx context.Context, recruit func(context.Context) error) (d driver.Driver, leave func(context.Context) error, err error) {
 	if b.URL != "" {
 		d, err = redis.OpenLimit(ctx, redis.Config{URL: b.URL, Key: b.Template, Namespace: b.Namespace})
@@ -99,9 +101,9 @@ func (b *Backend) openLimits(ctx context.Context, recruit func(context.Context) 
 	return node.Limits(b.Namespace), node.Close, nil
 }
 
-// permit is the wait of one command. It is Wait of package limit for one caller
-// that has no policy for outages: that package links net/http, which the small
-// binary does without.
+// permit is the wait of one command. It does what limit.Wait does for one caller
+// without an outage policy. Package limit links net/http, which would enlarge the
+// small binary.
 type permit struct {
 	driver   driver.Driver
 	request  driver.Request
@@ -122,7 +124,8 @@ func newPermit(o *PermitOrder, d driver.Driver, app string) *permit {
 	}}
 }
 
-// wait asks until the units are granted, or cannot be granted in time (W5, W6).
+// wait repeats the request until the units are granted, or cannot be granted in
+// time (W5, W6).
 func (w *permit) wait(ctx context.Context) error {
 	for {
 		err := w.ask(ctx)
@@ -161,7 +164,7 @@ func (w *permit) ask(ctx context.Context) error {
 		}
 		w.lost = true
 		if first == nil {
-			first = err // a later one may only say that the time is over
+			first = err // a later error may only be the timeout
 		}
 		if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) || !pause(bounded, askPause) {
 			return first
@@ -180,15 +183,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// withdraw takes the request out of the queue. If that fails, its ticket dies
-// (W7).
+// withdraw takes the request out of the queue. If that fails, its ticket expires
+// without heartbeats (W7).
 func (w *permit) withdraw() {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	_ = w.driver.Withdraw(ctx, w.request)
 }
 
-// cancel gives the units back.
+// cancel returns the granted units.
 func (w *permit) cancel() error {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ func (h *holder) holdSlot(ctx context.Context, c *Connection) error {
 	if err != nil {
 		return err
 	}
-	err = h.command(slot.Lease)
+	err = h.runCommand(slot.Lease)
 	switch released := slot.Release(); {
 	case released == nil:
 	case errors.Is(released, lock.ErrLost):
@@ -45,7 +45,7 @@ func step(name, line string) func(context.Context, *lock.Slot) error {
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error {
-			end(cmd.Process.Pid) // with what it has started
+			killGroup(cmd.Process.Pid) // with what it has started
 			return nil
 		}
 		if err := cmd.Run(); err != nil {

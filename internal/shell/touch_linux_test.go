@@ -17,7 +17,7 @@ func TestTheFilesOfALeaseStayYoung(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lease.Release() }()
-	k, err := newKept(lease, lent{Max: time.Hour})
+	k, err := newKept(lease, acquireOrder{Max: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
