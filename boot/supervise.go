@@ -329,7 +329,7 @@ func (s *supervisor) closeOps() {
 func (s *supervisor) operated() admin.Supervisor {
 	return admin.Supervisor{
 		Info:     s.info,
-		Workers:  s.pages.Seen,
+		Workers:  s.pages.WorkerStates,
 		Restart:  s.workers.Restart,
 		Reload:   s.workers.Reload,
 		SetLevel: s.logs.Set,

@@ -63,11 +63,14 @@ func newTopics(subs []bus.SubStats) []Topic {
 		slices.Sort(t.Groups)
 		all = append(all, *t)
 	}
-	slices.SortFunc(all, func(a, b Topic) int { return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), compare(a.Answers, b.Answers)) })
+	slices.SortFunc(all, func(a, b Topic) int {
+		return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), compareBools(a.Answers, b.Answers))
+	})
 	return all
 }
 
-func compare(a, b bool) int {
+// compareBools orders false before true.
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

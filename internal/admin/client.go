@@ -47,20 +47,21 @@ func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
 	all := make([]Found, len(paths))
 	var asking sync.WaitGroup
 	for i, path := range paths {
-		asking.Go(func() { all[i] = whois(ctx, path) })
+		asking.Go(func() { all[i] = identify(ctx, path) })
 	}
 	asking.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(f Found) bool { return gone(f.Err) || !f.called(name) })
+	all = slices.DeleteFunc(all, func(f Found) bool { return gone(f.Err) || !f.hasName(name) })
 	slices.SortFunc(all, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(a.Info.Name, b.Info.Name), cmp.Compare(a.Info.PID, b.Info.PID), cmp.Compare(a.Path, b.Path))
 	})
 	return all, nil
 }
 
-func whois(ctx context.Context, path string) Found {
+// identify asks the process at a socket for its Info.
+func identify(ctx context.Context, path string) Found {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
 	f := Found{Path: path}
@@ -68,16 +69,16 @@ func whois(ctx context.Context, path string) Found {
 	return f
 }
 
-// called reports whether the process has that name. The name of a process that
+// hasName reports whether the process has that name. The name of a process that
 // does not answer is the name of its socket.
-func (f Found) called(name string) bool {
+func (f Found) hasName(name string) bool {
 	switch {
 	case name == "":
 		return true
 	case f.Err == nil:
 		return f.Info.Name == name
 	}
-	return strings.HasPrefix(filepath.Base(f.Path), plain(name)+".")
+	return strings.HasPrefix(filepath.Base(f.Path), fileNameOf(name)+".")
 }
 
 // Client calls one process. Each call opens its own connection, so a Client
@@ -134,8 +135,8 @@ func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
 	return s, c.Get(ctx, "/stats", &s)
 }
 
-// Release forces the release of key from its holders, or from
-// one of them, and returns the number of leases it ended.
+// Release ends the leases of key by force, or one of them, and returns the number of
+// leases that it ended.
 func (c *Client) Release(ctx context.Context, key, reason string, only Only) (released int, err error) {
 	if err := checkKey("lock", key); err != nil {
 		return 0, err
@@ -270,7 +271,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, v any
 	return nil
 }
 
-// open returns a successful answer.
+// open sends a request and returns the response with status 200, whose body the
+// caller closes. Any other status is an *Error.
 func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
 	if err != nil {

@@ -35,9 +35,9 @@ func lookup(environ []string, name string) (value string) {
 	return value
 }
 
-// plain replaces characters that a file name must not contain, and bounds the
-// length.
-func plain(name string) string {
+// fileNameOf returns name as a part of a file name: other characters than letters,
+// digits, - and _ are replaced, and the length is bounded.
+func fileNameOf(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_':

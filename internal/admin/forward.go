@@ -37,21 +37,21 @@ func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	unbounded(w)
-	relay := &relay{candidates: candidates, again: f.again(r)}
+	relay := &relay{candidates: candidates, refresh: f.candidatesNow(r)}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		Transport:      relay,
 		FlushInterval:  -1, // flush the events of a stream at once
 		ErrorLog:       slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
-		ModifyResponse: func(a *http.Response) error { f.sign(a, r, relay.answered); return nil },
+		ModifyResponse: func(a *http.Response) error { f.addWorkerHeaders(a, r, relay.answered); return nil },
 		ErrorHandler:   func(w http.ResponseWriter, _ *http.Request, err error) { refuseWorker(w, err) },
 	}
-	proxy.ServeHTTP(patiently(w, writeTime), r)
+	proxy.ServeHTTP(withWriteDeadline(w, writeTime), r)
 }
 
-// again returns further candidates after all have failed, because a worker that
-// was ready a moment ago may have been replaced.
-func (f forwarder) again(r *http.Request) func() []Worker {
+// candidatesNow returns a function that chooses the candidates again, after all
+// have failed: a worker that was ready a moment ago may have been replaced.
+func (f forwarder) candidatesNow(r *http.Request) func() []Worker {
 	return func() []Worker {
 		now, _ := choose(f.workers(), r.URL.Query())
 		return now
@@ -65,14 +65,15 @@ func (f forwarder) rewrite(p *httputil.ProxyRequest) {
 		q.Del(workerQuery)
 		p.Out.URL.RawQuery = q.Encode()
 	}
-	behalf(p.In.Context(), p.Out.Header)
+	setIdentity(p.In.Context(), p.Out.Header)
 }
 
 // workerHeader is the header that names the worker of an answer.
 const workerHeader = "Mega-Worker"
 
-// sign adds the worker of an answer and the paths to other workers' answers.
-func (f forwarder) sign(a *http.Response, r *http.Request, from Worker) {
+// addWorkerHeaders adds the worker of an answer, and links to the answers of the
+// other workers.
+func (f forwarder) addWorkerHeaders(a *http.Response, r *http.Request, from Worker) {
 	a.Header.Set(workerHeader, strconv.Itoa(from.ID))
 	for _, w := range Serving(f.workers()) {
 		if w.ID == from.ID {
@@ -85,7 +86,7 @@ func (f forwarder) sign(a *http.Response, r *http.Request, from Worker) {
 }
 
 // Serving returns the workers that can answer, by number. Of two with the same
-// number it returns the newer one, which is behind the other.
+// number it returns the newer one. workers is sorted by number and then by age.
 func Serving(workers []Worker) (all []Worker) {
 	for _, w := range workers {
 		if w.State != ready {
@@ -120,6 +121,8 @@ func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 	return all, nil
 }
 
+// chosen returns the serving worker with the number in text, or the error why it
+// cannot answer.
 func chosen(workers, serving []Worker, text string) ([]Worker, error) {
 	id, err := strconv.Atoi(text)
 	for _, w := range serving {
@@ -146,7 +149,7 @@ func unknownWorker(text string, known []string) *workerError {
 // relay sends a request to the first worker that answers.
 type relay struct {
 	candidates []Worker
-	again      func() []Worker
+	refresh    func() []Worker
 	answered   Worker
 }
 
@@ -165,7 +168,7 @@ func (t *relay) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, err
 	}
-	now := slices.DeleteFunc(t.again(), func(w Worker) bool {
+	now := slices.DeleteFunc(t.refresh(), func(w Worker) bool {
 		return slices.ContainsFunc(t.candidates, func(c Worker) bool { return c.PID == w.PID })
 	})
 	if len(now) == 0 {
@@ -185,19 +188,20 @@ func repeatable(r *http.Request, err error) bool {
 	return r.Context().Err() == nil && (!sent || readOnly(r))
 }
 
-// elsewhere reports whether to try another worker because this one refuses: it
-// may have begun to end, without its locks, in the meantime.
-func elsewhere(r *http.Request, a *http.Response) bool {
+// tryNext reports whether another worker may answer r in place of this one, which
+// has refused: it may have begun to end in the meantime, and has no locks then.
+func tryNext(r *http.Request, a *http.Response) bool {
 	return a.StatusCode == http.StatusServiceUnavailable && readOnly(r)
 }
 
 func readOnly(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
+// ask sends r to the workers in order until one of them answers it.
 func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 	var errs []error
 	for i, w := range workers {
 		a, err := w.ask(r)
-		if err == nil && (i == len(workers)-1 || !elsewhere(r, a)) {
+		if err == nil && (i == len(workers)-1 || !tryNext(r, a)) {
 			t.answered = w
 			return a, nil
 		}
@@ -215,40 +219,43 @@ func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 // errNoSocket is the error for a worker that could not open its socket.
 var errNoSocket = errors.New("the worker has no socket; its log has the reason")
 
-// helloTime is the timeout for a worker to show that it is alive. A connection
-// alone proves nothing: a stopped worker accepts one, too.
-const helloTime = time.Second
+// pingTime is the timeout of a ping, and the interval between pings during a
+// request. A connection alone proves nothing: the kernel accepts one for a stopped
+// worker, too.
+const pingTime = time.Second
 
+// ask sends a request to the worker, after a ping. The error is a sentError if the
+// worker may have received the request. The caller closes the body of the response.
 func (w Worker) ask(r *http.Request) (*http.Response, error) {
 	if w.Path == "" {
 		return nil, errNoSocket
 	}
 	to := transport(w.Path)
-	if err := hello(r.Context(), to); err != nil {
+	if err := ping(r.Context(), to); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	answered := lives(ctx, to, cancel)
+	answered := watchAlive(ctx, to, cancel)
 	a, err := to.RoundTrip(r.WithContext(ctx))
 	answered()
 	if err != nil {
 		cancel(nil)
 		return nil, sentError{fmt.Errorf("the request was sent but not answered: %w", cmp.Or(cause(ctx), err))}
 	}
-	a.Body = ending{a.Body, cancel}
+	a.Body = cancelingBody{a.Body, cancel}
 	return a, nil
 }
 
-// lives checks repeatedly whether a worker that has accepted a request is
-// alive, until answered is called. The request may take long; lives calls hung
-// only if the worker stops answering meanwhile. A missing socket does not
-// count: the worker may be ending, and finishes its requests first.
-func lives(ctx context.Context, to http.RoundTripper, hung func(error)) (answered func()) {
+// watchAlive pings the worker that has accepted a request until the caller calls
+// answered, which waits for its goroutine. The request itself may take long;
+// watchAlive calls hung once if the worker does not answer a ping in time. A
+// missing socket does not count: a worker that ends finishes its requests first.
+func watchAlive(ctx context.Context, to http.RoundTripper, hung func(error)) (answered func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		tick := time.NewTicker(helloTime)
+		tick := time.NewTicker(pingTime)
 		defer tick.Stop()
 		for {
 			select {
@@ -256,7 +263,7 @@ func lives(ctx context.Context, to http.RoundTripper, hung func(error)) (answere
 				return
 			case <-tick.C:
 			}
-			if err := hello(ctx, to); ctx.Err() == nil && errors.Is(err, errSilent) {
+			if err := ping(ctx, to); ctx.Err() == nil && errors.Is(err, errSilent) {
 				hung(err)
 				return
 			}
@@ -277,24 +284,26 @@ func cause(ctx context.Context) error {
 	return nil
 }
 
-// ending is a body whose Close also ends its request.
-type ending struct {
+// cancelingBody is a body whose Close also cancels the context of its request.
+type cancelingBody struct {
 	io.ReadCloser
-	end context.CancelCauseFunc
+	cancel context.CancelCauseFunc
 }
 
-// Close ends both.
-func (e ending) Close() error {
-	defer e.end(nil)
+// Close closes the body and cancels the context.
+func (e cancelingBody) Close() error {
+	defer e.cancel(nil)
 	return e.ReadCloser.Close()
 }
 
 // errSilent is the error for a worker that accepts connections and does not
 // answer.
-var errSilent = fmt.Errorf("no answer within %v: the process may be stopped or very busy", helloTime)
+var errSilent = fmt.Errorf("no answer within %v: the process may be stopped or very busy", pingTime)
 
-func hello(ctx context.Context, to http.RoundTripper) error {
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+// ping requests /process of a worker. The error is errSilent if the worker does not
+// answer within pingTime.
+func ping(ctx context.Context, to http.RoundTripper) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://worker/process", nil)
 	if err != nil {
@@ -324,48 +333,51 @@ func refuseWorker(w http.ResponseWriter, err error) {
 	refuse(w, no.status, no.code, no)
 }
 
-// patient is a writer that gives a slow client a timeout for each write.
-type patient struct {
+// deadlineWriter gives a slow client a new deadline for each write. It is safe for
+// concurrent use by one writer and shorten.
+type deadlineWriter struct {
 	http.ResponseWriter
 	timeout time.Duration
 
-	mu    sync.Mutex // guards hasty, and the deadline of the connection
-	hasty bool
+	mu        sync.Mutex // guards shortened, and the deadline of the connection
+	shortened bool
 }
 
-// patiently returns w, or a patient that writes to it.
-func patiently(w http.ResponseWriter, timeout time.Duration) *patient {
-	if p, ok := w.(*patient); ok {
+// withWriteDeadline returns w if it is a deadlineWriter, or else a deadlineWriter
+// that writes to it.
+func withWriteDeadline(w http.ResponseWriter, timeout time.Duration) *deadlineWriter {
+	if p, ok := w.(*deadlineWriter); ok {
 		return p
 	}
-	return &patient{ResponseWriter: w, timeout: timeout}
+	return &deadlineWriter{ResponseWriter: w, timeout: timeout}
 }
 
-// Write restarts the client's timeout.
-func (p *patient) Write(b []byte) (int, error) {
-	p.renew()
+// Write extends the deadline and writes b.
+func (p *deadlineWriter) Write(b []byte) (int, error) {
+	p.extend()
 	return p.ResponseWriter.Write(b)
 }
 
-func (p *patient) renew() {
+// extend gives the client the full timeout from now on, unless shorten was called.
+func (p *deadlineWriter) extend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.hasty {
-		p.endLocked(p.timeout)
+	if !p.shortened {
+		p.setDeadlineLocked(p.timeout)
 	}
 }
 
-// hurry gives the client a short timeout for all that is still written.
-func (p *patient) hurry() {
+// shorten gives the client lastWrite for all remaining writes together.
+func (p *deadlineWriter) shorten() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hasty = true
-	p.endLocked(lastWrite)
+	p.shortened = true
+	p.setDeadlineLocked(lastWrite)
 }
 
-func (p *patient) endLocked(after time.Duration) {
+func (p *deadlineWriter) setDeadlineLocked(after time.Duration) {
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(after)) // a recorder in a test has none
 }
 
 // Unwrap is for http.ResponseController.
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -111,7 +111,7 @@ type (
 	}
 )
 
-func (d doing) pauseLimit(w http.ResponseWriter, r *http.Request) {
+func (d operations) pauseLimit(w http.ResponseWriter, r *http.Request) {
 	var in pauseRequest
 	if !read(w, r, &in) {
 		return
@@ -128,7 +128,7 @@ func (d doing) pauseLimit(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, struct{}{})
 }
 
-func (d doing) resetLimit(w http.ResponseWriter, r *http.Request) {
+func (d operations) resetLimit(w http.ResponseWriter, r *http.Request) {
 	var in resetRequest
 	if !read(w, r, &in) {
 		return

@@ -123,7 +123,7 @@ func (m Message) timeout() (time.Duration, error) {
 
 // message decodes the message to send, or answers with an error. Its limit
 // allows for base64, which is a third longer than the data.
-func (d doing) message(w http.ResponseWriter, r *http.Request) (m Message, ok bool) {
+func (d operations) message(w http.ResponseWriter, r *http.Request) (m Message, ok bool) {
 	limit := 2*int64(d.process.Bus.Info().MaxPayload) + maxBody
 	if !readUpTo(w, r, limit, &m) {
 		return m, false
@@ -136,7 +136,7 @@ func (d doing) message(w http.ResponseWriter, r *http.Request) (m Message, ok bo
 }
 
 // publish answers when the event has left the process.
-func (d doing) publish(w http.ResponseWriter, r *http.Request) {
+func (d operations) publish(w http.ResponseWriter, r *http.Request) {
 	m, ok := d.message(w, r)
 	if !ok {
 		return
@@ -159,7 +159,7 @@ func (d doing) publish(w http.ResponseWriter, r *http.Request) {
 }
 
 // request answers with the responder's answer.
-func (d doing) request(w http.ResponseWriter, r *http.Request) {
+func (d operations) request(w http.ResponseWriter, r *http.Request) {
 	m, ok := d.message(w, r)
 	if !ok {
 		return

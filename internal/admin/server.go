@@ -24,25 +24,26 @@ type place struct {
 
 // Server is a process's open admin socket.
 type Server struct {
-	path     string
-	remove   func() error // removes path, once: its name may be used again
-	listener *net.UnixListener
-	http     *http.Server
-	door     door
-	served   chan struct{} // closed when the accepting goroutine has ended
-	touched  chan struct{} // closed when touch has ended
-	end      func()        // ends streams, and touch
+	path      string
+	remove    func() error // removes path, once: its name may be used again
+	listener  *net.UnixListener
+	http      *http.Server
+	admission admission
+	served    chan struct{} // closed when the accepting goroutine has ended
+	touched   chan struct{} // closed when touch has ended
+	end       func()        // ends streams, and touch
 }
 
 // Open opens the admin socket of a process in the first usable one of folders,
 // see [Folders]. The caller must Close it.
 func Open(p Process, folders []string) (*Server, error) {
-	serves := func(ending context.Context) http.Handler { return alone(verbs(ending, p)) }
+	serves := func(ending context.Context) http.Handler { return refuseWorkerQuery(verbs(ending, p)) }
 	return open(place{folders, p.Info.Name, p.Info.PID, suffix}, serves, p.Log)
 }
 
-// alone refuses requests for a worker in a process without workers.
-func alone(next http.Handler) http.Handler {
+// refuseWorkerQuery refuses requests that name a worker, for a process without
+// workers.
+func refuseWorkerQuery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has(workerQuery) {
 			refuse(w, http.StatusNotFound, "worker.none", errors.New("this process has no workers"))
@@ -65,9 +66,9 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 	ending, end := context.WithCancel(context.Background())
 	s := &Server{path: path, listener: l, served: make(chan struct{}), touched: make(chan struct{}), end: end}
 	s.remove = sync.OnceValue(func() error { return os.Remove(path) })
-	s.door.idle, s.door.patience = make(chan struct{}), writeTime
+	s.admission.idle, s.admission.writeTimeout = make(chan struct{}), writeTime
 	s.http = &http.Server{
-		Handler:           s.door.guard(newHandler(ending), os.Geteuid()),
+		Handler:           s.admission.guard(newHandler(ending), os.Geteuid()),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
@@ -100,7 +101,7 @@ func (s *Server) touch(ending context.Context, interval time.Duration) {
 	for {
 		select {
 		case now := <-tick.C:
-			_ = os.Chtimes(s.path, now, now) // Close reports nothing of a missing file either
+			_ = os.Chtimes(s.path, now, now) // a missing file is no error for Close either
 		case <-ending.Done():
 			return
 		}
@@ -118,14 +119,14 @@ func (s *Server) Close(ctx context.Context) error {
 	if errors.Is(gone, os.ErrNotExist) {
 		gone = nil
 	}
-	_ = s.listener.Close() // for the second call of Close
+	_ = s.listener.Close() // fails at a second call of Close
 	<-s.served
 	s.end()
 	<-s.touched
-	s.door.shut()
+	s.admission.close()
 	var cut error
 	select {
-	case <-s.door.idle:
+	case <-s.admission.idle:
 	case <-ctx.Done():
 		cut = fmt.Errorf("admin socket: requests were cut off: %w", ctx.Err())
 	}
@@ -133,7 +134,7 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 // withPeer adds the peer of a connection to the context of its requests. An
-// unidentified peer is missing there, and the door refuses it.
+// unidentified peer is missing there, and the requests are refused.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	p, err := private.PeerOf(conn)
 	if err != nil {
@@ -145,17 +146,20 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 // admits reports whether a user may connect: the process's own user, or root.
 func admits(uid, self int) bool { return uid == self || uid == 0 }
 
-// door admits permitted peers, and counts requests in flight.
-type door struct {
-	patience time.Duration // timeout for a client that does not read
+// admission admits the requests of permitted peers, and counts the requests in
+// flight.
+type admission struct {
+	writeTimeout time.Duration // for a client that does not read
 
-	mu     sync.Mutex // guards the fields below
-	inside int
-	closed bool
-	idle   chan struct{} // closed when the door is shut and no request is in flight
+	mu       sync.Mutex // guards the fields below
+	inFlight int
+	closed   bool
+	idle     chan struct{} // closed when closed is set and no request is in flight
 }
 
-func (d *door) guard(next http.Handler, self int) http.Handler {
+// guard returns a handler that refuses peers other than the user self and root,
+// and all requests after close.
+func (d *admission) guard(next http.Handler, self int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, known := PeerFrom(r.Context())
 		switch {
@@ -163,46 +167,49 @@ func (d *door) guard(next http.Handler, self int) http.Handler {
 			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system did not report the user of the connection"))
 		case !admits(p.UID, self):
 			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("user %q is neither the user of this process nor root", p.User()))
-		case !d.enter():
+		case !d.begin():
 			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is shutting down"))
 		default:
-			own := patiently(w, d.patience)
-			defer d.leave(own)
+			own := withWriteDeadline(w, d.writeTimeout)
+			defer d.end(own)
 			next.ServeHTTP(own, r)
 		}
 	})
 }
 
-func (d *door) enter() bool {
+// begin counts a request, and reports whether it is admitted.
+func (d *admission) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed {
-		d.inside++
+		d.inFlight++
 	}
 	return !d.closed
 }
 
-// leave flushes the answer first, because the server may be closed next.
-func (d *door) leave(w *patient) {
-	w.renew()
+// end ends a request. It flushes the answer first, because the server may be closed
+// next.
+func (d *admission) end(w *deadlineWriter) {
+	w.extend()
 	_ = http.NewResponseController(w).Flush() // the client disconnected
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.inside--
-	d.settleLocked()
+	d.inFlight--
+	d.closeIdleLocked()
 }
 
-func (d *door) shut() {
+// close refuses further requests. idle is closed when the last one has ended.
+func (d *admission) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed {
 		d.closed = true
-		d.settleLocked()
+		d.closeIdleLocked()
 	}
 }
 
-func (d *door) settleLocked() {
-	if d.closed && d.inside == 0 {
+func (d *admission) closeIdleLocked() {
+	if d.closed && d.inFlight == 0 {
 		close(d.idle)
 	}
 }

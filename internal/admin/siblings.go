@@ -38,11 +38,11 @@ func Siblings(ctx context.Context, folders []string, name string) (all []Info) {
 	}
 	paths := slices.DeleteFunc(sockets(folders), func(path string) bool {
 		owner, pid := socketName(path)
-		return owner != "" && owner != plain(name) || pid == os.Getpid()
+		return owner != "" && owner != fileNameOf(name) || pid == os.Getpid()
 	})
 	found := make(chan Found)
 	for _, path := range paths {
-		go func() { found <- whois(ctx, path) }()
+		go func() { found <- identify(ctx, path) }()
 	}
 	for range paths { // each ends within findTime
 		f := <-found

@@ -20,15 +20,15 @@ import (
 )
 
 // Sockets are named <name>.<pid>.sock, and workers' sockets, which only the
-// supervisor looks for, <name>.<pid>.worker.sock. A socket has another name
-// until its process listens, so that a file with this suffix that refuses
-// connections always belongs to a dead process.
+// supervisor looks for, <name>.<pid>.worker.sock. A socket has a name with
+// pendingPrefix until its process listens. As a result, a socket with the suffix
+// that refuses connections belongs to a dead process.
 const (
-	suffix       = ".sock"
-	workerSuffix = ".worker" + suffix
-	nascent      = ".new-"
-	infancy      = time.Minute // the maximum age of a socket that does not listen yet
-	dialTime     = time.Second
+	suffix        = ".sock"
+	workerSuffix  = ".worker" + suffix
+	pendingPrefix = ".new-"
+	maxPending    = time.Minute // the maximum age of a socket or a reserved name whose process does not listen yet
+	dialTime      = time.Second
 )
 
 // listen opens the socket of a process in the first usable folder, and removes
@@ -54,17 +54,17 @@ func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	l, err := private.Listen(filepath.Join(folder, nascent+word()), path)
+	l, err := private.Listen(filepath.Join(folder, pendingPrefix+randomSuffix()), path)
 	if err != nil {
 		return nil, "", errors.Join(err, os.Remove(path))
 	}
 	return l, path, nil
 }
 
-// reserve reserves a name that no other process and no other part of this
-// process has, with an empty file.
+// reserve creates an empty file with a name that no other socket of this folder
+// has, and returns its path. private.Listen replaces the file by the socket.
 func (at place) reserve(folder string) (string, error) {
-	for _, extra := range []string{"", "." + word(), "." + word()} {
+	for _, extra := range []string{"", "." + randomSuffix(), "." + randomSuffix()} {
 		file, err := at.fileName(folder, extra)
 		if err != nil {
 			return "", err
@@ -81,14 +81,14 @@ func (at place) reserve(folder string) (string, error) {
 	return "", fmt.Errorf("all socket names of process %d in %s are taken", at.pid, folder)
 }
 
-func word() string { return strings.ToLower(rand.Text()[:6]) }
+func randomSuffix() string { return strings.ToLower(rand.Text()[:6]) }
 
 // fileName returns the name of a process's socket: with the process's name if
 // that fits into private.MaxPath, else with its number alone. extra
 // distinguishes two sockets of one process.
 func (at place) fileName(folder, extra string) (string, error) {
 	rest := strconv.Itoa(at.pid) + extra + at.suffix
-	for _, file := range []string{plain(at.name) + "." + rest, rest} {
+	for _, file := range []string{fileNameOf(at.name) + "." + rest, rest} {
 		if len(folder)+1+len(file) <= private.MaxPath {
 			return file, nil
 		}
@@ -119,6 +119,8 @@ func sweep(folder string) {
 	}
 }
 
+// dead reports whether a file in the folder is the socket of a dead process, or the
+// left-over of a process that died before it listened.
 func dead(path string, e fs.DirEntry) bool {
 	info, err := e.Info()
 	if err != nil {
@@ -128,8 +130,8 @@ func dead(path string, e fs.DirEntry) bool {
 	switch {
 	case isSocket && isAdmin(e.Name()):
 		return refuses(path)
-	case isSocket && strings.HasPrefix(e.Name(), nascent), info.Mode().IsRegular() && info.Size() == 0 && strings.HasSuffix(e.Name(), suffix):
-		return time.Since(info.ModTime()) > infancy
+	case isSocket && strings.HasPrefix(e.Name(), pendingPrefix), info.Mode().IsRegular() && info.Size() == 0 && strings.HasSuffix(e.Name(), suffix):
+		return time.Since(info.ModTime()) > maxPending
 	}
 	return false
 }

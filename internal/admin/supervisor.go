@@ -31,9 +31,9 @@ type Supervisor struct {
 	Log      *slog.Logger
 }
 
-// OpenSupervisor opens the admin socket of a supervisor. It answers for its workers:
-// one of them answers requests to which all workers give the same answer;
-// ?worker= names it.
+// OpenSupervisor opens the admin socket of a supervisor. It forwards all requests
+// but the following to a ready worker: the one in ?worker=, or else any, since most
+// answers are the same in all workers.
 //
 //	GET  /process         its identity: Info, with its Workers
 //	GET  /workers         []Worker
@@ -41,23 +41,24 @@ type Supervisor struct {
 //	POST /config/reload   in the supervisor and all workers
 //	POST /log             in every worker, or in one
 //
-// The caller has to Close it.
+// The caller must Close it.
 func OpenSupervisor(c Supervisor, folders []string) (*Server, error) {
-	serves := func(ending context.Context) http.Handler { return commands(ending, c) }
+	serves := func(ending context.Context) http.Handler { return supervisorHandler(ending, c) }
 	info := c.Info()
 	return open(place{folders, info.Name, info.PID, suffix}, serves, c.Log)
 }
 
-func commands(ending context.Context, c Supervisor) http.Handler {
+// supervisorHandler returns the handler of a supervisor's socket.
+func supervisorHandler(ending context.Context, c Supervisor) http.Handler {
 	mux := http.NewServeMux()
-	v := commanding{c}
+	v := supervisorOperations{c}
 	to := forwarder{c.Workers, "", c.Log}
-	mux.Handle("GET /process", v.itself(to, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v.info()) }))
+	mux.Handle("GET /process", v.unlessWorker(to, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v.info()) }))
 	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v.info().Workers) })
 	mux.HandleFunc("POST /worker/restart", v.restart)
 	mux.HandleFunc("POST /config/reload", v.reload)
-	mux.Handle("POST /log", v.itself(to, v.level))
-	mux.Handle("GET /bus/tail", ended(ending, to))
+	mux.Handle("POST /log", v.unlessWorker(to, v.level))
+	mux.Handle("GET /bus/tail", endWith(ending, to))
 	mux.Handle("/", to)
 	return mux
 }
@@ -69,11 +70,13 @@ func (c Supervisor) info() Info {
 	return i
 }
 
-type commanding struct{ Supervisor }
+// supervisorOperations are the handlers of requests that the supervisor answers
+// itself.
+type supervisorOperations struct{ Supervisor }
 
-// itself returns a handler that calls does, or to if the request names a
+// unlessWorker returns a handler that calls does, or to if the request names a
 // worker.
-func (c commanding) itself(to http.Handler, does http.HandlerFunc) http.Handler {
+func (c supervisorOperations) unlessWorker(to http.Handler, does http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has(workerQuery) {
 			to.ServeHTTP(w, r)
@@ -83,15 +86,15 @@ func (c commanding) itself(to http.Handler, does http.HandlerFunc) http.Handler 
 	})
 }
 
-// ended ends a stream when the server ends.
-func ended(ending context.Context, to http.Handler) http.Handler {
+// endWith returns a handler that calls to, and ends its stream when ending ends.
+func endWith(ending context.Context, to http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		client := patiently(w, writeTime)
+		client := withWriteDeadline(w, writeTime)
 		defer context.AfterFunc(ending, func() {
 			cancel()
-			client.hurry() // one that does not read would hold up the end
+			client.shorten() // a client that does not read would delay the end
 		})()
 		to.ServeHTTP(client, r.WithContext(ctx))
 	})
@@ -107,7 +110,7 @@ type restartAnswer struct {
 
 // restart continues if the client disconnects, because half a restart would
 // leave two generations of workers.
-func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
+func (c supervisorOperations) restart(w http.ResponseWriter, r *http.Request) {
 	var in restartRequest
 	if !read(w, r, &in) {
 		return
@@ -138,7 +141,7 @@ func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, restartAnswer{n})
 }
 
-func (c commanding) ids() map[int]struct{} {
+func (c supervisorOperations) ids() map[int]struct{} {
 	all := map[int]struct{}{}
 	for _, w := range c.Workers() {
 		all[w.ID] = struct{}{}
@@ -148,20 +151,20 @@ func (c commanding) ids() map[int]struct{} {
 
 // reload continues if the client disconnects, because half a reload would leave
 // workers with two configurations.
-func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
+func (c supervisorOperations) reload(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has(workerQuery) {
 		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("all workers have one configuration: omit the worker number"))
 		return
 	}
 	unbounded(w)
-	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r.WithContext(context.WithoutCancel(r.Context())))
+	operations{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r.WithContext(context.WithoutCancel(r.Context())))
 }
 
 // levelTime is the timeout for the workers to set a level.
 const levelTime = 5 * time.Second
 
 // level sets a level in all workers, and reports the workers where that failed.
-func (c commanding) level(w http.ResponseWriter, r *http.Request) {
+func (c supervisorOperations) level(w http.ResponseWriter, r *http.Request) {
 	var in levelRequest
 	if !read(w, r, &in) {
 		return
@@ -191,25 +194,26 @@ func (c commanding) level(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, in)
 }
 
-func (c commanding) log(r *http.Request, text string, attrs ...slog.Attr) {
-	doing{Process{Log: c.Log}}.log(r, text, attrs...)
+func (c supervisorOperations) log(r *http.Request, text string, attrs ...slog.Attr) {
+	operations{Process{Log: c.Log}}.log(r, text, attrs...)
 }
 
 // client returns a client of the worker on behalf of the peer in ctx.
 func (w Worker) client(ctx context.Context) *Client {
 	c := Dial(w.Path)
-	c.http.Transport = onBehalfOf{ctx, c.http.Transport}
+	c.http.Transport = identityTransport{ctx, c.http.Transport}
 	return c
 }
 
-type onBehalfOf struct {
+// identityTransport adds the peer and the operator in ctx to each request.
+type identityTransport struct {
 	ctx context.Context
 	to  http.RoundTripper
 }
 
 // RoundTrip sends one request.
-func (t onBehalfOf) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t identityTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	behalf(t.ctx, r.Header)
+	setIdentity(t.ctx, r.Header)
 	return t.to.RoundTrip(r)
 }

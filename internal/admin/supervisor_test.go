@@ -525,7 +525,7 @@ func TestWorkerIsAskedForItsMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.Scrapes().RoundTrip(r)
+	a, err := w.ScrapeTransport().RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -533,7 +533,7 @@ func TestWorkerIsAskedForItsMetrics(t *testing.T) {
 	if text, err := io.ReadAll(a.Body); err != nil || string(text) != "1 sees /metrics" {
 		t.Errorf("got %s, %v", text, err)
 	}
-	if a, err := (admin.Worker{ID: 1}).Scrapes().RoundTrip(r); err == nil {
+	if a, err := (admin.Worker{ID: 1}).ScrapeTransport().RoundTrip(r); err == nil {
 		_ = a.Body.Close()
 		t.Error("a worker without a socket has answered")
 	}

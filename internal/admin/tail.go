@@ -31,20 +31,22 @@ const (
 	tailBytes  = 8 << 20                // of them
 	writeTime  = time.Minute            // timeout for a reader that does not read
 	lastWrite  = 500 * time.Millisecond // the same timeout, once the server closes
-	lastEvents = lastWrite / 2          // timeout for the events that the bus still queues then
+	lastEvents = lastWrite / 2          // timeout for the events that the bus has queued when the server closes
 )
 
 // tails are the running tails of a process.
 type tails struct {
 	bus    *bus.Bus
-	room   chan struct{}   // has room for one more tail
+	slots  chan struct{}   // has room for one more tail
 	ending context.Context // ends when the server closes
 }
 
+// serve streams the events of a pattern until the client disconnects, or the bus or
+// the server ends. It refuses more than maxTails streams.
 func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	select {
-	case t.room <- struct{}{}:
-		defer func() { <-t.room }()
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
 	default:
 		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d tails are in progress, the maximum", maxTails))
 		return
@@ -52,7 +54,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	q := &backlog{more: make(chan struct{}, 1)}
-	sub, err := t.bus.Subscribe(ctx, r.FormValue("pattern"), q.take, bus.Name("admin tail"), bus.Site("the admin socket"))
+	sub, err := t.bus.Subscribe(ctx, r.FormValue("pattern"), q.push, bus.Name("admin tail"), bus.Site("the admin socket"))
 	if err != nil {
 		failBus(w, err)
 		return
@@ -62,7 +64,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	out := newLines(w)
-	defer context.AfterFunc(t.ending, out.to.hurry)()
+	defer context.AfterFunc(t.ending, out.to.shorten)()
 	t.copy(ctx, out, q, sub)
 }
 
@@ -70,7 +72,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 // ends. It first reports that the subscription is active.
 func (t tails) copy(ctx context.Context, out *lines, q *backlog, sub *bus.Sub) {
 	for last := false; ; {
-		if out.write(q.give()) != nil || last {
+		if out.write(q.popAll()) != nil || last {
 			return
 		}
 		select {
@@ -96,7 +98,7 @@ func drain(ctx context.Context, sub *bus.Sub) {
 // backlog is the bounded queue of events for the reader. It counts the events
 // beyond its bounds, and never blocks the bus.
 type backlog struct {
-	more chan struct{} // capacity 1: the backlog is not empty
+	more chan struct{} // has an element while the backlog is not empty
 
 	mu     sync.Mutex // guards the fields below
 	events []Event
@@ -104,8 +106,8 @@ type backlog struct {
 	missed int // messages that were lost after the last event of events
 }
 
-// take is the handler of the subscription.
-func (b *backlog) take(_ context.Context, m *bus.Msg) error {
+// push is the handler of the subscription. It never blocks and returns no error.
+func (b *backlog) push(_ context.Context, m *bus.Msg) error {
 	b.mu.Lock()
 	b.missed = sum(b.missed, m.Missed)
 	if size := sizeOf(m); len(b.events) < tailEvents && b.bytes+size <= tailBytes {
@@ -142,9 +144,9 @@ func sum(a, b int) int {
 	return a + b
 }
 
-// give removes and returns the waiting events, with a last line for events
+// popAll removes and returns the waiting events, and a last line if events were
 // missed after them.
-func (b *backlog) give() []Event {
+func (b *backlog) popAll() []Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	events := b.events
@@ -157,13 +159,13 @@ func (b *backlog) give() []Event {
 
 // lines writes values, one on each line.
 type lines struct {
-	to   *patient
+	to   *deadlineWriter
 	text bytes.Buffer
 	json *json.Encoder
 }
 
 func newLines(w http.ResponseWriter) *lines {
-	l := &lines{to: patiently(w, writeTime)}
+	l := &lines{to: withWriteDeadline(w, writeTime)}
 	l.json = json.NewEncoder(&l.text)
 	l.json.SetEscapeHTML(false)
 	return l
@@ -181,6 +183,6 @@ func (l *lines) write(events []Event) error {
 			return err
 		}
 	}
-	l.to.renew()
+	l.to.extend()
 	return http.NewResponseController(l.to).Flush()
 }

@@ -23,7 +23,7 @@ const maxBody = 64 << 10 // but for messages
 func verbs(ending context.Context, p Process) http.Handler {
 	mux := http.NewServeMux()
 	addViews(mux, p)
-	v := doing{p}
+	v := operations{p}
 	mux.HandleFunc("POST /lock/release", v.release)
 	mux.HandleFunc("POST /lock/heal", v.heal)
 	mux.HandleFunc("POST /limit/pause", v.pauseLimit)
@@ -36,9 +36,10 @@ func verbs(ending context.Context, p Process) http.Handler {
 	return mux
 }
 
-type doing struct{ process Process }
+// operations are the handlers of requests that change something.
+type operations struct{ process Process }
 
-func (d doing) release(w http.ResponseWriter, r *http.Request) {
+func (d operations) release(w http.ResponseWriter, r *http.Request) {
 	var in releaseRequest
 	if !read(w, r, &in) {
 		return
@@ -60,7 +61,7 @@ func (d doing) release(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, releaseAnswer{n})
 }
 
-func (d doing) heal(w http.ResponseWriter, r *http.Request) {
+func (d operations) heal(w http.ResponseWriter, r *http.Request) {
 	var in healRequest
 	if !read(w, r, &in) {
 		return
@@ -73,7 +74,7 @@ func (d doing) heal(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, struct{}{})
 }
 
-func (d doing) reload(w http.ResponseWriter, r *http.Request) {
+func (d operations) reload(w http.ResponseWriter, r *http.Request) {
 	changes, err := d.process.Reload(r.Context())
 	if err != nil {
 		refuse(w, http.StatusUnprocessableEntity, codeOf(err, "config.refused"), err)
@@ -83,7 +84,7 @@ func (d doing) reload(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, reloadAnswer{append([]config.Change{}, changes...)})
 }
 
-func (d doing) level(w http.ResponseWriter, r *http.Request) {
+func (d operations) level(w http.ResponseWriter, r *http.Request) {
 	var in levelRequest
 	if !read(w, r, &in) {
 		return
@@ -97,7 +98,7 @@ func (d doing) level(w http.ResponseWriter, r *http.Request) {
 }
 
 // log logs a change with the operator or the peer that requested it.
-func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
+func (d operations) log(r *http.Request, text string, attrs ...slog.Attr) {
 	if operator, ok := operatorFrom(r.Context()); ok {
 		d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, append(attrs, slog.Group("by", slog.String("console", operator)))...)
 		return
@@ -169,7 +170,7 @@ func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool 
 // unwrapped returns the writer of net/http. MaxBytesReader makes that one give the
 // client time to read the answer before the connection is closed.
 func unwrapped(w http.ResponseWriter) http.ResponseWriter {
-	if p, ok := w.(*patient); ok {
+	if p, ok := w.(*deadlineWriter); ok {
 		return p.ResponseWriter
 	}
 	return w

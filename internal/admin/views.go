@@ -63,7 +63,7 @@ func Views(p Process) http.Handler {
 			refuse(w, http.StatusForbidden, "admin.forbidden", errors.New("only the console and the admin socket release locks"))
 			return
 		}
-		doing{p}.release(w, r)
+		operations{p}.release(w, r)
 	})
 	return mux
 }

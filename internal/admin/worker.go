@@ -29,8 +29,8 @@ type Worker struct {
 	Path string `json:"-"`
 }
 
-// The states that matter here: a worker that can answer, and a worker whose
-// process has died and has not been replaced yet.
+// Two of the states: a worker that can answer, and a worker without a process,
+// before its first one or until the last one is replaced.
 const (
 	ready = "ready"
 	Down  = "down"
@@ -53,21 +53,21 @@ const peerHeader = "Mega-Peer"
 const operatorHeader = "Mega-Operator"
 
 // OpenWorker opens the socket by which a supervisor reaches a worker. It serves
-// the paths of an admin socket, and watch below /watch. No other process looks
-// for it. The caller must Close it.
+// the paths of an admin socket, and watch below /watch. Find does not return it.
+// The caller must Close it.
 func OpenWorker(p Process, watch http.Handler, folders []string) (*Server, error) {
 	serves := func(ending context.Context) http.Handler {
 		mux := http.NewServeMux()
 		mux.Handle(watchPath+"/", http.StripPrefix(watchPath, watch))
 		mux.Handle("/", verbs(ending, p))
-		return onBehalf(mux, os.Getppid())
+		return acceptIdentity(mux, os.Getppid())
 	}
 	return open(place{folders, p.Info.Name, p.Info.PID, workerSuffix}, serves, p.Log)
 }
 
-// onBehalf accepts the peer and the operator that one process, the supervisor,
-// names.
-func onBehalf(next http.Handler, supervisor int) http.Handler {
+// acceptIdentity takes the peer and the operator of a request from its headers, if
+// the process supervisor sends it. It ignores the headers of any other process.
+func acceptIdentity(next http.Handler, supervisor int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var of Peer
 		p, _ := PeerFrom(r.Context())
@@ -81,9 +81,9 @@ func onBehalf(next http.Handler, supervisor int) http.Handler {
 	})
 }
 
-// behalf adds the peer and the operator to a request to a worker. It removes
-// those that the client has named.
-func behalf(ctx context.Context, h http.Header) {
+// setIdentity sets the headers of a request to a worker: the peer and the operator
+// in ctx. It removes the headers that the client has sent.
+func setIdentity(ctx context.Context, h http.Header) {
 	h.Del(peerHeader)
 	h.Del(operatorHeader)
 	if operator, ok := operatorFrom(ctx); ok {
@@ -94,20 +94,21 @@ func behalf(ctx context.Context, h http.Header) {
 	}
 }
 
-// Scrapes returns the transport for requests to a worker's socket for its
+// ScrapeTransport returns the transport for requests to a worker's socket for its
 // metrics.
-func (w Worker) Scrapes() http.RoundTripper {
+func (w Worker) ScrapeTransport() http.RoundTripper {
 	if w.Path == "" {
-		return watcher{}
+		return watchTransport{}
 	}
-	return watcher{transport(w.Path)}
+	return watchTransport{transport(w.Path)}
 }
 
-// watcher sends requests below /watch.
-type watcher struct{ to http.RoundTripper }
+// watchTransport sends requests below /watch. A nil transport means that the worker
+// has no socket.
+type watchTransport struct{ to http.RoundTripper }
 
 // RoundTrip sends one request.
-func (t watcher) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t watchTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.to == nil {
 		return nil, errNoSocket
 	}

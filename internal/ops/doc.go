@@ -3,7 +3,7 @@
 //
 //   - probes.go: whether the process lives, has started and is ready
 //   - pages.go: the listener of ops.addr and its pages
-//   - supervisor.go, inquiry.go: the same for a program with several workers
+//   - supervisor.go, supervisorprobes.go: the same for a program with several workers
 //   - guard.go: which requests it answers
 //   - build.go: the version of the executable
 package ops

@@ -63,9 +63,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sameOrigin reports whether a browser states that a page of this listener makes
-// the request. A request without a statement is refused: every browser that runs
-// the console makes one for a form.
+// sameOrigin reports whether the headers of a browser show that a page of this
+// listener makes the request. It returns false without such headers: every browser
+// that runs the console sends one with a form.
 func sameOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site != "" {
@@ -114,6 +114,7 @@ func (b bearer) isPassword(r *http.Request) bool {
 	return ok && b.is(password)
 }
 
+// is reports whether token is the token of b.
 func (b bearer) is(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	return b.set && subtle.ConstantTimeCompare(sum[:], b.sum[:]) == 1

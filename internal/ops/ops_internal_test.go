@@ -146,8 +146,8 @@ func TestWhoAsksDoesNotEndTheCheckOfOthers(t *testing.T) {
 		both.Go(func() { p.Ready(gone, false) })
 		synctest.Wait()
 		both.Go(func() {
-			if status, is := p.Ready(t.Context(), false); status != 200 {
-				t.Errorf("got %d %+v", status, is)
+			if is := p.Ready(t.Context(), false); is.Status != "ok" {
+				t.Errorf("got %+v", is)
 			}
 		})
 		leave()

@@ -33,8 +33,9 @@ func NewPages(p *Probes, m *metrics.Metrics, b Build, profile bool) *Pages {
 // Publish makes the views of the started process available.
 func (l *Pages) Publish(views http.Handler) { l.views.Store(&views) }
 
-// Listen opens the listener of ops.addr in front of watch. Only actions of the
-// console change something, if ops.actions allows them.
+// Listen opens the listener of ops.addr and returns its server, which is not started:
+// watch serves the requests that the guard permits. If the default address is in
+// use, Listen takes a free port.
 func Listen(c *settings.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
 	addr := string(c.Ops.Addr)
 	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
@@ -61,7 +62,7 @@ func (l *Pages) Handler() http.Handler {
 	mux.HandleFunc("/startupz", l.probes.startupz)
 	mux.Handle("/metrics", l.metrics.Handler())
 	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, l.build) })
-	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.see)))
+	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.serveViews)))
 	mux.HandleFunc("/{$}", index)
 	if l.profile {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -73,7 +74,8 @@ func (l *Pages) Handler() http.Handler {
 	return mux
 }
 
-func (l *Pages) see(w http.ResponseWriter, r *http.Request) {
+// serveViews serves the pages below /ops, after Publish.
+func (l *Pages) serveViews(w http.ResponseWriter, r *http.Request) {
 	views := l.views.Load()
 	if views == nil {
 		refuse(w, http.StatusServiceUnavailable, "mega.starting", errors.New("the process has not started yet"))

@@ -85,8 +85,8 @@ func (p *Probes) End() {
 	p.cancel()
 }
 
-// Touch takes the locks that the probes take. It returns when the probes can
-// respond.
+// Touch takes and releases the locks that the probes take, and so returns only if
+// the probes can respond.
 func (p *Probes) Touch() { p.all() }
 
 // Drain waits for the running checks. It follows End, which prevents new ones.
@@ -114,10 +114,18 @@ func (p *Probes) all() (checks, warnings []*check) {
 
 // Readiness is the response of /readyz.
 type Readiness struct {
-	Status   string            `json:"status"`
+	Status   string            `json:"status"`             // ok, starting, stopping or "not ready"
 	Reasons  map[string]string `json:"reasons,omitempty"`  // by name of the failed check
 	Degraded []string          `json:"degraded,omitempty"` // limitations of the process
 	Checks   []Result          `json:"checks,omitempty"`   // with ?verbose
+}
+
+// status returns the HTTP status of a response with r.
+func (r Readiness) status() int {
+	if r.Status == "ok" {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
 }
 
 // Result is the result of a check.
@@ -141,56 +149,52 @@ func (p *Probes) startupz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Probes) readyz(w http.ResponseWriter, r *http.Request) {
-	status, is := p.Ready(r.Context(), r.URL.Query().Has("verbose"))
-	WriteJSON(w, status, is)
+	ready := p.Ready(r.Context(), r.URL.Query().Has("verbose"))
+	WriteJSON(w, ready.status(), ready)
 }
 
-// Ready runs the checks concurrently.
-func (p *Probes) Ready(ctx context.Context, verbose bool) (int, Readiness) {
-	is := Readiness{}
+// Ready runs all checks concurrently and returns the readiness of the process, with
+// the results of the checks if verbose is set. It returns when every check has
+// ended, has exceeded its budget, or ctx has ended.
+func (p *Probes) Ready(ctx context.Context, verbose bool) Readiness {
 	switch p.state.Load() {
 	case starting:
-		is.Status = "starting"
-		return http.StatusServiceUnavailable, is
+		return Readiness{Status: "starting"}
 	case stopping:
-		is.Status = "stopping"
-		return http.StatusServiceUnavailable, is
+		return Readiness{Status: "stopping"}
 	}
-	is.Status, is.Degraded = "ok", p.weaker()
+	ready := Readiness{Status: "ok", Degraded: p.limitations(), Reasons: map[string]string{}}
 	checks, warnings := p.all()
 	results := p.run(ctx, slices.Concat(checks, warnings))
 	for _, w := range results[len(checks):] {
 		if w.Error != "" {
-			is.Degraded = append(slices.Clip(is.Degraded), w.Error)
+			ready.Degraded = append(ready.Degraded, w.Error)
 		}
 	}
 	results = results[:len(checks)]
 	if verbose {
-		is.Checks = results
+		ready.Checks = results
 	}
-	is.Reasons = map[string]string{}
 	for _, c := range results {
 		switch {
 		case c.Error == "":
 		case c.Status == "degraded":
-			is.Degraded = append(slices.Clip(is.Degraded), c.Name+" backend lost: "+c.Error)
+			ready.Degraded = append(ready.Degraded, c.Name+" backend lost: "+c.Error)
 		default:
-			is.Reasons[c.Name] = c.Error
+			ready.Status, ready.Reasons[c.Name] = "not ready", c.Error
 		}
 	}
-	if len(is.Reasons) == 0 {
-		return http.StatusOK, is
-	}
-	is.Status = "not ready"
-	return http.StatusServiceUnavailable, is
+	return ready
 }
 
-func (p *Probes) weaker() []string {
+// limitations returns the entries that Degrade has added.
+func (p *Probes) limitations() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.degraded
+	return slices.Clone(p.degraded)
 }
 
+// run runs checks concurrently and returns their results in the same order.
 func (p *Probes) run(ctx context.Context, checks []*check) []Result {
 	results := make([]Result, len(checks))
 	var wg sync.WaitGroup
@@ -210,14 +214,14 @@ func (p *Probes) ask(ctx context.Context, c *check) Result {
 	if r := p.attempt(c); r != nil {
 		err = r.wait(ctx, c.Budget)
 	}
-	is := Result{Name: c.Name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
+	result := Result{Name: c.Name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
 	if err != nil {
-		is.Status, is.Error = "failed", p.mask(err.Error())
+		result.Status, result.Error = "failed", p.mask(err.Error())
 		if c.backend && !c.required {
-			is.Status = "degraded"
+			result.Status = "degraded"
 		}
 	}
-	return is
+	return result
 }
 
 var errStopping = errors.New("the process is stopping")
@@ -244,8 +248,8 @@ type Check struct {
 	Run    func(context.Context) error // must not panic
 }
 
-// errGone is the error of a check that called runtime.Goexit.
-var errGone = errors.New("its goroutine ended before it returned")
+// errGoexit is the error of a check that called runtime.Goexit.
+var errGoexit = errors.New("its goroutine ended before it returned")
 
 // check is a registered Check. It is one condition of readiness.
 type check struct {
@@ -254,7 +258,7 @@ type check struct {
 	required bool // without the backend the process is unready
 
 	mu  sync.Mutex // guards now
-	now *attempt   // the running attempt
+	now *attempt   // the running attempt, or nil
 }
 
 // attempt is one run of a check.
@@ -280,10 +284,11 @@ func (c *check) begin() (r *attempt, begun bool) {
 	return c.now, begun
 }
 
+// do runs the attempt r, which begin has made.
 func (c *check) do(ctx context.Context, r *attempt) {
 	ctx, cancel := context.WithTimeout(ctx, c.Budget)
 	defer cancel()
-	r.err = errGone
+	r.err = errGoexit
 	defer func() {
 		c.mu.Lock()
 		c.now = nil

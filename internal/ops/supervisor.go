@@ -23,8 +23,8 @@ type Supervisor struct {
 	Log     *slog.Logger
 }
 
-// Seen returns the workers.
-func (s *Supervisor) Seen() (all []admin.Worker) {
+// WorkerStates returns the states of the workers, ordered by number.
+func (s *Supervisor) WorkerStates() (all []admin.Worker) {
 	for _, w := range s.Workers.Workers() {
 		all = append(all, admin.Worker{
 			ID: w.ID, PID: w.PID, State: string(w.State), Generation: w.Generation, Restarts: w.Restarts, Since: w.Since, Ended: w.Ended,
@@ -44,15 +44,15 @@ Without ?worker=N /ops/process and /ops/errors describe the supervisor.
 // Handler returns the handler of ops.addr.
 func (s *Supervisor) Handler() http.Handler {
 	mux := http.NewServeMux()
-	ask := admin.Forward(s.Seen, s.Log)
+	ask := admin.Forward(s.WorkerStates, s.Log)
 	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) {
 		WriteJSON(out, http.StatusOK, Readiness{Status: "ok"})
 	})
 	mux.HandleFunc("/startupz", s.startupz)
 	mux.HandleFunc("/readyz", s.readyz)
-	mux.Handle("/metrics", s.gathered().Handler(slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn)))
+	mux.Handle("/metrics", s.workerMetrics().Handler(slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn)))
 	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
-		WriteJSON(out, http.StatusOK, append([]admin.Worker{}, s.Seen()...))
+		WriteJSON(out, http.StatusOK, append([]admin.Worker{}, s.WorkerStates()...))
 	})
 	mux.HandleFunc("/ops/process", func(out http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("worker") {
@@ -60,7 +60,7 @@ func (s *Supervisor) Handler() http.Handler {
 			return
 		}
 		info := s.Info()
-		info.Workers = s.Seen()
+		info.Workers = s.WorkerStates()
 		WriteJSON(out, http.StatusOK, info)
 	})
 	mux.HandleFunc("/ops/errors", func(out http.ResponseWriter, r *http.Request) {
@@ -78,23 +78,24 @@ func (s *Supervisor) Handler() http.Handler {
 	return mux
 }
 
-// gathered returns the metrics of all workers.
-func (s *Supervisor) gathered() *metrics.Gathered {
+// workerMetrics returns the metrics of the supervisor and of all workers.
+func (s *Supervisor) workerMetrics() *metrics.Gathered {
 	sources := func() (all []metrics.Source) {
-		for _, worker := range admin.Serving(s.Seen()) {
-			all = append(all, metrics.Source{Worker: worker.ID, To: worker.Scrapes()})
+		for _, worker := range admin.Serving(s.WorkerStates()) {
+			all = append(all, metrics.Source{Worker: worker.ID, To: worker.ScrapeTransport()})
 		}
 		return all
 	}
-	return metrics.NewGathered(s.Build.Metrics(), s.counted, sources)
+	return metrics.NewGathered(s.Build.Metrics(), s.countWorkers, sources)
 }
 
-func (s *Supervisor) counted() metrics.Workers {
+// countWorkers returns the number of workers in each state and their restarts.
+func (s *Supervisor) countWorkers() metrics.Workers {
 	c := metrics.Workers{States: map[string]int{}, Restarts: map[int]int{}}
 	for _, state := range []workers.State{workers.Starting, workers.Ready, workers.Stopping, workers.Failing, workers.Down} {
 		c.States[string(state)] = 0
 	}
-	for _, p := range s.Seen() {
+	for _, p := range s.WorkerStates() {
 		c.States[p.State]++
 		if p.State != admin.Down { // the number of restarts of a worker that is down is not known
 			c.Restarts[p.ID] = p.Restarts

@@ -33,7 +33,7 @@ func TestOnlyTheUserAndRootComeIn(t *testing.T) {
 		{"somebody whom the system does not know", t.Context(), 1000, 403, "admin.unknown_peer"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			d := &door{idle: make(chan struct{}), patience: writeTime}
+			d := &admission{idle: make(chan struct{}), writeTimeout: writeTime}
 			w := httptest.NewRecorder()
 			d.guard(inside, x.self).ServeHTTP(w, httptest.NewRequestWithContext(x.ctx, http.MethodGet, "/", nil))
 			if w.Code != x.status || !strings.Contains(w.Body.String(), x.code) {
@@ -50,7 +50,7 @@ func TestAnswerThatIsNotReadIsGivenUp(t *testing.T) {
 		_, err := w.Write(make([]byte, 64<<20))
 		wrote <- err
 	})
-	d := &door{idle: make(chan struct{}), patience: 10 * time.Millisecond}
+	d := &admission{idle: make(chan struct{}), writeTimeout: 10 * time.Millisecond}
 	server := httptest.NewUnstartedServer(d.guard(inside, os.Geteuid()))
 	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, peerKey{}, Peer{UID: os.Geteuid()})
@@ -80,12 +80,12 @@ func TestBacklogOfATailCountsHeaders(t *testing.T) {
 	q := &backlog{more: make(chan struct{}, 1)}
 	headers := bus.Headers{"Trail": {strings.Repeat("x", 7<<10)}}
 	for range tailEvents {
-		if err := q.take(t.Context(), &bus.Msg{Subject: "order.made", Header: headers, Data: make([]byte, 7<<10)}); err != nil {
+		if err := q.push(t.Context(), &bus.Msg{Subject: "order.made", Header: headers, Data: make([]byte, 7<<10)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	bytes := 0
-	for _, e := range q.give() {
+	for _, e := range q.popAll() {
 		bytes += len(e.Text) + len(e.Headers["Trail"])*7<<10
 	}
 	if bytes > tailBytes {
@@ -110,25 +110,25 @@ func TestOnlyTheSupervisorNamesAnotherPeer(t *testing.T) {
 			seen := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = PeerFrom(r.Context()) })
 			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1, PID: x.pid}), http.MethodGet, "/", nil)
 			r.Header.Set(peerHeader, x.header)
-			onBehalf(seen, 7).ServeHTTP(httptest.NewRecorder(), r)
+			acceptIdentity(seen, 7).ServeHTTP(httptest.NewRecorder(), r)
 			if got != x.want {
 				t.Errorf("got %+v, want %+v", got, x.want)
 			}
 		})
 	}
 	h := http.Header{peerHeader: {"0 1"}}
-	behalf(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1000, PID: 20880}), h)
+	setIdentity(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1000, PID: 20880}), h)
 	if h.Get(peerHeader) != "1000 20880" {
 		t.Errorf("it is passed on as %q", h.Get(peerHeader))
 	}
-	if behalf(t.Context(), h); h.Get(peerHeader) != "" {
+	if setIdentity(t.Context(), h); h.Get(peerHeader) != "" {
 		t.Errorf("what a client has made up is passed on: %q", h.Get(peerHeader))
 	}
 }
 
 func TestClosedDoorLetsNobodyIn(t *testing.T) {
-	d := &door{idle: make(chan struct{})}
-	d.shut()
+	d := &admission{idle: make(chan struct{})}
+	d.close()
 	<-d.idle
 	w := httptest.NewRecorder()
 	ctx := context.WithValue(t.Context(), peerKey{}, Peer{UID: 1})
