@@ -126,7 +126,7 @@ func TestOnlyTheSupervisorNamesAnotherPeer(t *testing.T) {
 	}
 }
 
-func TestClosedDoorLetsNobodyIn(t *testing.T) {
+func TestClosedAdmissionAdmitsNobody(t *testing.T) {
 	d := &admission{idle: make(chan struct{})}
 	d.close()
 	<-d.idle

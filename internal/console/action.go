@@ -27,10 +27,10 @@ type releaseForm struct {
 	admin.Only
 }
 
-// release ends a lease of a lock by force: the one that the page showed, or, without
-// a fence, all of them. The ops listener has checked the
-// origin of the form and ops.actions; the locks require a reason, which the
-// holder receives, and log the release with the operator.
+// release ends a lease of a lock by force: the one with the fence in the form, or
+// all of them without a fence. The ops listener has checked the origin of the form
+// and ops.actions. The process requires a reason, which the holder receives, and
+// logs the release with the operator.
 func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		http.Redirect(w, r, Root+"/locks", http.StatusSeeOther)
@@ -58,7 +58,7 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	if worker := r.PostForm.Get("worker"); worker != "" {
 		page.Set("worker", worker)
 	}
-	n, status, err := c.post(r, in, page)
+	n, status, err := c.postRelease(r, in, page)
 	if err != nil {
 		c.problem(w, max(status, http.StatusBadRequest), "Not released", err.Error())
 		return
@@ -68,23 +68,23 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Root+"/lock?"+page.Encode(), http.StatusSeeOther)
 }
 
-// proof proves that this console has made the query, so that a link on another site
-// shows no notice of a release.
+// proof returns a MAC of query with the secret of this console. A page shows a notice
+// of a release only with it, so that a link on another site cannot show one.
 func (c *Console) proof(query url.Values) string {
 	h := hmac.New(sha256.New, c.secret[:])
 	_, _ = h.Write([]byte(query.Encode())) // it never fails
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// post releases the lock in the process of page, and returns the number of
+// postRelease releases the lock in the process of page, and returns the number of
 // leases that ended, and the status of the answer.
-func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (released, status int, err error) {
+func (c *Console) postRelease(r *http.Request, in releaseForm, page url.Values) (released, status int, err error) {
 	const path = "/ops/lock/release"
 	body, err := json.Marshal(in)
 	if err != nil {
 		return 0, 0, err
 	}
-	own, cancel := alone(r.Context())
+	own, cancel := callContext(r.Context())
 	defer cancel()
 	query := url.Values{}
 	if page.Has("worker") {
@@ -106,7 +106,7 @@ func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (releas
 }
 
 // operator describes the user of a browser: the address, and the name that the
-// user gave beside the token. Nobody has checked the name.
+// user gave with the token. The name is not verified.
 func operator(r *http.Request) string {
 	name, _, _ := r.BasicAuth()
 	if name == "" {

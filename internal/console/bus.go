@@ -15,7 +15,7 @@ type busPage struct {
 	Err       string
 	Driver    string
 	Scope     string
-	Processes []part[admin.Messages]
+	Processes []answer[admin.Messages]
 	Events    []topicRow
 	Requests  []topicRow
 	Total     bus.Stats // of all processes; its Subs are empty
@@ -37,7 +37,7 @@ func loadBus(c *Console, ctx context.Context, _ url.Values) any {
 		p.Err = err.Error()
 		return p
 	}
-	p.Processes = each[admin.Messages](ctx, c, sources, "/ops/bus", nil)
+	p.Processes = callAll[admin.Messages](ctx, c, sources, "/ops/bus", nil)
 	rows := map[bus.SubID]*topicRow{}
 	for _, m := range p.Processes {
 		if m.Err != "" {

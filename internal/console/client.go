@@ -23,7 +23,7 @@ const callTime = 3 * time.Second
 // get decodes the JSON of a page of the ops listener. A refusal is an error
 // with its text.
 func (c *Console) get(ctx context.Context, path string, query url.Values, v any) error {
-	own, cancel := alone(ctx)
+	own, cancel := callContext(ctx)
 	defer cancel()
 	r, err := http.NewRequestWithContext(own, http.MethodGet, address(path, query), nil)
 	if err != nil {
@@ -55,10 +55,10 @@ func address(path string, query url.Values) string {
 	return "http://localhost" + path + "?" + query.Encode()
 }
 
-// alone returns the context of a call, which ends with ctx or after callTime. It
-// has none of the values of ctx, so that the page is not taken for a request of
-// the browser.
-func alone(ctx context.Context) (context.Context, context.CancelFunc) {
+// callContext returns the context of a call, which ends with ctx or after callTime.
+// It has no values of ctx, so that no handler treats the call as the request of the
+// browser.
+func callContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(context.Background(), callTime)
 	stop := context.AfterFunc(ctx, cancel)
 	return own, func() {
@@ -146,22 +146,33 @@ func (c *Console) ready(ctx context.Context) ([]source, error) {
 	return all, err
 }
 
+// listers returns the processes whose listings together are complete: any one if all
+// share the locks or limits, and each of all if the scope of these is the process.
+func listers(all []source, scope string) []source {
+	if scope == "process" {
+		return all
+	}
+	return []source{{}}
+}
+
 var errNoWorker = errors.New("no worker is ready")
 
+// workers returns the workers of the supervisor.
 func (c *Console) workers(ctx context.Context) (all []admin.Worker, err error) {
 	return all, c.get(ctx, "/ops/workers", nil, &all)
 }
 
-// part is the answer of one process.
-type part[T any] struct {
+// answer is the answer of one process.
+type answer[T any] struct {
 	source
 	Value T
 	Err   string // why it did not answer
 }
 
-// each calls a page of all sources concurrently.
-func each[T any](ctx context.Context, c *Console, sources []source, path string, query url.Values) []part[T] {
-	parts := make([]part[T], len(sources))
+// callAll calls a page of all sources concurrently, and returns the answers in the
+// order of sources.
+func callAll[T any](ctx context.Context, c *Console, sources []source, path string, query url.Values) []answer[T] {
+	parts := make([]answer[T], len(sources))
 	var calls sync.WaitGroup
 	for i, s := range sources {
 		calls.Go(func() {

@@ -43,8 +43,8 @@ func New(config Config) *Console {
 	c := &Console{config: config, pages: map[string]page{}}
 	_, _ = rand.Read(c.secret[:]) // it never fails
 	c.ending, c.end = context.WithCancel(context.Background())
-	c.streams.room = make(chan struct{}, MaxStreams)
-	c.streams.turn = make(chan struct{}, maxRenders)
+	c.streams.slots = make(chan struct{}, MaxStreams)
+	c.streams.renders = make(chan struct{}, maxRenders)
 	for _, p := range allPages() {
 		if p.supervised && !config.Supervised {
 			continue

@@ -10,7 +10,7 @@ import (
 // errorsPage is the content of the page of the last warnings and errors.
 type errorsPage struct {
 	Err       string
-	Processes []part[logging.Recent]
+	Processes []answer[logging.Recent]
 }
 
 func loadErrors(c *Console, ctx context.Context, _ url.Values) any {
@@ -22,6 +22,6 @@ func loadErrors(c *Console, ctx context.Context, _ url.Values) any {
 	if c.config.Supervised { // its own log
 		sources = append([]source{{}}, sources...)
 	}
-	p.Processes = each[logging.Recent](ctx, c, sources, "/ops/errors", nil)
+	p.Processes = callAll[logging.Recent](ctx, c, sources, "/ops/errors", nil)
 	return p
 }

@@ -69,11 +69,11 @@ func (c *Console) record() {
 func (c *Console) sample(ctx context.Context) (sample, bool) {
 	sources, _ := c.sources(ctx) // without workers it is an empty sample
 	s := sample{time.Now(), map[source]counters{}}
-	locks := each[lock.Stats](ctx, c, sources, "/ops/stats", nil)
-	messages := each[admin.Messages](ctx, c, sources, "/ops/bus", nil)
-	for i, of := range sources {
+	locks := callAll[lock.Stats](ctx, c, sources, "/ops/stats", nil)
+	messages := callAll[admin.Messages](ctx, c, sources, "/ops/bus", nil)
+	for i, process := range sources {
 		if locks[i].Err == "" && messages[i].Err == "" {
-			s.processes[of] = counters{locks[i].Value, messages[i].Value.Stats}
+			s.processes[process] = counters{locks[i].Value, messages[i].Value.Stats}
 		}
 	}
 	return s, ctx.Err() == nil
@@ -90,8 +90,8 @@ func (h *history) add(s sample) {
 		return
 	}
 	d := delta{seconds: s.at.Sub(last.at).Seconds(), point: point{at: s.at}, topics: map[bus.SubID]float64{}}
-	for of, now := range s.processes {
-		if before, known := last.processes[of]; known {
+	for process, now := range s.processes {
+		if before, known := last.processes[process]; known {
 			d.count(before, now)
 		}
 		d.point.holding += float64(now.locks.Active)
@@ -104,7 +104,7 @@ func (h *history) add(s sample) {
 	h.topics = d.topics
 }
 
-// delta sums what processes did within an interval.
+// delta sums the activity of the processes within an interval.
 type delta struct {
 	seconds float64
 	point   point
@@ -145,19 +145,19 @@ func receivedBy(subs []bus.SubStats) map[bus.SubID]uint64 {
 	return sums
 }
 
-// topicOf returns what a row of the page of the messages has in common: the
-// pattern, the group and the kind.
+// topicOf returns the key of a row of the page of messages: the pattern, the group
+// and the kind of a subscription.
 func topicOf(s bus.SubID) bus.SubID {
 	return bus.SubID{Pattern: s.Pattern, Group: s.Group, Answers: s.Answers}
 }
 
-// series returns one number of each point.
-func (h *history) series(of func(point) float64) []float64 {
+// series returns value of each point, in order.
+func (h *history) series(value func(point) float64) []float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]float64, len(h.points))
 	for i, p := range h.points {
-		all[i] = of(p)
+		all[i] = value(p)
 	}
 	return all
 }

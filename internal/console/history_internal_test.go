@@ -94,7 +94,7 @@ func TestSlotsThatNeedAnOperatorAreShown(t *testing.T) {
 		all[i] = slotRow{Number: i, State: string(lock.SlotFree)}
 	}
 	all[3].State, all[999].State = string(lock.SlotHeld), string(lock.SlotWithdrawn)
-	shown, more := mostTelling(all)
+	shown, more := shownSlotRows(all)
 	if len(shown) != shownSlots || more != 1000-shownSlots || shown[0].Number != 0 || shown[3].State != string(lock.SlotHeld) || shown[shownSlots-1].Number != 999 {
 		t.Errorf("%d shown and %d more: %v", len(shown), more, shown)
 	}

@@ -16,30 +16,15 @@ type limitsPage struct {
 	Tables     []limitsOf
 	Wait       bars
 	Counters   limit.Stats // of all processes
-	Unanswered []part[limit.Stats]
+	Unanswered []answer[limit.Stats]
 }
 
 // limitsOf is the limits that one process listed: of the program, or, if limits
 // end at the process, of one worker.
 type limitsOf struct {
 	source
-	Err       string
-	Limits    []limitRow
-	Total     int
-	Truncated bool
-}
-
-// limitRow is one limit.
-type limitRow struct {
-	limit.State
-	Waiting int // the number of waiters, of which Waiters has the first
-}
-
-// limitListing is the answer of /ops/limits.
-type limitListing struct {
-	Limits    []limitRow
-	Total     int
-	Truncated bool
+	Err string
+	admin.LimitListing
 }
 
 // shownLimits bounds the list.
@@ -58,19 +43,15 @@ func loadLimits(c *Console, ctx context.Context, query url.Values) any {
 		l.Tables = []limitsOf{{Err: err.Error()}}
 		return l
 	}
-	asked := []source{{}}
-	if l.Scope == "process" { // each process has limits of its own
-		asked = all
+	for _, p := range callAll[admin.LimitListing](ctx, c, listers(all, l.Scope), "/ops/limits", url.Values{"prefix": {l.Prefix}, "limit": {shownLimits}}) {
+		l.Tables = append(l.Tables, limitsOf{p.source, p.Err, p.Value})
 	}
-	for _, p := range each[limitListing](ctx, c, asked, "/ops/limits", url.Values{"prefix": {l.Prefix}, "limit": {shownLimits}}) {
-		l.Tables = append(l.Tables, limitsOf{p.source, p.Err, p.Value.Limits, p.Value.Total, p.Value.Truncated})
-	}
-	l.count(each[limit.Stats](ctx, c, all, "/ops/limit/stats", nil))
+	l.count(callAll[limit.Stats](ctx, c, all, "/ops/limit/stats", nil))
 	return l
 }
 
 // count adds up the counters of all processes.
-func (l *limitsPage) count(parts []part[limit.Stats]) {
+func (l *limitsPage) count(parts []answer[limit.Stats]) {
 	sum := &l.Counters
 	for _, p := range parts {
 		if p.Err != "" {

@@ -24,7 +24,7 @@ type locksPage struct {
 	Wait       bars
 	Hold       bars
 	Counters   lock.Stats // of all processes
-	Unanswered []part[lock.Stats]
+	Unanswered []answer[lock.Stats]
 }
 
 // locksOf is the locks that one process listed: of the program, or, if locks end
@@ -54,7 +54,7 @@ type lockRow struct {
 
 type holderRow struct {
 	lock.Holding
-	Full float64 // 0 to 100: how much of its TTL is left
+	Full float64 // the part of the TTL that is left, 0 to 100
 }
 
 type waiterRow struct {
@@ -83,16 +83,12 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
-	asked := []source{{}}
 	all, err := c.ready(ctx)
 	if err != nil {
 		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
-	if l.Scope == "process" { // each process has locks of its own
-		asked = all
-	}
-	for _, p := range each[admin.Listing](ctx, c, asked, "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownLocks}}) {
+	for _, p := range callAll[admin.Listing](ctx, c, listers(all, l.Scope), "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownLocks}}) {
 		of := locksOf{source: p.source, Err: p.Err, Total: p.Value.Total, Truncated: p.Value.Truncated}
 		for _, e := range p.Value.Locks {
 			row := newLockRow(e, p.Worker, ttl)
@@ -102,13 +98,12 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		}
 		l.Tables = append(l.Tables, of)
 	}
-	l.count(each[lock.Stats](ctx, c, all, "/ops/stats", nil))
+	l.count(callAll[lock.Stats](ctx, c, all, "/ops/stats", nil))
 	l.Plots = c.history.lockPlots()
 	return l
 }
 
-// describe sets the driver and its scope, and returns the TTL of a lock by the
-// configuration.
+// describe sets the driver and the scope of l, and returns lock.ttl.
 func (c *Console) describe(ctx context.Context, l *locksPage) (ttl time.Duration, err error) {
 	var info admin.Info
 	if err := c.get(ctx, "/ops/process", nil, &info); err != nil {
@@ -133,7 +128,7 @@ func (c *Console) ttl(ctx context.Context) time.Duration {
 }
 
 // count adds up the counters of all processes.
-func (l *locksPage) count(parts []part[lock.Stats]) {
+func (l *locksPage) count(parts []answer[lock.Stats]) {
 	sum := &l.Counters
 	for _, p := range parts {
 		if p.Err != "" {
@@ -167,7 +162,7 @@ func newLockRow(e admin.Entry, worker int, ttl time.Duration) lockRow {
 		Key: e.Key, Href: Root + "/lock?" + q.Encode(), Size: e.Size, Free: e.Free(), Waiting: e.Waiting, Skipped: e.Skipped, LastRun: e.LastRun,
 		Slots: slotRows(e.State),
 	}
-	r.Slots, r.More.Slots = mostTelling(r.Slots)
+	r.Slots, r.More.Slots = shownSlotRows(r.Slots)
 	for _, h := range e.Holders {
 		r.Holders = append(r.Holders, holderRow{h, 100 * float64(h.Left) / float64(max(ttl, h.Left, 1))})
 	}
@@ -202,9 +197,10 @@ func slotRows(s lock.State) (all []slotRow) {
 	return all
 }
 
-// mostTelling returns the slots to show, by number, and how many are left out:
-// free slots first, then held ones, so that what needs an operator is shown.
-func mostTelling(all []slotRow) (shown []slotRow, more int) {
+// shownSlotRows returns at most shownSlots rows, ordered by number, and the number
+// of the others. It leaves out free slots first and then held ones: slots in other
+// states need an operator.
+func shownSlotRows(all []slotRow) (shown []slotRow, more int) {
 	if len(all) <= shownSlots {
 		return all, 0
 	}
@@ -231,8 +227,8 @@ type lockPage struct {
 	Worker string
 	Err    string
 	Lock   lockRow
-	// Released is the number of leases that the action before has ended, or
-	// empty without one.
+	// Released is the number of leases that the preceding release has ended, or
+	// empty without a release.
 	Released string
 }
 

@@ -30,10 +30,10 @@ type check struct{ Name, Text string }
 
 func loadOverview(c *Console, ctx context.Context, _ url.Values) any {
 	var o overview
-	o.try(c.get(ctx, "/ops/process", nil, &o.Info))
-	o.try(c.get(ctx, "/ops/build", nil, &o.Build))
-	o.try(c.get(ctx, "/ops/boot", nil, &o.Report))
-	o.try(c.readiness(ctx, &o.Ready))
+	o.note(c.get(ctx, "/ops/process", nil, &o.Info))
+	o.note(c.get(ctx, "/ops/build", nil, &o.Build))
+	o.note(c.get(ctx, "/ops/boot", nil, &o.Report))
+	o.note(c.readiness(ctx, &o.Ready))
 	o.Workers = o.Info.Workers
 	for _, name := range slices.Sorted(maps.Keys(o.Ready.Reasons)) {
 		o.Reasons = append(o.Reasons, check{name, o.Ready.Reasons[name]})
@@ -52,9 +52,8 @@ func loadOverview(c *Console, ctx context.Context, _ url.Values) any {
 	return o
 }
 
-// try keeps the error of a call. One line is enough for several calls with the
-// same error.
-func (o *overview) try(err error) {
+// note records the error of a call, once for several calls with the same error.
+func (o *overview) note(err error) {
 	if err != nil && !slices.Contains(o.Errs, err.Error()) {
 		o.Errs = append(o.Errs, err.Error())
 	}
@@ -62,7 +61,7 @@ func (o *overview) try(err error) {
 
 // readiness reads /readyz, whose body is the same with status 503.
 func (c *Console) readiness(ctx context.Context, is *ops.Readiness) error {
-	own, cancel := alone(ctx)
+	own, cancel := callContext(ctx)
 	defer cancel()
 	r, err := http.NewRequestWithContext(own, http.MethodGet, address("/readyz", url.Values{"verbose": {""}}), nil)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 // The bounds of the streams. All streams of a page with the same query share
 // its renderings, so that a further reader costs no further calls.
 const (
-	MaxStreams = 16
-	maxRenders = 2                // at a time
-	pace       = time.Second      // between two renderings of a page
-	idle       = 5 * time.Second  // between two signs of life; the page waits three times as long
-	writeTime  = 10 * time.Second // for a browser that does not read
+	MaxStreams     = 16
+	maxRenders     = 2                // at a time
+	renderInterval = time.Second      // between two renderings of a page
+	aliveInterval  = 5 * time.Second  // between two signs of life; the page waits three times as long
+	writeTime      = 10 * time.Second // for a browser that does not read
 )
 
 // streams are the open streams.
 type streams struct {
-	room chan struct{} // has room for one more stream
-	turn chan struct{} // has room for one more rendering
+	slots   chan struct{} // has room for one more stream
+	renders chan struct{} // has room for one more rendering
 
 	mu     sync.Mutex // guards shared, and readers of each
 	shared map[string]*shared
@@ -47,8 +47,8 @@ func isStream(r *http.Request) bool {
 // request and starts no other.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request, p page) {
 	select {
-	case c.streams.room <- struct{}{}:
-		defer func() { <-c.streams.room }()
+	case c.streams.slots <- struct{}{}:
+		defer func() { <-c.streams.slots }()
 	default:
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "the console has too many open pages", http.StatusServiceUnavailable)
@@ -68,13 +68,13 @@ func (c *Console) follow(ctx context.Context, w http.ResponseWriter, render func
 	out := http.NewResponseController(w)
 	var last []byte
 	written := time.Now()
-	tick := time.NewTicker(pace)
+	tick := time.NewTicker(renderInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		var event []byte
 		if html := render(); html != nil && !bytes.Equal(html, last) {
 			event, last = newEvent(html), html
-		} else if time.Since(written) >= idle {
+		} else if time.Since(written) >= aliveInterval {
 			event = []byte("event: alive\ndata:\n\n") // a script does not see comments
 		}
 		if event != nil {
@@ -103,8 +103,8 @@ func newEvent(html []byte) []byte {
 	return b.Bytes()
 }
 
-// join returns what the streams of a page share. The last one to leave removes
-// it.
+// join returns the rendering that the streams of a page share. leave must be called
+// once; the last call removes the rendering.
 func (s *streams) join(key string) (joined *shared, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +126,8 @@ func (s *streams) join(key string) (joined *shared, leave func()) {
 	}
 }
 
-// rendered returns the live part of a page, at most one pace old, or nil if ctx
-// has ended. After a slow rendering the next one is due later, so that a slow
+// rendered returns the live part of a page, at most renderInterval old, or nil if
+// ctx has ended. After a slow rendering the next one is due later, so that a slow
 // backend is not called all the time.
 func (c *Console) rendered(ctx context.Context, s *shared, p page, query url.Values) []byte {
 	s.mu.Lock()
@@ -137,8 +137,8 @@ func (c *Console) rendered(ctx context.Context, s *shared, p page, query url.Val
 		return s.html
 	}
 	select {
-	case c.streams.turn <- struct{}{}:
-		defer func() { <-c.streams.turn }()
+	case c.streams.renders <- struct{}{}:
+		defer func() { <-c.streams.renders }()
 	case <-ctx.Done():
 		return nil
 	}
@@ -147,6 +147,6 @@ func (c *Console) rendered(ctx context.Context, s *shared, p page, query url.Val
 		return nil
 	}
 	took := time.Since(began)
-	s.html, s.next = html, began.Add(max(pace-pace/10, 4*took))
+	s.html, s.next = html, began.Add(max(renderInterval-renderInterval/10, 4*took))
 	return html
 }

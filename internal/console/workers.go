@@ -34,8 +34,8 @@ func loadWorkers(c *Console, ctx context.Context, _ url.Values) any {
 	if err != nil {
 		p.Err = err.Error()
 	}
-	answers := map[int]part[lock.Stats]{}
-	for _, a := range each[lock.Stats](ctx, c, sources, "/ops/stats", nil) {
+	answers := map[int]answer[lock.Stats]{}
+	for _, a := range callAll[lock.Stats](ctx, c, sources, "/ops/stats", nil) {
 		answers[a.PID] = a
 	}
 	for _, w := range workers {
