@@ -62,7 +62,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	return sources, err
 }
 
-// carriers replaces the driver and scope of the locks with the bus's.
+// carriers replaces, in place, the driver and scope of the locks with the bus's.
 func carriers(sources []source) []source {
 	for i, s := range sources {
 		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
@@ -79,7 +79,8 @@ func (m *messages) processes(ctx context.Context) ([]source, error) {
 	return among(all, m.worker), err
 }
 
-// numbered returns the process with the number pid, or all if pid is 0.
+// numbered returns the process with the id pid, or all if pid is 0. It returns a
+// failure if no process has that id.
 func numbered(all []source, pid int) ([]source, error) {
 	if pid == 0 {
 		return all, nil

@@ -133,7 +133,7 @@ func (f *follower) again(ctx context.Context, s *source, pattern string, show fu
 			return err
 		}
 		select {
-		case <-time.After(every / 4):
+		case <-time.After(refreshInterval / 4):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

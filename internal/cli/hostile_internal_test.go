@@ -12,7 +12,7 @@ func TestWatchedJSONHasNoCharacterThatATerminalObeys(t *testing.T) {
 	var out strings.Builder
 	l := &locks{shell: &Shell{Name: "mega", Stdout: &out, JSON: true}}
 	held := lock.State{Key: "k", Holders: []lock.Holding{{Holder: lock.Holder{Label: "a\u009b2J\u202eb"}}}}
-	if err := l.glimpse([]listed{{Listing: admin.Listing{Locks: []admin.Entry{{State: held}}}}}, nil); err != nil {
+	if err := l.showOnce([]listed{{Listing: admin.Listing{Locks: []admin.Entry{{State: held}}}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(out.String(), "\u009b\u202e") {

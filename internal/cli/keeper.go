@@ -15,8 +15,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// keeper answers questions about locks: a running process, through its admin
-// socket, or a server.
+// keeper is the source of the answers of a verb: the locks of a running process,
+// through its admin socket, of a server, or of the hub at a socket. It has nothing
+// to do with the keeper of a lease in package shell.
 type keeper interface {
 	Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error)
 	Lock(ctx context.Context, key string) (admin.Entry, error)
@@ -31,7 +32,7 @@ type source struct {
 	bus     admin.DriverScope
 	limit   admin.DriverScope
 	workers []admin.Worker // of a supervisor
-	meets   string         // the cluster socket; empty if it is its own hub
+	meets   string         // path of the cluster socket; empty if the process has its own hub
 	err     error          // why it does not answer
 }
 
@@ -141,6 +142,7 @@ func (k lockerKeeper) Heal(ctx context.Context, key string, slot int, reason str
 	return k.locker.Heal(ctx, key, slot, reason)
 }
 
+// notFound returns the failure of a search for processes.
 func notFound(err error) error {
 	f := &failure.Failure{Code: "cli.no_socket", Exit: failure.ExitUnavailable, Text: "Cannot call the processes on this machine.", Cause: err}
 	if errors.Is(err, admin.ErrUnsupported) {

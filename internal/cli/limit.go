@@ -24,7 +24,7 @@ type limits struct {
 	worker int
 }
 
-// limitKeeper answers questions about limits: a running process.
+// limitKeeper is a keeper that also has limits: a running process.
 type limitKeeper interface {
 	Limits(ctx context.Context, prefix string, most int) (admin.LimitListing, error)
 	Limit(ctx context.Context, key string) (admin.LimitEntry, error)
@@ -56,7 +56,7 @@ func (l *line) limitProcesses(ctx context.Context) ([]source, error) {
 	return counters(sources), err
 }
 
-// counters replaces the driver and scope of the locks with those of the limits.
+// counters replaces, in place, the driver and scope of the locks with those of the limits.
 func counters(sources []source) []source {
 	for i, s := range sources {
 		sources[i].about.Driver, sources[i].about.Scope = s.limit.Driver, s.limit.Scope
@@ -152,7 +152,7 @@ type changedLimit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// change calls do for every set of limits, and reports what was done.
+// change calls do for every set of limits, and prints done for each that succeeded.
 func (l *limits) change(ctx context.Context, done string, do func(context.Context, limitKeeper) error) error {
 	sources, _, err := askLimits(ctx, l, func(ctx context.Context, k limitKeeper) (struct{}, error) { return struct{}{}, do(ctx, k) })
 	if sources == nil {

@@ -179,8 +179,8 @@ func (l *locks) list(ctx context.Context, prefix string, limit int) ([]listed, e
 	return all, err
 }
 
-// every is the refresh interval of watch.
-const every = time.Second
+// refreshInterval is the interval between two looks of watch.
+const refreshInterval = time.Second
 
 // watch shows the locks repeatedly. It begins only if the first look succeeds,
 // and continues after later errors, because the end of a process is
@@ -188,7 +188,7 @@ const every = time.Second
 func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed, error)) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(refreshInterval)
 	defer tick.Stop()
 	for first := true; ; first = false {
 		all, err := look(ctx)
@@ -198,7 +198,7 @@ func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed,
 		case err != nil && first:
 			return err
 		}
-		if err := l.glimpse(all, err); err != nil {
+		if err := l.showOnce(all, err); err != nil {
 			return err
 		}
 		select {
@@ -209,12 +209,12 @@ func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed,
 	}
 }
 
-// clear clears a terminal and moves its cursor home.
-const clear = "\x1b[H\x1b[2J\x1b[3J"
+// clearScreen clears a terminal and moves its cursor home.
+const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-// glimpse shows the result of one look: a page that replaces the previous one,
+// showOnce writes the result of one look: a page that replaces the previous one,
 // or a line of JSON.
-func (l *locks) glimpse(all []listed, failed error) error {
+func (l *locks) showOnce(all []listed, failed error) error {
 	if l.shell.JSON {
 		if failed != nil {
 			l.shell.fail(failed)
@@ -224,7 +224,7 @@ func (l *locks) glimpse(all []listed, failed error) error {
 	}
 	var b strings.Builder
 	if terminal(l.shell.Stdout) {
-		b.WriteString(clear)
+		b.WriteString(clearScreen)
 	}
 	fmt.Fprintf(&b, "%s\n\n", time.Now().Format(time.TimeOnly))
 	printListed(&b, all)
@@ -291,18 +291,9 @@ func (l *locks) release() *cobra.Command {
 			if strings.TrimSpace(reason) == "" {
 				return usage(c, "cli.no_reason", "A forced release needs a reason. The holder that loses the lock receives it.", `give the reason: --reason "TEXT"`)
 			}
-			if c.Flags().Changed("slot") && slot < 0 { // it would stand for every slot
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--slot %d is not valid; it must be 0 or more.", slot), "lock show KEY lists the slots")
-			}
-			if c.Flags().Changed("slot") && c.Flags().Changed("fence") {
-				return usage(c, "cli.wrong_flag", "--slot and --fence exclude each other.", "a fence names one lease: leave --slot out")
-			}
-			var only admin.Only
-			if slot != everySlot {
-				only.Slot = &slot
-			}
-			if c.Flags().Changed("fence") {
-				only.Fence = &fence
+			only, err := onlyOf(c, slot, fence)
+			if err != nil {
+				return err
 			}
 			sources, err := l.open(c.Context())
 			if err != nil {
@@ -327,6 +318,23 @@ func (l *locks) release() *cobra.Command {
 
 // everySlot is the value of --slot that means all slots.
 const everySlot = -1
+
+// onlyOf returns the restriction that --slot and --fence select, or the usage error
+// for their values.
+func onlyOf(c *cobra.Command, slot int, fence uint64) (only admin.Only, err error) {
+	bySlot, byFence := c.Flags().Changed("slot"), c.Flags().Changed("fence")
+	switch {
+	case bySlot && slot < 0: // everySlot would mean all slots
+		return only, usage(c, "cli.wrong_flag", fmt.Sprintf("--slot %d is not valid; it must be 0 or more.", slot), "lock show KEY lists the slots")
+	case bySlot && byFence:
+		return only, usage(c, "cli.wrong_flag", "--slot and --fence exclude each other.", "a fence names one lease: leave --slot out")
+	case bySlot:
+		only.Slot = &slot
+	case byFence:
+		only.Fence = &fence
+	}
+	return only, nil
+}
 
 func (l *locks) heal() *cobra.Command {
 	var reason string

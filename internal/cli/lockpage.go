@@ -166,6 +166,7 @@ func printReleased(w io.Writer, key string, only admin.Only, all []released) {
 	}
 }
 
+// count returns a number with its noun, in the plural if n is not 1.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -182,6 +183,7 @@ func (a about) short() string {
 	return head
 }
 
+// terminal reports whether w is a terminal.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -4,7 +4,7 @@ package cli
 
 import "os"
 
-func hearRestarts(chan<- os.Signal) {}
+func catchRestarts(chan<- os.Signal) {}
 
 // restarts returns no channel: this system has no signal for a restart.
 func restarts() (<-chan os.Signal, func()) { return nil, func() {} }

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// hearRestarts makes a worker catch the supervisor's restart signal, which
+// catchRestarts makes a worker catch the supervisor's restart signal, which
 // would otherwise end the worker.
-func hearRestarts(signals chan<- os.Signal) { signal.Notify(signals, syscall.SIGUSR2) }
+func catchRestarts(signals chan<- os.Signal) { signal.Notify(signals, syscall.SIGUSR2) }
 
 // restarts returns a channel of the signals that request new workers.
 func restarts() (<-chan os.Signal, func()) {

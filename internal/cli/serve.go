@@ -55,9 +55,9 @@ func (l *line) workersFlag(c *cobra.Command) {
 	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes; the default is cluster.workers")
 }
 
-// together is the interval in which two signals count as one request: the end
+// sameRequest is the interval in which two signals count as one request: the end
 // of a process group often signals the group's leader, too.
-const together = 200 * time.Millisecond
+const sameRequest = 200 * time.Millisecond
 
 // serve boots and serves. It catches signals before the boot begins, so that
 // none is lost in between. The first signal starts a shutdown, a second one
@@ -68,8 +68,8 @@ const together = 200 * time.Millisecond
 // because the supervisor handles them. It outlives the reader of its log.
 func serve(p boot.Process, options []plan.Option) int {
 	signals := make(chan os.Signal, 2)
-	h := hearing{
-		signals: signals, hangups: make(chan os.Signal, 1), heard: make(chan os.Signal, 1), over: make(chan struct{}),
+	h := signalHandler{
+		signals: signals, hangups: make(chan os.Signal, 1), reloads: make(chan os.Signal, 1), done: make(chan struct{}),
 		stderr: p.Stderr, worker: workers.Supervised(p.Environ),
 	}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -78,38 +78,39 @@ func serve(p boot.Process, options []plan.Option) int {
 		defer signal.Stop(h.hangups)
 	}
 	if h.worker {
-		h.outliveLogReader() // before a signal, too: the supervisor may have had it earlier
-		hearRestarts(signals)
+		h.outliveLogReader() // from the start: the supervisor may receive the signal earlier
+		catchRestarts(signals)
 	} else {
 		requests, off := restarts() // from the beginning: one that comes during the boot is served after it
 		defer off()
-		p.Hangups, p.Restarts, p.AtSecondSignal = h.heard, requests, h.first.set
+		p.Hangups, p.Restarts, p.AtSecondSignal = h.reloads, requests, h.first.set
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
-	watch.Go(func() { h.heed(stop) })
+	watch.Go(func() { h.run(stop) })
 	status := boot.Main(ctx, p, options...)
 	signal.Stop(signals)
-	close(h.over)
+	close(h.done)
 	watch.Wait()
 	stop()
 	return status
 }
 
-// hearing is the state of a process's signal handling.
-type hearing struct {
+// signalHandler handles the signals of a process that serves.
+type signalHandler struct {
 	signals <-chan os.Signal
 	hangups chan os.Signal
-	heard   chan os.Signal // hangups, for the program
-	over    chan struct{}  // closed when the process ends without a signal
+	reloads chan os.Signal // hangups that run passes on to the program
+	done    chan struct{}  // closed when the process ends without a signal
 	stderr  io.Writer
 	worker  bool
-	first   before    // the function to call before an immediate end
+	first   lateFunc  // the function to call before an immediate end
 	pipe    sync.Once // guards outliveLogReader
 }
 
-// heed calls stop at the first signal and exits at the second.
-func (h *hearing) heed(stop func()) {
+// run handles signals until done is closed: it calls stop at the first SIGINT or
+// SIGTERM and ends the process at the second.
+func (h *signalHandler) run(stop func()) {
 	var asked time.Time
 	for {
 		select {
@@ -120,54 +121,55 @@ func (h *hearing) heed(stop func()) {
 			case asked.IsZero():
 				asked = time.Now()
 				stop()
-			case time.Since(asked) > together && !h.worker:
-				h.lastWord()
+			case time.Since(asked) > sameRequest && !h.worker:
+				h.dumpStacks()
 				os.Exit(128 + number(s))
 			}
 		case s := <-h.hangups:
 			h.outliveLogReader()
 			select {
-			case h.heard <- s:
-			default: // one is pending
+			case h.reloads <- s:
+			default: // a request is pending
 			}
-		case <-h.over:
+		case <-h.done:
 			return
 		}
 	}
 }
 
-// lastWordTime is longer than a supervisor takes to end its workers.
-const lastWordTime = 5 * time.Second
+// dumpTime is longer than a supervisor takes to end its workers.
+const dumpTime = 5 * time.Second
 
-// lastWord writes the stacks. It does not wait longer than lastWordTime for a
-// reader of the log that has stopped.
-func (h *hearing) lastWord() {
+// dumpStacks writes the stacks. It waits at most dumpTime, because a stopped reader
+// of the log blocks the write.
+func (h *signalHandler) dumpStacks() {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		h.first.do()
-		dump(h.stderr)
+		h.first.call()
+		writeStacks(h.stderr)
 	}()
 	select {
 	case <-written:
-	case <-time.After(lastWordTime):
+	case <-time.After(dumpTime):
 	}
 }
 
-// outliveLogReader makes a write to a closed pipe an error instead of the end of the process.
-// The signals that end the processes of a terminal also end the reader of a log
-// (program | tee log), and the shutdown has to finish requests and release locks.
-// Children do not inherit this, as they would from signal.Ignore.
-func (h *hearing) outliveLogReader() {
+// outliveLogReader makes a write to a closed pipe an error instead of the end of the
+// process. The signals that end the processes of a terminal also end the reader of a
+// log (program | tee log), and the shutdown has to finish requests and release
+// locks. It does not call signal.Ignore, whose effect children inherit.
+func (h *signalHandler) outliveLogReader() {
 	h.pipe.Do(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 }
 
-// before is a function to call before the end, which may be set later.
-type before struct{ known atomic.Pointer[func()] }
+// lateFunc is a function that may be set later, by another goroutine. Until then
+// call does nothing.
+type lateFunc struct{ known atomic.Pointer[func()] }
 
-func (b *before) set(do func()) { b.known.Store(&do) }
+func (b *lateFunc) set(do func()) { b.known.Store(&do) }
 
-func (b *before) do() {
+func (b *lateFunc) call() {
 	if do := b.known.Load(); do != nil {
 		(*do)()
 	}
@@ -181,7 +183,7 @@ func number(s os.Signal) int {
 	return int(n)
 }
 
-func dump(w io.Writer) {
+func writeStacks(w io.Writer) {
 	fmt.Fprintln(w, "second signal: ended at once; the stacks below show the unfinished work")
 	stacks := make([]byte, 1<<20)
 	_, _ = w.Write(stacks[:runtime.Stack(stacks, true)])

@@ -10,8 +10,8 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// socketKeeper answers with the locks of the processes that share a socket,
-// scripts and their keeper among them. Each question connects anew.
+// socketKeeper answers with the locks of the hub at a socket, which scripts and
+// programs share. Each call opens a connection.
 type socketKeeper struct {
 	process shell.Process
 	backend shell.Backend

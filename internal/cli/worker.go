@@ -45,7 +45,7 @@ func among(all []source, worker int) (sources []source) {
 	return sources
 }
 
-// each replaces each supervisor among the sources by its workers.
+// each returns all with its ready workers in place of each supervisor that has any.
 func each(all []source) (sources []source) {
 	for _, s := range all {
 		var ids []int
@@ -144,11 +144,12 @@ func (v *supervised) ls() *cobra.Command {
 	}
 }
 
+// numbers returns the different numbers of workers, which are sorted.
 func numbers(workers []admin.Worker) (all []int) {
 	for _, w := range workers {
 		all = append(all, w.ID)
 	}
-	return slices.Compact(all) // they are sorted
+	return slices.Compact(all) // replacements have the same number
 }
 
 func printWorkers(w io.Writer, all []supervisedWorkers) {
@@ -218,9 +219,10 @@ func (v *supervised) restart() *cobra.Command {
 	}
 }
 
+// head returns the name and the id of a process.
 func head(s source) string { return fmt.Sprintf("%s, pid %d", s.about.Name, s.about.PID) }
 
-// one returns the selected supervisor.
+// one returns the selected supervisor, or a failure if there are several.
 func (v *supervised) one(c *cobra.Command) (source, error) {
 	all, err := v.supervisors(c.Context())
 	switch {
