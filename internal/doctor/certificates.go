@@ -35,6 +35,7 @@ func readCertificates(made *plan.Plan) error {
 	return nil
 }
 
+// certificatesOf returns the certificates of an app that listens, or nil.
 func certificatesOf(made *plan.Plan, app string) (*listen.Certificates, error) {
 	if !made.Program.Listens(app) {
 		return nil, nil
@@ -42,19 +43,19 @@ func certificatesOf(made *plan.Plan, app string) (*listen.Certificates, error) {
 	return listen.LoadCertificates(made.Config, nil, app)
 }
 
-// soon is the time before the end of a certificate from which on doctor warns.
-const soon = 14 * 24 * time.Hour
+// renewBefore is the remaining validity of a certificate below which doctor warns.
+const renewBefore = 14 * 24 * time.Hour
 
-// certified returns a check of the certificate of an app.
-func certified(c *settings.Config, app string) func(context.Context) Finding {
+// certificateCheck returns a check of the certificate of an app.
+func certificateCheck(c *settings.Config, app string) func(context.Context) Finding {
 	return func(context.Context) Finding {
 		s, err := listen.LoadCertificates(c, nil, app)
 		if err != nil {
-			return refusal("", failure.Of(err))
+			return failureFinding("", failure.Of(err))
 		}
 		leaf := s.Leaves()[0]
-		f := fine("for %s, until %s", hostsOf(leaf), leaf.NotAfter.Format(time.DateOnly))
-		if time.Until(leaf.NotAfter) < soon {
+		f := passed("for %s, until %s", hostsOf(leaf), leaf.NotAfter.Format(time.DateOnly))
+		if time.Until(leaf.NotAfter) < renewBefore {
 			f.Verdict, f.Action = Warn, "renew it, and send SIGHUP: mega reads the files again"
 		}
 		return f

@@ -45,50 +45,50 @@ const (
 func Examine(ctx context.Context, environ []string, made *plan.Plan, err error) []Finding {
 	var veil secrets.Veil
 	if err != nil {
-		return masked(&veil, append(refusals(failure.Of(err)), examined(ctx, machine(environ))...))
+		return maskFindings(&veil, append(loadFindings(failure.Of(err)), runChecks(ctx, machineChecks(environ))...))
 	}
 	veil.Add(made.Config, made.Program.Sections())
 	report, err := Rehearse(made)
-	findings := []Finding{configured(report), separate(ctx, environ, made, decided(report.Lock)), decided(report.Bus)}
+	findings := []Finding{configFinding(report), withSiblings(ctx, environ, made, decisionFinding(report.Lock)), decisionFinding(report.Bus)}
 	if !report.Limit.Follows() {
-		findings = append(findings, decided(report.Limit))
+		findings = append(findings, decisionFinding(report.Limit))
 	}
-	looks := append(places(made), machine(environ)...)
+	checks := append(configChecks(made), machineChecks(environ)...)
 	if err != nil {
-		findings = refuted(findings, failure.Of(err))
+		findings = withFailure(findings, failure.Of(err))
 	} else {
-		looks = append(drivers(made), looks...)
+		checks = append(driverChecks(made), checks...)
 	}
-	return masked(&veil, append(findings, examined(ctx, looks)...))
+	return maskFindings(&veil, append(findings, runChecks(ctx, checks)...))
 }
 
-// masked masks the secrets in the findings, since servers may repeat them.
-func masked(v *secrets.Veil, findings []Finding) []Finding {
+// maskFindings masks the secrets in the findings, since servers may repeat them.
+func maskFindings(v *secrets.Veil, findings []Finding) []Finding {
 	for i := range findings {
 		findings[i].Text = v.Text(findings[i].Text)
 	}
 	return findings
 }
 
-// lookTime is the timeout of each check: the caller waits for all of them.
-const lookTime = 3 * time.Second
+// checkTime is the timeout of each check: the caller waits for all of them.
+const checkTime = 3 * time.Second
 
-// look is one check.
-type look struct {
+// check is one check. Its result gets name and the duration from runChecks.
+type check struct {
 	name string
-	at   func(context.Context) Finding
+	run  func(context.Context) Finding
 }
 
-// examined runs all checks concurrently.
-func examined(ctx context.Context, looks []look) []Finding {
-	findings := make([]Finding, len(looks))
+// runChecks runs all checks concurrently and returns their findings in order.
+func runChecks(ctx context.Context, checks []check) []Finding {
+	findings := make([]Finding, len(checks))
 	var all sync.WaitGroup
-	for i, l := range looks {
+	for i, l := range checks {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			ctx, cancel := context.WithTimeout(ctx, checkTime)
 			defer cancel()
 			began := time.Now()
-			findings[i] = l.at(ctx)
+			findings[i] = l.run(ctx)
 			findings[i].Name, findings[i].Took = l.name, time.Since(began)
 		})
 	}
@@ -96,19 +96,20 @@ func examined(ctx context.Context, looks []look) []Finding {
 	return findings
 }
 
-// refusals returns the findings for a configuration that cannot be loaded: each
+// loadFindings returns the findings for a configuration that cannot be loaded: each
 // of its problems, or the error in the program.
-func refusals(f *failure.Failure) (all []Finding) {
+func loadFindings(f *failure.Failure) (all []Finding) {
 	for _, p := range f.Problems {
 		all = append(all, Finding{Name: "configuration", Verdict: Fail, Text: p.String(), Action: "explain " + p.Code})
 	}
 	if len(all) == 0 {
-		all = append(all, refusal("program", f))
+		all = append(all, failureFinding("program", f))
 	}
 	return all
 }
 
-func refusal(name string, f *failure.Failure) Finding {
+// failureFinding returns the finding of a failure, with its first action.
+func failureFinding(name string, f *failure.Failure) Finding {
 	action := "explain " + f.Code
 	if len(f.Actions) > 0 {
 		action = strings.Join(strings.Fields(f.Actions[0]), " ")
@@ -116,27 +117,29 @@ func refusal(name string, f *failure.Failure) Finding {
 	return Finding{Name: name, Verdict: Fail, Text: f.Error(), Action: action}
 }
 
-// refuted replaces the finding that the failure is about, or appends the
-// failure.
-func refuted(findings []Finding, f *failure.Failure) []Finding {
+// withFailure returns findings with f in place of the finding with the name of its
+// area, or at the end if there is none.
+func withFailure(findings []Finding, f *failure.Failure) []Finding {
 	area, _, _ := strings.Cut(f.Code, ".")
 	for i, found := range findings {
 		if found.Name == area {
-			findings[i] = refusal(area, f)
+			findings[i] = failureFinding(area, f)
 			return findings
 		}
 	}
 	if area != "cache" {
 		area = "program"
 	}
-	return append(findings, refusal(area, f))
+	return append(findings, failureFinding(area, f))
 }
 
-func configured(r plan.Report) Finding {
+// configFinding returns the finding about a configuration that was loaded.
+func configFinding(r plan.Report) Finding {
 	return Finding{Name: "configuration", Verdict: OK, Text: r.Summary()}
 }
 
-func decided(d plan.Decision) Finding {
+// decisionFinding returns the finding about the choice of a driver.
+func decisionFinding(d plan.Decision) Finding {
 	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, scope %s: %s", d.Chosen, d.Scope, d.Because())}
 	for _, c := range d.Candidates {
 		if c.Outcome != plan.Chosen {
@@ -153,9 +156,9 @@ func decided(d plan.Decision) Finding {
 	return f
 }
 
-// separate adds to the finding about locks that several processes of the program
-// run whose locks end at the process.
-func separate(ctx context.Context, environ []string, made *plan.Plan, f Finding) Finding {
+// withSiblings returns f, the finding about locks. It adds a warning if several
+// processes of the program run and each keeps its own locks.
+func withSiblings(ctx context.Context, environ []string, made *plan.Plan, f Finding) Finding {
 	if made.Lock.Scope != driver.Process.String() || made.Config.Env == "test" {
 		return f
 	}
@@ -166,27 +169,27 @@ func separate(ctx context.Context, environ []string, made *plan.Plan, f Finding)
 	return f
 }
 
-// places returns the checks of the addresses and servers of a configuration.
-func places(made *plan.Plan) (looks []look) {
+// configChecks returns the checks of the addresses and servers of a configuration.
+func configChecks(made *plan.Plan) (checks []check) {
 	c := made.Config
 	listened := map[config.Addr]bool{}
 	for _, a := range made.Program.Runs {
 		if addr := c.Apps[a.Name].Addr; !listened[addr] && made.Program.Listens(a.Name) {
 			listened[addr] = true
-			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})
+			checks = append(checks, check{"address of " + a.Name, addressCheck(c, "apps."+a.Name+".addr", string(addr))})
 		}
 	}
 	for _, a := range made.Program.Runs {
 		if c.Apps[a.Name].TLS.Cert != "" && made.Program.Listens(a.Name) {
-			looks = append(looks, look{"certificate of " + a.Name, certified(c, a.Name)})
+			checks = append(checks, check{"certificate of " + a.Name, certificateCheck(c, a.Name)})
 		}
 	}
-	looks = append(looks, look{"address of ops", addressed(c, "ops.addr", string(c.Ops.Addr))})
+	checks = append(checks, check{"address of ops", addressCheck(c, "ops.addr", string(c.Ops.Addr))})
 	for _, alias := range c.Caches() {
-		looks = append(looks, look{"cache " + alias, cached(c, alias)})
+		checks = append(checks, check{"cache " + alias, cacheCheck(c, alias)})
 	}
 	if !c.NATS.URL.IsZero() {
-		looks = append(looks, look{"nats", messaged(c)})
+		checks = append(checks, check{"nats", natsCheck(c)})
 	}
-	return looks
+	return checks
 }

@@ -15,31 +15,31 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 )
 
-// The checks of the machine that a program runs on.
-
-func machine(environ []string) []look {
-	return []look{
-		{"open files", func(context.Context) Finding { return openFiles(fileLimit()) }},
-		{"admin socket", func(ctx context.Context) Finding { return admits(ctx, environ) }},
-		{"processors", func(context.Context) Finding { return processors(runtime.GOMAXPROCS(0), os.DirFS("/")) }},
+// machineChecks returns the checks of the machine that a program runs on.
+func machineChecks(environ []string) []check {
+	return []check{
+		{"open files", func(context.Context) Finding { return openFilesFinding(fileLimit()) }},
+		{"admin socket", func(ctx context.Context) Finding { return adminSocketFinding(ctx, environ) }},
+		{"processors", func(context.Context) Finding { return processorsFinding(runtime.GOMAXPROCS(0), os.DirFS("/")) }},
 	}
 }
 
 // fewFiles is a limit that a busy server reaches: each connection is a file.
 const fewFiles = 4096
 
-func openFiles(limit uint64, known bool) Finding {
+// openFilesFinding returns the finding about the limit of open files, if it is known.
+func openFilesFinding(limit uint64, known bool) Finding {
 	switch {
 	case !known:
-		return fine("this system has no limit")
+		return passed("this system has no limit")
 	case limit < fewFiles:
 		return Finding{Verdict: Warn, Text: fmt.Sprintf("at most %d, and each connection is one", limit), Action: fmt.Sprintf("ulimit -n %d, or LimitNOFILE= of the service", 16*fewFiles)}
 	}
-	return fine("at most %d", limit)
+	return passed("at most %d", limit)
 }
 
-// admits opens an admin socket and closes it again.
-func admits(ctx context.Context, environ []string) Finding {
+// adminSocketFinding opens an admin socket and closes it again.
+func adminSocketFinding(ctx context.Context, environ []string) Finding {
 	s, err := admin.Open(admin.Process{
 		Info: admin.Info{Name: "doctor", PID: os.Getpid()}, Log: slog.New(slog.DiscardHandler),
 	}, admin.Folders(environ))
@@ -49,23 +49,23 @@ func admits(ctx context.Context, environ []string) Finding {
 			Action: "give it a folder of its own: XDG_RUNTIME_DIR",
 		}
 	}
-	return fine("can be opened in %s", path.Dir(s.Path())).after(s.Close(ctx))
+	return passed("can be opened in %s", path.Dir(s.Path())).withCleanup(s.Close(ctx))
 }
 
-// processors compares the number of processors that the program uses with the
+// processorsFinding compares the number of processors that the program uses with the
 // limit of its control group.
-func processors(uses int, root fs.FS) Finding {
+func processorsFinding(uses int, root fs.FS) Finding {
 	limit := cpuLimit(root)
 	switch allowed := int(math.Ceil(limit)); {
 	case limit == 0:
-		return fine("%d in use", uses)
+		return passed("%d in use", uses)
 	case uses > allowed:
 		return Finding{
 			Verdict: Warn, Text: fmt.Sprintf("%d in use, but the control group allows %v: the program is made to stand still", uses, limit),
 			Action: fmt.Sprintf("unset GOMAXPROCS, or set it to %d", allowed),
 		}
 	}
-	return fine("%d in use, of %v that the control group allows", uses, limit)
+	return passed("%d in use, of %v that the control group allows", uses, limit)
 }
 
 // cpuLimit returns the number of processors that the control group of the
@@ -84,6 +84,7 @@ func cpuLimit(root fs.FS) (least float64) {
 	return least
 }
 
+// quota returns the number of processors in a cpu.max file, or 0 without a limit.
 func quota(root fs.FS, file string) float64 {
 	text, _ := fs.ReadFile(root, file) // the root group has no such file
 	f := strings.Fields(string(text))

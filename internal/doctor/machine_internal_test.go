@@ -34,7 +34,7 @@ func TestLimitOfTheControlGroupIsTheLeastAboveTheProcess(t *testing.T) {
 		{"the old kind", group("4:cpu:/a\n", "a/cpu.max", "100000 100000"), 2, OK, "2 in use"},
 		{"nonsense", group("0::/a\n", "a/cpu.max", "many"), 2, OK, "2 in use"},
 	} {
-		if f := processors(x.uses, x.root); f.Verdict != x.want || !strings.Contains(f.Text, x.says) {
+		if f := processorsFinding(x.uses, x.root); f.Verdict != x.want || !strings.Contains(f.Text, x.says) {
 			t.Errorf("%s: got %+v, want %s with %q", x.name, f, x.want, x.says)
 		}
 	}
@@ -46,7 +46,7 @@ func TestFewOpenFilesAreWarnedOf(t *testing.T) {
 		known bool
 		want  Verdict
 	}{{1024, true, Warn}, {65536, true, OK}, {0, false, OK}} {
-		if f := openFiles(x.limit, x.known); f.Verdict != x.want {
+		if f := openFilesFinding(x.limit, x.known); f.Verdict != x.want {
 			t.Errorf("%d: got %+v", x.limit, f)
 		}
 	}
@@ -63,7 +63,7 @@ func TestClockThatIsOffIsWarnedOf(t *testing.T) {
 		{time.Millisecond, -3 * time.Second, Warn, "3s behind"},
 		{80 * time.Millisecond, 0, Warn, "80ms"},
 	} {
-		if f := timed(x.trip, x.skew); f.Verdict != x.want || !strings.Contains(f.Text, x.says) {
+		if f := clockFinding(x.trip, x.skew); f.Verdict != x.want || !strings.Contains(f.Text, x.says) {
 			t.Errorf("%v, %v: got %+v, want %s with %q", x.trip, x.skew, f, x.want, x.says)
 		}
 	}

@@ -14,12 +14,11 @@ import (
 
 // Rehearse runs the part of a boot that needs no connection, listener or
 // constructor: it reads pages, texts and public files, and lists the routes with
-// zero values for what constructors make. The report has the
-// contents of a boot report, with addresses as configured; the error is the
-// Failure that the boot would end with. If a decision fails, the report still
-// contains it.
+// zero values in place of the results of constructors. The report has the contents of
+// a boot report, with addresses as configured. The error is the Failure with which
+// the boot would end; the report then still contains the decisions.
 func Rehearse(made *plan.Plan) (plan.Report, error) {
-	report := announced(made)
+	report := reportOf(made)
 	for _, step := range []func() error{
 		func() error { return made.Refused },
 		func() error { return selection.CheckSocket(made.Config, made.Decisions) },
@@ -35,8 +34,8 @@ func Rehearse(made *plan.Plan) (plan.Report, error) {
 	return report, nil
 }
 
-// announced returns the report with the configured addresses.
-func announced(made *plan.Plan) plan.Report {
+// reportOf returns the report with the configured addresses.
+func reportOf(made *plan.Plan) plan.Report {
 	report := made.Report()
 	report.Rehearsed = true
 	if n := made.Config.Cluster.Workers; n > 1 {

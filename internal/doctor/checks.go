@@ -29,32 +29,35 @@ import (
 
 // Checks of the addresses and servers of a configuration.
 
-func fine(format string, args ...any) Finding {
+// passed returns a finding without a problem.
+func passed(format string, args ...any) Finding {
 	return Finding{Verdict: OK, Text: fmt.Sprintf(format, args...)}
 }
 
-func broken(action string, err error) Finding {
+// failed returns the finding of a check that ended with err. action is the remedy.
+func failed(action string, err error) Finding {
 	return Finding{Verdict: Fail, Text: err.Error(), Action: strings.Join(strings.Fields(action), " ")}
 }
 
-// addressed returns a check that opens an address and closes it again.
-func addressed(c *settings.Config, key, addr string) func(context.Context) Finding {
+// addressCheck returns a check that opens an address and closes it again.
+func addressCheck(c *settings.Config, key, addr string) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 		switch {
 		case err == nil:
-			return fine("%s is free", l.Addr()).after(l.Close())
+			return passed("%s is free", l.Addr()).withCleanup(l.Close())
 		case key == "ops.addr" && c.Origin(key).IsDefault() && errors.Is(err, syscall.EADDRINUSE):
 			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: failure.Set(c, key, "127.0.0.1:9091")}
 		case errors.Is(err, syscall.EADDRINUSE):
-			return broken("if it is not this program that runs already: "+failure.Set(c, key, listen.Beside(addr)), err)
+			return failed("if it is not this program that runs already: "+failure.Set(c, key, listen.Beside(addr)), err)
 		}
-		return broken(failure.Set(c, key, "127.0.0.1:0"), err)
+		return failed(failure.Set(c, key, "127.0.0.1:0"), err)
 	}
 }
 
-// after adds an error of the cleanup to a finding.
-func (f Finding) after(err error) Finding {
+// withCleanup returns f, or a failed finding if err, the error of a cleanup, is not
+// nil.
+func (f Finding) withCleanup(err error) Finding {
 	if err != nil {
 		f.Verdict, f.Text = Fail, f.Text+", but "+err.Error()
 	}
@@ -64,17 +67,17 @@ func (f Finding) after(err error) Finding {
 // Limits beyond which a Redis is a poor backend for locks: round trip and clock
 // skew.
 const (
-	farAway = 50 * time.Millisecond // each lock takes that long
-	askew   = time.Second           // fences come from the server's clock
+	maxRoundTrip = 50 * time.Millisecond // of each acquire
+	maxSkew      = time.Second           // fences come from the server's clock
 )
 
-// cached returns a check that reads the time of a cache's server.
-func cached(c *settings.Config, alias string) func(context.Context) Finding {
+// cacheCheck returns a check that reads the time of a cache's server.
+func cacheCheck(c *settings.Config, alias string) func(context.Context) Finding {
 	key := "cache." + alias + ".url"
 	return func(ctx context.Context) Finding {
 		client, err := redis.NewClient(c.Cache[alias].URL.Reveal())
 		if err != nil {
-			return broken("correct it: "+failure.Set(c, key, "redis://localhost:6379/0"), err)
+			return failed("correct it: "+failure.Set(c, key, "redis://localhost:6379/0"), err)
 		}
 		stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // the client ignores the context while it connects
 		defer stop()
@@ -82,24 +85,27 @@ func cached(c *settings.Config, alias string) func(context.Context) Finding {
 		trip, skew, err := clock(ctx, client)
 		if err != nil {
 			err = cmp.Or(redis.Diagnose(ctx, c.Cache[alias].URL.Reveal(), err), err)
-			return broken(selection.RepairCache(c, alias, err), err)
+			return failed(selection.RepairCache(c, alias, err), err)
 		}
-		return timed(trip, skew)
+		return clockFinding(trip, skew)
 	}
 }
 
-func timed(trip, skew time.Duration) Finding {
-	f := fine("answers in %v; its clock is %s", trip.Round(10*time.Microsecond), ahead(skew))
+// clockFinding returns the finding about a server whose round trip and clock skew
+// are known.
+func clockFinding(trip, skew time.Duration) Finding {
+	f := passed("answers in %v; its clock is %s", trip.Round(10*time.Microsecond), skewText(skew))
 	switch {
-	case skew.Abs() > askew:
+	case skew.Abs() > maxSkew:
 		f.Verdict, f.Action = Warn, "set the clocks: fences come from the server's, and a successor's must not be behind"
-	case trip > farAway:
+	case trip > maxRoundTrip:
 		f.Verdict, f.Action = Warn, "use a redis that is nearer: every lock takes a round trip"
 	}
 	return f
 }
 
-func ahead(skew time.Duration) string {
+// skewText describes the skew of a server's clock.
+func skewText(skew time.Duration) string {
 	switch d := skew.Abs().Round(time.Millisecond); {
 	case d == 0:
 		return "the same"
@@ -129,24 +135,25 @@ func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time
 	return trip, skew, nil
 }
 
-// messaged returns a check that reads the greeting of a NATS server.
-func messaged(c *settings.Config) func(context.Context) Finding {
+// natsCheck returns a check that reads the greeting of a NATS server.
+func natsCheck(c *settings.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		var why []string
 		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {
 			version, err := natsVersion(ctx, strings.TrimSpace(server))
 			if err == nil {
-				return fine("NATS %s answers", version)
+				return passed("NATS %s answers", version)
 			}
 			why = append(why, err.Error())
 		}
-		return broken("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.New(strings.Join(why, "; ")))
+		return failed("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.New(strings.Join(why, "; ")))
 	}
 }
 
-// maxGreeting bounds the greeting of a server, which may be another one.
+// maxGreeting bounds the greeting, in bytes: the server may not be a NATS server.
 const maxGreeting = 1 << 20
 
+// natsVersion returns the version in the greeting of a NATS server.
 func natsVersion(ctx context.Context, server string) (string, error) {
 	if !strings.Contains(server, "://") {
 		server = "nats://" + server
@@ -180,46 +187,46 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	return info.Version, err
 }
 
-// drivers returns checks that open each selected driver that has a server, and
+// driverChecks returns checks that open each selected driver that has a server, and
 // close it again.
-func drivers(made *plan.Plan) (looks []look) {
+func driverChecks(made *plan.Plan) (checks []check) {
 	var backends selection.Backends
 	quiet := slog.New(slog.DiscardHandler)
 	c := *made.Config
 	c.Boot.WaitFor = 0
 	if made.Lock.Chosen == "redis" {
-		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {
+		checks = append(checks, check{"locks in redis", func(ctx context.Context) Finding {
 			opened, err := backends.OpenLock(ctx, &c, made.Lock, quiet)
 			if err != nil {
-				return refusal("", failure.Of(err))
+				return failureFinding("", failure.Of(err))
 			}
 			info := opened.Info()
-			f := fine("the driver opens, with the engine %s", info.Engine)
+			f := passed("the driver opens, with the engine %s", info.Engine)
 			if weak := slices.Concat(info.Warnings, lacking(info.Lacks)); len(weak) > 0 {
 				f = Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
 			}
-			return f.after(opened.Close(ctx))
+			return f.withCleanup(opened.Close(ctx))
 		}})
 	}
 	if made.Limit.Chosen == "redis" && !made.Limit.Follows() {
-		looks = append(looks, look{"limits in redis", func(ctx context.Context) Finding {
+		checks = append(checks, check{"limits in redis", func(ctx context.Context) Finding {
 			opened, err := backends.OpenLimit(ctx, &c, made.Limit, quiet)
 			if err != nil {
-				return refusal("", failure.Of(err))
+				return failureFinding("", failure.Of(err))
 			}
-			return fine("the driver opens").after(opened.Close(ctx))
+			return passed("the driver opens").withCleanup(opened.Close(ctx))
 		}})
 	}
 	if made.Bus.Chosen == "nats" {
-		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
+		checks = append(checks, check{"messages through NATS", func(ctx context.Context) Finding {
 			opened, err := backends.OpenBus(ctx, &c, made.Bus, c.Name, quiet)
 			if err != nil {
-				return refusal("", failure.Of(err))
+				return failureFinding("", failure.Of(err))
 			}
-			return fine("the driver opens").after(opened.Close(ctx))
+			return passed("the driver opens").withCleanup(opened.Close(ctx))
 		}})
 	}
-	return looks
+	return checks
 }
 
 // lacking returns a sentence for each guarantee that a driver does not give.
