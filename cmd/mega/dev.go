@@ -42,7 +42,7 @@ func devVerb(environ []string, stdout io.Writer) func(*cli.Shell) *cobra.Command
 				if len(own) > 0 {
 					dir = own[0]
 				}
-				err := dev.Run(ctx, dev.Config{Dir: dir, Args: rest, Environ: environ, Stdout: stdout, Stderr: s.Stderr, Again: again})
+				err := dev.Run(ctx, dev.Config{Dir: dir, Args: rest, Environ: environ, Stdout: stdout, Stderr: s.Stderr, Kill: again})
 				if err != nil {
 					if path, err := filepath.Abs(dir); err == nil {
 						dir = path

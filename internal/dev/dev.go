@@ -30,15 +30,14 @@ type Config struct {
 	Environ []string // of the go command and the program
 	Stdout  io.Writer
 	Stderr  io.Writer
-	Again   <-chan os.Signal // kills a program that has not ended yet; may be nil
+	Kill    <-chan os.Signal // kills a program that has not ended yet; may be nil
 }
 
-// Intervals between comparisons of the sources, and the limit of a series of
-// changes that are taken together.
+// The times of the comparisons of the sources.
 const (
-	interval = 200 * time.Millisecond
-	settle   = 100 * time.Millisecond
-	longest  = 2 * time.Second
+	interval  = 200 * time.Millisecond // between two comparisons, at least
+	settle    = 100 * time.Millisecond // without a further change until a rebuild
+	maxSettle = 2 * time.Second        // from the first change to a rebuild
 )
 
 // Run builds and runs the program until ctx ends, and leaves no process and no
@@ -59,7 +58,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-	d := &developing{Config: c, root: root, temp: temp}
+	d := &runner{Config: c, root: root, temp: temp}
 	defer d.stop()
 	return d.run(ctx)
 }
@@ -84,36 +83,36 @@ func moduleOf(dir string) (string, error) {
 	}
 }
 
-// developing is one run of mega dev. It belongs to one goroutine.
-type developing struct {
+// runner is one run of mega dev. It belongs to one goroutine.
+type runner struct {
 	Config
 	root, temp string
 	builds     int
 	program    *program // nil before the first build that succeeds
-	stale      bool     // the configuration has changed since the program was started
+	stale      bool     // a file of the configuration has changed since the program was started
 }
 
-func (d *developing) run(ctx context.Context) error {
+func (d *runner) run(ctx context.Context) error {
 	seen := scan(d.root)
 	d.rebuild(ctx, nil)
 	for {
-		now, changed := d.await(ctx, seen)
+		now, changed := d.waitForChange(ctx, seen)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the user has ended it
+			return nil //nolint:nilerr // the user has ended mega dev
 		}
 		seen = now
 		if d.readsItself(changed) {
-			d.say("%s changed; the program reads it from disk", summary(changed))
+			d.logf("%s changed; the program reads it from disk", summary(changed))
 			continue
 		}
-		d.say("%s changed", summary(changed))
+		d.logf("%s changed", summary(changed))
 		d.rebuild(ctx, changed)
 	}
 }
 
-// await returns the sources and the files that have changed, once they have
+// waitForChange returns the sources and the files that have changed, once they have
 // stopped changing.
-func (d *developing) await(ctx context.Context, seen sources) (sources, []string) {
+func (d *runner) waitForChange(ctx context.Context, seen sources) (sources, []string) {
 	for {
 		began := time.Now()
 		now := scan(d.root)
@@ -133,8 +132,8 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 }
 
 // settled returns the sources when two comparisons agree.
-func (d *developing) settled(ctx context.Context, last sources) sources {
-	for until := time.Now().Add(longest); time.Now().Before(until) && group.Sleep(ctx, settle); {
+func (d *runner) settled(ctx context.Context, last sources) sources {
+	for until := time.Now().Add(maxSettle); time.Now().Before(until) && group.Sleep(ctx, settle); {
 		now := scan(d.root)
 		if len(last.changed(now)) == 0 {
 			return now
@@ -146,7 +145,7 @@ func (d *developing) settled(ctx context.Context, last sources) sources {
 
 // readsItself reports whether the running program reads all these files from
 // disk when they change.
-func (d *developing) readsItself(changed []string) bool {
+func (d *runner) readsItself(changed []string) bool {
 	if d.program == nil || !d.program.isRunning() {
 		return false
 	}
@@ -158,10 +157,10 @@ func (d *developing) readsItself(changed []string) bool {
 	})
 }
 
-// rebuild builds the program and replaces the running one by the result. If both
-// are the same, the changed files are no sources, such as files that the program
-// writes itself, and it keeps running, unless its configuration has changed.
-func (d *developing) rebuild(ctx context.Context, changed []string) {
+// rebuild builds the program and replaces the running process. If the executable is
+// the same, the changed files are not sources (the program may write them itself),
+// and the process keeps running, unless its configuration has changed.
+func (d *runner) rebuild(ctx context.Context, changed []string) {
 	d.builds++
 	d.stale = d.stale || slices.ContainsFunc(changed, isConfig)
 	began := time.Now()
@@ -174,47 +173,48 @@ func (d *developing) rebuild(ctx context.Context, changed []string) {
 			return
 		}
 		if _, reported := errors.AsType[*exec.ExitError](err); !reported { // by the output of go build
-			d.say("cannot run go build: %v", err)
+			d.logf("cannot run go build: %v", err)
 		}
 		if d.program != nil && d.program.isRunning() {
-			d.say("the build failed; the previous program keeps running")
+			d.logf("the build failed; the previous program keeps running")
 		} else {
-			d.say("the build failed; waiting for a change")
+			d.logf("the build failed; waiting for a change")
 		}
 		return
 	}
 	if err := next.identify(); err != nil {
-		d.say("cannot use the build: %v", err)
+		d.logf("cannot use the build: %v", err)
 		return
 	}
 	if d.program != nil && d.program.isRunning() && d.program.sum == next.sum && !d.stale {
-		d.say("the program is the same and keeps running")
+		d.logf("the program is the same and keeps running")
 		_ = os.RemoveAll(filepath.Dir(next.path)) // the rest goes with the folder of the run
 		return
 	}
-	d.say("built in %v", time.Since(began).Round(10*time.Millisecond))
+	d.logf("built in %v", time.Since(began).Round(10*time.Millisecond))
 	d.stop()
 	if ctx.Err() != nil {
 		return
 	}
-	if err := next.start(d.Config, d.say); err != nil {
-		d.say("cannot start the program: %v", err)
+	if err := next.start(d.Config, d.logf); err != nil {
+		d.logf("cannot start the program: %v", err)
 		return
 	}
 	d.program, d.stale = next, false
 }
 
 // stop ends the running program and removes its file.
-func (d *developing) stop() {
+func (d *runner) stop() {
 	if d.program == nil {
 		return
 	}
-	d.program.stop(d.Again, d.say)
+	d.program.stop(d.Kill, d.logf)
 	_ = os.RemoveAll(filepath.Dir(d.program.path)) // the rest goes with the folder of the run
 	d.program = nil
 }
 
-func (d *developing) say(format string, args ...any) {
+// logf writes a line to standard error.
+func (d *runner) logf(format string, args ...any) {
 	fmt.Fprintf(d.Stderr, "mega dev: "+format+"\n", args...)
 }
 

@@ -226,7 +226,7 @@ func TestSecondSignalKillsAProgramThatDoesNotEnd(t *testing.T) {
 	again, ended := make(chan os.Signal), make(chan error, 1)
 	go func() {
 		ended <- dev.Run(ctx, dev.Config{
-			Dir: s.dir, Stdout: &s.out, Stderr: &s.out, Again: again,
+			Dir: s.dir, Stdout: &s.out, Stderr: &s.out, Kill: again,
 			Environ: append(os.Environ(), "ADDR="+s.addr, "GOWORK=off", "GOFLAGS=", "MEGA_ENV="),
 		})
 	}()

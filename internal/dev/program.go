@@ -23,15 +23,15 @@ type program struct {
 
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended and been waited for
-	stopping atomic.Bool   // its end is wanted
+	stopping atomic.Bool   // stop was called
 }
 
 // grace is the time between the request to stop and the kill.
 const grace = 10 * time.Second
 
 // build runs go build. Its output goes to the reader.
-func (d *developing) build(ctx context.Context, path string) error {
-	if err := isFolder(d.Dir); err != nil { // the system would name the go command as missing
+func (d *runner) build(ctx context.Context, path string) error {
+	if err := isFolder(d.Dir); err != nil { // the system would report that the go command is missing
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
@@ -42,19 +42,20 @@ func (d *developing) build(ctx context.Context, path string) error {
 	return cmd.Run()
 }
 
-// archive is the start of the file that go build writes for a package that is
+// archiveMagic is the start of the file that go build writes for a package that is
 // not main.
-const archive = "!<arch>\n"
+const archiveMagic = "!<arch>\n"
 
-// identify reads the executable, which is the same for the same sources.
+// identify sets the sum of the executable: equal sources have equal sums. It returns
+// an error if the package is not main.
 func (p *program) identify() error {
 	f, err := os.Open(p.path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was opened for reading
-	start := make([]byte, len(archive))
-	if n, _ := io.ReadFull(f, start); string(start[:n]) == archive {
+	start := make([]byte, len(archiveMagic))
+	if n, _ := io.ReadFull(f, start); string(start[:n]) == archiveMagic {
 		return errors.New("the package is not main, so it is no program")
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -68,7 +69,7 @@ func (p *program) identify() error {
 
 // start starts the process, in a group of its own, and the goroutine that waits
 // for it.
-func (p *program) start(c Config, say func(string, ...any)) error {
+func (p *program) start(c Config, logf func(string, ...any)) error {
 	if err := os.WriteFile(p.report, nil, 0o600); err != nil {
 		return err
 	}
@@ -86,23 +87,24 @@ func (p *program) start(c Config, say func(string, ...any)) error {
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			p.wait(say)
+			p.wait(logf)
 		}
 	}()
 	return <-started
 }
 
-func (p *program) wait(say func(string, ...any)) {
+// wait waits for the process and logs an end that was not requested.
+func (p *program) wait(logf func(string, ...any)) {
 	err := p.cmd.Wait()
 	_ = killGroup(p.cmd.Process) // what the program has left behind
 	if p.stopping.Load() {
 		return
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		say("the program ended: %v; waiting for a change", err)
+		logf("the program ended: %v; waiting for a change", err)
 		return
 	}
-	say("the program ended; waiting for a change")
+	logf("the program ended; waiting for a change")
 }
 
 func (p *program) isRunning() bool {
@@ -114,8 +116,9 @@ func (p *program) isRunning() bool {
 	}
 }
 
-// stop ends the process and waits for its end. A signal of again kills it.
-func (p *program) stop(again <-chan os.Signal, say func(string, ...any)) {
+// stop ends the process and waits for its end. It kills the process after grace, or
+// when kill receives a signal.
+func (p *program) stop(kill <-chan os.Signal, logf func(string, ...any)) {
 	p.stopping.Store(true)
 	if !p.isRunning() {
 		return
@@ -126,10 +129,10 @@ func (p *program) stop(again <-chan os.Signal, say func(string, ...any)) {
 	select {
 	case <-p.done:
 		return
-	case <-again:
-		say("the program is killed at the second signal")
+	case <-kill:
+		logf("the program is killed at the second signal")
 	case <-late.C:
-		say("the program has not ended within %v of the request; killed", grace)
+		logf("the program has not ended within %v of the request; killed", grace)
 	}
 	_ = killGroup(p.cmd.Process)
 	<-p.done

@@ -18,11 +18,11 @@ type state struct {
 	at   time.Time
 }
 
-// elsewhere are folders whose files are not sources of the program.
-var elsewhere = []string{"node_modules", "testdata", "vendor"}
+// skippedFolders are folders whose files are not sources of the program.
+var skippedFolders = []string{"node_modules", "testdata", "vendor"}
 
-// data are the endings of files that programs write.
-var data = []string{"~", ".db", ".db-journal", ".db-shm", ".db-wal", ".log", ".out", ".pid", ".sqlite", ".sqlite3", ".swp", ".tmp"}
+// writtenEndings are the ends of the names of files that programs write.
+var writtenEndings = []string{"~", ".db", ".db-journal", ".db-shm", ".db-wal", ".log", ".out", ".pid", ".sqlite", ".sqlite3", ".swp", ".tmp"}
 
 // isConfig reports whether a program reads a file when it starts.
 func isConfig(path string) bool {
@@ -34,12 +34,12 @@ func isConfig(path string) bool {
 // ending is the result of a build.
 func isSource(name string, mode fs.FileMode) bool {
 	return mode.IsRegular() && !strings.HasSuffix(name, "_test.go") && (mode&0o111 == 0 || filepath.Ext(name) != "") &&
-		!slices.ContainsFunc(data, func(ending string) bool { return strings.HasSuffix(name, ending) })
+		!slices.ContainsFunc(writtenEndings, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
-// scan returns the sources below root. It leaves out what the go command leaves
-// out, tests, and other modules. A file that disappears meanwhile is left out. A
-// file that is a link counts as the file that it leads to, and root may be a link.
+// scan returns the sources below root. It skips the files that the go command
+// ignores, tests, other modules, and files that disappear meanwhile. A link counts as
+// its target, and root may be a link.
 func scan(root string) sources {
 	found := sources{}
 	root += string(filepath.Separator) // otherwise WalkDir does not enter a link
@@ -50,7 +50,7 @@ func scan(root string) sources {
 		name := entry.Name()
 		hidden := strings.HasPrefix(name, ".") && name != ".env" || strings.HasPrefix(name, "_")
 		if entry.IsDir() {
-			if path != root && (hidden || slices.Contains(elsewhere, name) || isModule(path)) {
+			if path != root && (hidden || slices.Contains(skippedFolders, name) || isModule(path)) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -68,7 +68,7 @@ func isModule(dir string) bool {
 	return err == nil && len(matches) > 0
 }
 
-// changed returns the files that differ, that are new or that are gone, sorted.
+// changed returns the files that differ, are new or no longer exist, sorted.
 func (s sources) changed(now sources) (files []string) {
 	for path, state := range now {
 		if s[path] != state {

@@ -107,12 +107,12 @@ func TestFileThatIsRemovedAgainIsNoChange(t *testing.T) {
 		}
 		seen := scan(root)
 		delete(seen, passing)
-		d := &developing{root: root}
+		d := &runner{root: root}
 		var changed []string
 		returned := make(chan struct{})
 		go func() {
 			defer close(returned)
-			_, changed = d.await(t.Context(), seen)
+			_, changed = d.waitForChange(t.Context(), seen)
 		}()
 		synctest.Wait() // it has seen the file
 		if err := os.Remove(passing); err != nil {
