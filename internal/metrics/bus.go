@@ -86,8 +86,8 @@ func newBySubscription[T any](with func(labels ...string) T) *bySubscription[T] 
 	return &bySubscription[T]{with: with, known: map[string]T{}}
 }
 
-// of returns the metric of a subscription, or the shared one if there is no
-// room.
+// of returns the metric of a subscription, or the shared one after
+// maxSubscriptions.
 func (s *bySubscription[T]) of(name string) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 // process: keys without a colon are a class each.
 const maxClasses = 200
 
-// otherClass is the class of further keys when there is no room left.
+// otherClass is the class of all further keys after maxClasses.
 const otherClass = "other"
 
-// classes finds the metrics, a C, of the class of a key: the part before its
-// first colon, or the key itself. The lookup of a known class takes neither a mutex nor memory.
+// classes finds the metrics, a C, of the class of a key: the part before its first
+// colon, or the key itself. The lookup of a known class neither locks nor allocates.
 type classes[C any] struct {
 	make  func(name string) *C
 	other func() *C // made at its first use
 
-	mu    sync.Mutex // for writers of known
+	mu    sync.Mutex // guards writes of known
 	known atomic.Pointer[map[string]*C]
 }
 

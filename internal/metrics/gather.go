@@ -47,7 +47,7 @@ type Gathered struct {
 	own     *prometheus.Registry
 	sources func() []Source
 	missed  *prometheus.CounterVec
-	time    time.Duration
+	timeout time.Duration
 }
 
 // Gather scrapes all workers concurrently. If a worker is left out, the error
@@ -55,24 +55,24 @@ type Gathered struct {
 func (g *Gathered) Gather() ([]*dto.MetricFamily, error) {
 	sources := g.sources()
 	answers, errs := make([][]*dto.MetricFamily, len(sources)), make([]error, len(sources))
-	ctx, cancel := context.WithTimeout(context.Background(), g.time)
+	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
 	defer cancel()
 	var asking sync.WaitGroup
 	for i, s := range sources {
 		asking.Go(func() { answers[i], errs[i] = s.scrape(ctx) })
 	}
 	asking.Wait()
-	var m merging
+	var m merger
 	for i, s := range sources {
-		m.take(strconv.Itoa(s.Worker), answers[i])
-		if errs[i] = errors.Join(errs[i], m.failed()); errs[i] != nil {
+		m.add(strconv.Itoa(s.Worker), answers[i])
+		if errs[i] = errors.Join(errs[i], m.conflictError()); errs[i] != nil {
 			g.missed.WithLabelValues(strconv.Itoa(s.Worker)).Inc()
 			errs[i] = fmt.Errorf("worker %d: %w", s.Worker, errs[i])
 		}
 	}
 	own, err := g.own.Gather() // last, so that it includes the workers that were left out
-	m.take("", own)
-	return m.families(), errors.Join(errors.Join(errs...), err, m.failed())
+	m.add("", own)
+	return m.families(), errors.Join(errors.Join(errs...), err, m.conflictError())
 }
 
 // Handler answers scrapes with the available series.
@@ -120,30 +120,30 @@ func decode(r io.Reader, format expfmt.Format) (families []*dto.MetricFamily, _ 
 	}
 }
 
-// merging merges metric families by name.
-type merging struct {
-	byName map[string]*dto.MetricFamily
-	odd    []string // of the last worker: families of another kind than before
+// merger merges metric families by name.
+type merger struct {
+	byName    map[string]*dto.MetricFamily
+	conflicts []string // of the last call of add: families whose kind differs from the first one
 }
 
-// take adds the families of a worker, or, without a label, the supervisor's.
+// add adds the families of a worker, or of the supervisor if worker is empty.
 // Two versions of a program may use one name for different kinds; the first
 // kind is kept.
-func (m *merging) take(worker string, families []*dto.MetricFamily) {
+func (m *merger) add(worker string, families []*dto.MetricFamily) {
 	if m.byName == nil {
 		m.byName = map[string]*dto.MetricFamily{}
 	}
-	m.odd = nil
+	m.conflicts = nil
 	for _, f := range families {
 		if worker != "" {
-			label(f, worker)
+			addWorkerLabel(f, worker)
 		}
 		known := m.byName[f.GetName()]
 		switch {
 		case known == nil:
 			m.byName[f.GetName()] = f
 		case known.GetType() != f.GetType():
-			m.odd = append(m.odd, fmt.Sprintf("%s is a %s here and a %s in another worker", f.GetName(), kind(f), kind(known)))
+			m.conflicts = append(m.conflicts, fmt.Sprintf("%s is a %s here and a %s in another worker", f.GetName(), kind(f), kind(known)))
 		default:
 			known.Metric = append(known.Metric, f.GetMetric()...)
 		}
@@ -152,16 +152,16 @@ func (m *merging) take(worker string, families []*dto.MetricFamily) {
 
 func kind(f *dto.MetricFamily) string { return strings.ToLower(f.GetType().String()) }
 
-// failed returns an error for the families of the last worker that were not
-// added.
-func (m *merging) failed() error {
-	if m.odd == nil {
+// conflictError returns an error for the families that the last call of add has left
+// out.
+func (m *merger) conflictError() error {
+	if m.conflicts == nil {
 		return nil
 	}
-	return fmt.Errorf("left out: %s", strings.Join(m.odd, "; "))
+	return fmt.Errorf("left out: %s", strings.Join(m.conflicts, "; "))
 }
 
-func (m *merging) families() []*dto.MetricFamily {
+func (m *merger) families() []*dto.MetricFamily {
 	all := make([]*dto.MetricFamily, 0, len(m.byName))
 	for _, f := range m.byName {
 		all = append(all, f)
@@ -170,21 +170,21 @@ func (m *merging) families() []*dto.MetricFamily {
 	return all
 }
 
-// label adds the worker to the series of a family.
-func label(f *dto.MetricFamily, worker string) {
+// addWorkerLabel adds the label worker to the series of a family.
+func addWorkerLabel(f *dto.MetricFamily, worker string) {
 	for _, m := range f.GetMetric() {
-		exported(m.GetLabel(), workerLabel)
+		renameLabel(m.GetLabel(), workerLabel)
 		m.Label = append(m.GetLabel(), &dto.LabelPair{Name: new(workerLabel), Value: new(worker)})
 		slices.SortFunc(m.GetLabel(), func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	}
 }
 
-// exported renames a label, and first renames an existing label with the new
-// name.
-func exported(labels []*dto.LabelPair, name string) {
+// renameLabel renames the label name to exported_name, if labels has it. It first
+// renames a label that already has the new name in the same way.
+func renameLabel(labels []*dto.LabelPair, name string) {
 	for _, l := range labels {
 		if l.GetName() == name {
-			exported(labels, "exported_"+name)
+			renameLabel(labels, "exported_"+name)
 			l.Name = new("exported_" + name)
 			return
 		}

@@ -32,7 +32,7 @@ const supervisor = "supervisor"
 // scrape calls both functions.
 func NewGathered(b Build, workers func() Workers, sources func() []Source) *Gathered {
 	r := prometheus.NewRegistry()
-	g := &Gathered{own: r, sources: sources, missed: counter(r, workersMissed), time: workerTime}
+	g := &Gathered{own: r, sources: sources, missed: counter(r, workersMissed), timeout: workerTime}
 	r.MustRegister(workersCollector(workers))
 	own := prometheus.WrapRegistererWith(prometheus.Labels{workerLabel: supervisor}, r)
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
