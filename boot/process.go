@@ -14,6 +14,7 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
@@ -108,5 +109,5 @@ func (p Process) paint() plan.Paint {
 	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
 		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"
 	})
-	return plan.Paint{Colours: logging.IsTerminal(p.Stderr) && !unwanted}
+	return plan.Paint{Colours: plain.IsTerminal(p.Stderr) && !unwanted}
 }

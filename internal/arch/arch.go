@@ -104,7 +104,7 @@ func layers() map[string][]string {
 		"internal/failure":  {"internal/settings", "internal/plain", "config", "internal/mask"},
 		"internal/input":    {"internal/request"},
 		"internal/listen":   {"internal/settings", "config", "internal/failure", "internal/request", "internal/router"},
-		"internal/logging":  {"internal/settings", "bus", "config", "limit", "internal/request", "internal/secrets", "internal/stack", "lock"},
+		"internal/logging":  {"internal/settings", "bus", "config", "limit", "internal/plain", "internal/request", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
 		"internal/secrets":  {"internal/settings", "config", "internal/mask", "internal/plain"},
 		"internal/settings": {"config", "internal/mask", "internal/notation", "internal/spelling", "internal/yamldoc"},

@@ -214,7 +214,7 @@ func (m *messages) shown(d admin.Data) string {
 	if d.JSON != nil && json.Compact(&compact, data) == nil {
 		data = compact.Bytes()
 	}
-	if terminal(m.shell.Stdout) {
+	if plain.IsTerminal(m.shell.Stdout) {
 		return plain.Text(string(data))
 	}
 	return string(data)

@@ -223,7 +223,7 @@ func (l *locks) showOnce(all []listed, failed error) error {
 		return errors.Join(err, l.shell.write(plain.JSON(string(line))+"\n"))
 	}
 	var b strings.Builder
-	if terminal(l.shell.Stdout) {
+	if plain.IsTerminal(l.shell.Stdout) {
 		b.WriteString(clearScreen)
 	}
 	fmt.Fprintf(&b, "%s\n\n", time.Now().Format(time.TimeOnly))

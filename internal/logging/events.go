@@ -18,17 +18,17 @@ import (
 type LockEvents struct {
 	Log *slog.Logger
 
-	notRenewed, notReleased paced // in an outage there is an event for each lease, several times
+	notRenewed, notReleased limiter // in an outage there is an event for each lease, several times
 }
 
 // Observe writes an event of a Locker to the log.
 func (l *LockEvents) Observe(e lock.Event) {
 	switch e := e.(type) {
 	case lock.Lost:
-		l.warn(lostLease, e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
+		l.warn(lostLease, e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), errorAttr(e.Err))
 	case lock.NotAcquired:
 		if errors.Is(e.Err, lock.ErrDeadlock) { // a defect of the program
-			l.warn("lock deadlock", e.Key, failed(e.Err))
+			l.warn("lock deadlock", e.Key, errorAttr(e.Err))
 		}
 	case lock.Forgotten:
 		l.warn("lock forgotten and released", e.Key, slog.Uint64("fence", e.Fence), slog.String("because", e.Reason), slog.String("acquired_at", e.Site))
@@ -39,22 +39,22 @@ func (l *LockEvents) Observe(e lock.Event) {
 		l.warn("lock released by force", e.Key, slog.String("reason", e.Reason), slog.Int("leases", e.Released))
 	case lock.RenewFailed:
 		if n := l.notRenewed.count(); n > 0 {
-			l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), failed(e.Err))
+			l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), errorAttr(e.Err))
 		}
 	case lock.ReleaseFailed:
-		l.released(e)
+		l.releaseFailed(e)
 	case lock.Unavailable:
-		l.Log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
+		l.Log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", errorAttr(e.Err))
 	case lock.Available:
 		l.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock backend returned", slog.Duration("after", e.After))
 	case lock.StillHeld:
 		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
 	case lock.Ran:
 		if e.Err != nil {
-			l.warn("run failed", e.Key, slog.Int64("tick", e.Tick), slog.Duration("took", e.Took), failed(e.Err))
+			l.warn("run failed", e.Key, slog.Int64("tick", e.Tick), slog.Duration("took", e.Took), errorAttr(e.Err))
 		}
 	case lock.Retrying:
-		l.warn("leader or timed run failed, trying again", e.Key, slog.Duration("pause", e.Pause), failed(e.Err))
+		l.warn("leader or timed run failed, trying again", e.Key, slog.Duration("pause", e.Pause), errorAttr(e.Err))
 	case lock.PoolResized:
 		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	case lock.Withdrawn:
@@ -64,13 +64,14 @@ func (l *LockEvents) Observe(e lock.Event) {
 	}
 }
 
-func (l *LockEvents) released(e lock.ReleaseFailed) {
+// releaseFailed logs a failed release or withdrawal.
+func (l *LockEvents) releaseFailed(e lock.ReleaseFailed) {
 	text := "lock not released, trying again"
 	if e.Fence == 0 {
 		text = "lock request not withdrawn, trying again"
 	}
 	if n := l.notReleased.count(); n > 0 {
-		l.warn(text, e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), failed(e.Err))
+		l.warn(text, e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), errorAttr(e.Err))
 	}
 }
 
@@ -78,16 +79,16 @@ func (l *LockEvents) warn(text, key string, attrs ...slog.Attr) {
 	l.Log.LogAttrs(context.Background(), slog.LevelWarn, text, append([]slog.Attr{slog.String("key", key)}, attrs...)...)
 }
 
-// paced limits a line of the log to one a second.
-type paced struct {
+// limiter limits a log line to one per second. It is safe for concurrent use.
+type limiter struct {
 	mu       sync.Mutex // guards the fields below
 	logged   time.Time  // when the latest line was written
 	unlogged int        // events since then
 }
 
-// count counts an event. It returns the number of events since the last line if
-// another line is due, else 0.
-func (p *paced) count() int {
+// count counts an event. If a line is due, it returns the number of events since the
+// last line; otherwise it returns 0.
+func (p *limiter) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unlogged++
@@ -99,7 +100,8 @@ func (p *paced) count() int {
 	return n
 }
 
-func failed(err error) slog.Attr {
+// errorAttr returns the attribute of err, or an empty one, which is not logged.
+func errorAttr(err error) slog.Attr {
 	if err == nil {
 		return slog.Attr{}
 	}
@@ -110,28 +112,28 @@ func failed(err error) slog.Attr {
 type BusEvents struct {
 	Log *slog.Logger
 
-	refused paced // a permission that is revoked refuses every message
+	refused limiter // a permission that is revoked refuses every message
 }
 
 // Observe writes an event of a Bus to the log.
 func (l *BusEvents) Observe(e bus.Event) {
 	switch e := e.(type) {
 	case bus.HandlerFailed:
-		l.failed(e)
+		l.handlerFailed(e)
 	case bus.Dropped:
 		l.write(slog.LevelWarn, "messages dropped", e.SubID, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
 	case bus.Missed:
 		l.write(slog.LevelWarn, "messages missed", e.SubID, slog.Int("messages", e.Count))
 	case bus.GapFailed:
-		l.write(slog.LevelError, "gap not repaired", e.SubID, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
+		l.write(slog.LevelError, "gap not repaired", e.SubID, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), errorAttr(e.Err))
 	case bus.Blocked:
 		l.write(slog.LevelWarn, "responder blocked by requests to itself", e.SubID, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
 	case bus.Stuck:
 		l.write(slog.LevelWarn, "handler stuck", e.SubID, slog.String("subject", e.Subject), slog.Duration("for", e.For))
 	case bus.Ended:
-		l.write(slog.LevelError, "subscription ended", e.SubID, failed(e.Err))
+		l.write(slog.LevelError, "subscription ended", e.SubID, errorAttr(e.Err))
 	case bus.AnswerFailed:
-		l.write(slog.LevelWarn, "answer not sent", e.SubID, slog.String("subject", e.Subject), failed(e.Err))
+		l.write(slog.LevelWarn, "answer not sent", e.SubID, slog.String("subject", e.Subject), errorAttr(e.Err))
 	case bus.PublishLost:
 		l.Log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
 	case bus.PublishRefused:
@@ -145,13 +147,13 @@ func (l *BusEvents) Observe(e bus.Event) {
 	}
 }
 
-// failed logs the error of a handler. A responder's error is also its answer.
-func (l *BusEvents) failed(e bus.HandlerFailed) {
+// handlerFailed logs the error of a handler. A responder's error is also its answer.
+func (l *BusEvents) handlerFailed(e bus.HandlerFailed) {
 	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject)}
 	if id := request.IDOf(e.Msg); id != "" {
 		attrs = append(attrs, slog.String("request", id))
 	}
-	attrs = append(attrs, failed(e.Err))
+	attrs = append(attrs, errorAttr(e.Err))
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
@@ -175,7 +177,7 @@ func (l LimitEvents) Observe(e limit.Event) {
 	case limit.WasReset:
 		l.Log.LogAttrs(ctx, slog.LevelWarn, "limit reset", slog.String("key", e.Key))
 	case limit.Unavailable:
-		l.Log.LogAttrs(ctx, slog.LevelError, "limit backend lost", failed(e.Err))
+		l.Log.LogAttrs(ctx, slog.LevelError, "limit backend lost", errorAttr(e.Err))
 	case limit.Available:
 		l.Log.LogAttrs(ctx, slog.LevelInfo, "limit backend returned", slog.Duration("after", e.After), slog.Uint64("allowed_without_backend", e.Degraded))
 	}

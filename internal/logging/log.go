@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/settings"
 )
@@ -24,14 +25,14 @@ type Logs struct {
 	handler slog.Handler // writes records of all levels
 	level   slog.LevelVar
 	apps    map[string]*slog.LevelVar
-	memory  memory // the last warnings and errors
+	records recentRecords // the last warnings and errors
 }
 
 // New creates the loggers. They write text on a terminal and in env dev,
 // and JSON elsewhere. Each line of a worker contains the worker's number.
 func New(w io.Writer, c *settings.Config, worker int, v *secrets.Veil) *Logs {
 	l := &Logs{apps: map[string]*slog.LevelVar{}}
-	l.handler = remembering{Handler: newHandler(w, c, v), memory: &l.memory, veil: v}
+	l.handler = recorder{Handler: newHandler(w, c, v), records: &l.records, veil: v}
 	if worker != 0 {
 		l.handler = l.handler.WithAttrs([]slog.Attr{slog.Int("worker", worker)})
 	}
@@ -49,9 +50,9 @@ func newHandler(w io.Writer, c *settings.Config, v *secrets.Veil) slog.Handler {
 	}
 	options := &tint.Options{
 		ReplaceAttr: v.TextAttr,
-		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !IsTerminal(w) || os.Getenv("NO_COLOR") != "",
+		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !plain.IsTerminal(w) || os.Getenv("NO_COLOR") != "",
 	}
-	return newStacked(w, v.TextAttr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
+	return newStackHandler(w, v.TextAttr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
 }
 
 // Apply sets the log levels of a configuration.
@@ -95,7 +96,7 @@ func levelOf(text string) slog.Level {
 }
 
 // Recent returns the last warnings and errors of all loggers.
-func (l *Logs) Recent() Recent { return l.memory.recent() }
+func (l *Logs) Recent() Recent { return l.records.recent() }
 
 // Process returns the logger for records that belong to no app.
 func (l *Logs) Process() *slog.Logger { return slog.New(leveled{l.handler, &l.level}) }
@@ -128,17 +129,7 @@ func (h leveled) WithGroup(name string) slog.Handler {
 // Readable reports whether the log is written as text for people.
 func Readable(w io.Writer, c *settings.Config) bool {
 	if c.Log.Format == "auto" {
-		return c.Env == "dev" || IsTerminal(w)
+		return c.Env == "dev" || plain.IsTerminal(w)
 	}
 	return c.Log.Format == "text"
-}
-
-// IsTerminal reports whether w is a terminal.
-func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

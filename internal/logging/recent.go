@@ -45,14 +45,14 @@ const (
 // lostLease is the message of the record of a lost lease.
 const lostLease = "lock lost"
 
-// memory keeps the last records.
-type memory struct {
+// recentRecords keeps the last records.
+type recentRecords struct {
 	mu     sync.Mutex // guards the fields below, oldest first
 	lost   []Record
 	errors []Record
 }
 
-func (m *memory) add(r Record) {
+func (m *recentRecords) add(r Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Message == lostLease {
@@ -62,9 +62,10 @@ func (m *memory) add(r Record) {
 	m.errors = last(append(m.errors, r), recentErrors)
 }
 
+// last returns the last n records of all. It reuses the array of all.
 func last(all []Record, n int) []Record { return slices.Delete(all, 0, max(len(all)-n, 0)) }
 
-func (m *memory) recent() Recent {
+func (m *recentRecords) recent() Recent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := Recent{append([]Record{}, m.lost...), append([]Record{}, m.errors...)}
@@ -73,37 +74,37 @@ func (m *memory) recent() Recent {
 	return r
 }
 
-// remembering is a handler that also keeps warnings and errors.
-type remembering struct {
+// recorder is a handler that keeps warnings and errors, and passes all records on.
+type recorder struct {
 	slog.Handler
-	memory *memory
-	veil   *secrets.Veil
-	attrs  []Attr // of the logger
-	prefix string // its groups
+	records *recentRecords
+	veil    *secrets.Veil
+	attrs   []Attr // of the logger
+	prefix  string // its groups
 }
 
 // Handle keeps a record and passes it on.
-func (h remembering) Handle(ctx context.Context, r slog.Record) error {
+func (h recorder) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
-		kept := Record{Time: r.Time, Level: r.Level.String(), Message: h.text(r.Message), Attrs: slices.Clone(h.attrs)}
+		kept := Record{Time: r.Time, Level: r.Level.String(), Message: h.maskAndCut(r.Message), Attrs: slices.Clone(h.attrs)}
 		r.Attrs(func(a slog.Attr) bool {
-			kept.Attrs = h.flat(kept.Attrs, h.prefix, a)
+			kept.Attrs = h.appendAttr(kept.Attrs, h.prefix, a)
 			return true
 		})
-		h.memory.add(kept)
+		h.records.add(kept)
 	}
 	return h.Handler.Handle(ctx, r)
 }
 
-// flat appends an attribute, or the attributes of a group, to all.
-func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
+// appendAttr appends an attribute, or the attributes of a group, to all.
+func (h recorder) appendAttr(all []Attr, prefix string, a slog.Attr) []Attr {
 	v := a.Value.Resolve()
 	if v.Kind() == slog.KindGroup {
 		if a.Key != "" {
 			prefix += a.Key + "."
 		}
 		for _, of := range v.Group() {
-			all = h.flat(all, prefix, of)
+			all = h.appendAttr(all, prefix, of)
 		}
 		return all
 	}
@@ -111,14 +112,14 @@ func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
 		return all
 	}
 	text := v.String()
-	if a.Key == keyStack { // whole, it would be cut before the frames of the program
+	if a.Key == keyStack { // the unfolded stack would be cut before the frames of the program
 		text = cmp.Or(stack.Text(stack.Parse([]byte(text))), text)
 	}
-	return append(all, Attr{prefix + a.Key, h.text(text)})
+	return append(all, Attr{prefix + a.Key, h.maskAndCut(text)})
 }
 
-// text returns a text to keep.
-func (h remembering) text(s string) string {
+// maskAndCut returns s with its secrets masked, and cut to recentValue bytes.
+func (h recorder) maskAndCut(s string) string {
 	s = h.veil.Text(s) // before it is cut: a part of a secret is not masked
 	if len(s) > recentValue {
 		s = strings.ToValidUTF8(s[:recentValue], "") + "…" // the cut may be inside a character
@@ -127,17 +128,17 @@ func (h remembering) text(s string) string {
 }
 
 // WithAttrs implements [slog.Handler].
-func (h remembering) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h recorder) WithAttrs(attrs []slog.Attr) slog.Handler {
 	h.Handler = h.Handler.WithAttrs(attrs)
 	h.attrs = slices.Clone(h.attrs)
 	for _, a := range attrs {
-		h.attrs = h.flat(h.attrs, h.prefix, a)
+		h.attrs = h.appendAttr(h.attrs, h.prefix, a)
 	}
 	return h
 }
 
 // WithGroup implements [slog.Handler].
-func (h remembering) WithGroup(name string) slog.Handler {
+func (h recorder) WithGroup(name string) slog.Handler {
 	h.Handler = h.Handler.WithGroup(name)
 	if name != "" {
 		h.prefix += name + "."

@@ -12,10 +12,10 @@ import (
 	"github.com/megaframework/mega/internal/secrets"
 )
 
-func newRemembering() (*slog.Logger, *memory, *bytes.Buffer) {
+func newRemembering() (*slog.Logger, *recentRecords, *bytes.Buffer) {
 	var out bytes.Buffer
-	m := &memory{}
-	return slog.New(remembering{Handler: slog.NewTextHandler(&out, nil), memory: m, veil: &secrets.Veil{}}), m, &out
+	m := &recentRecords{}
+	return slog.New(recorder{Handler: slog.NewTextHandler(&out, nil), records: m, veil: &secrets.Veil{}}), m, &out
 }
 
 func TestWarningsAndErrorsAreKeptWithTheirAttributes(t *testing.T) {

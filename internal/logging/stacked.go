@@ -15,43 +15,43 @@ import (
 // debug.Stack.
 const keyStack = "stack"
 
-// stacked is a handler for people: it writes the stack of a record on lines
-// below it, and folds the frames of mega and of Go. No lock is held while the
-// values of a record are formatted: their methods may log, too.
-type stacked struct {
+// stackHandler is a handler for people: it writes the stack of a record on lines
+// below it, with the frames of mega and of Go folded. It holds no mutex while it
+// formats the values of a record, because their methods may log.
+type stackHandler struct {
 	slog.Handler                              // writes the records without a stack
-	on           func(io.Writer) slog.Handler // returns the same for another writer
-	out          *output
+	newHandler   func(io.Writer) slog.Handler // returns the same for another writer
+	out          *syncWriter
 	mask         func([]string, slog.Attr) slog.Attr
 }
 
-// output writes one record at a time.
-type output struct {
+// syncWriter serializes writes, so that records do not mix.
+type syncWriter struct {
 	mu sync.Mutex // guards to; held during a write
 	to io.Writer
 }
 
-// Write writes a whole record.
-func (o *output) Write(p []byte) (int, error) {
+// Write writes p, a whole record.
+func (o *syncWriter) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.to.Write(p)
 }
 
-// newStacked returns a handler for to. newHandler makes the handler of the lines.
-func newStacked(to io.Writer, mask func([]string, slog.Attr) slog.Attr, newHandler func(io.Writer) slog.Handler) slog.Handler {
-	out := &output{to: to}
-	return stacked{newHandler(out), newHandler, out, mask}
+// newStackHandler returns a handler for to. newHandler makes the handler of the lines.
+func newStackHandler(to io.Writer, mask func([]string, slog.Attr) slog.Attr, newHandler func(io.Writer) slog.Handler) slog.Handler {
+	out := &syncWriter{to: to}
+	return stackHandler{newHandler(out), newHandler, out, mask}
 }
 
 // Handle writes a record.
-func (s stacked) Handle(ctx context.Context, r slog.Record) error {
+func (s stackHandler) Handle(ctx context.Context, r slog.Record) error {
 	line, text := s.split(r)
 	if text == "" {
 		return s.Handler.Handle(ctx, r)
 	}
 	var record bytes.Buffer
-	if err := s.on(&record).Handle(ctx, line); err != nil {
+	if err := s.newHandler(&record).Handle(ctx, line); err != nil {
 		return err
 	}
 	record.WriteString("    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n")
@@ -60,7 +60,7 @@ func (s stacked) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // split returns a record without its stack, and the stack as text.
-func (s stacked) split(r slog.Record) (slog.Record, string) {
+func (s stackHandler) split(r slog.Record) (slog.Record, string) {
 	var attrs []slog.Attr
 	text := ""
 	r.Attrs(func(a slog.Attr) bool {
@@ -83,17 +83,17 @@ func (s stacked) split(r slog.Record) (slog.Record, string) {
 }
 
 // WithAttrs returns the same handler with attributes.
-func (s stacked) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (s stackHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return s.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
 }
 
 // WithGroup returns the same handler with a group.
-func (s stacked) WithGroup(name string) slog.Handler {
+func (s stackHandler) WithGroup(name string) slog.Handler {
 	return s.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 }
 
-func (s stacked) with(add func(slog.Handler) slog.Handler) slog.Handler {
-	on := s.on
-	s.Handler, s.on = add(s.Handler), func(w io.Writer) slog.Handler { return add(on(w)) }
+func (s stackHandler) with(add func(slog.Handler) slog.Handler) slog.Handler {
+	on := s.newHandler
+	s.Handler, s.newHandler = add(s.Handler), func(w io.Writer) slog.Handler { return add(on(w)) }
 	return s
 }
