@@ -7,14 +7,14 @@
 //
 // # Leases
 //
-// A lease from lock_acquire belongs to the process. It is given back when the
-// client releases it or has closed the connection, and when the process gets a
-// signal to end; if the process is killed, the lease ends at the hub with its connection, and
-// in a Redis at its TTL. The client learns of a lost lease by a message of the
-// level error, if it has asked for messages, and with the next answer in any case.
+// A lease from lock_acquire belongs to the process. It is released when the client
+// releases it or closes the connection, and when the process gets a signal to end. If
+// the process is killed, the lease ends with the connection at a hub, and at its TTL in
+// a Redis. A lost lease is reported with the next answer, and at once by a message of
+// the level error if the client has requested messages.
 //
-// A command of lock_exec has a holder process of its own, which keeps X4 and X5:
-// it is dead before its lease is granted to another one, and when this process is
+// A command of lock_exec has a holder process of its own (X4, X5): the command is
+// killed before its lease can be granted to another holder, and when this process is
 // killed.
 //
 // # End

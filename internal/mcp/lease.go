@@ -2,11 +2,9 @@ package mcp
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,14 +14,14 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// held is a lease of the client.
-type held struct {
+// clientLease is a lease that the client has from lock_acquire.
+type clientLease struct {
 	handle string
 	lease  *lock.Lease
-	end    context.CancelFunc // of the context on which the lease lives
+	end    context.CancelFunc // ends the context of the lease
 	order  shell.Order
-	max    time.Duration // it ends after this time without a renewal; 0 for no bound
-	due    time.Time     // when max ends it; the server's mutex guards it
+	max    time.Duration // the lease ends after this time without a lock_renew; 0 for no bound
+	due    time.Time     // when max ends the lease; guarded by server.mu
 }
 
 // lease describes a lease in an answer.
@@ -35,7 +33,7 @@ type lease struct {
 	Token  string `json:"token"`
 }
 
-func (h *held) describe() lease {
+func (h *clientLease) describe() lease {
 	l := h.lease
 	return lease{h.handle, l.Key(), l.Fence(), l.Slot(), l.Token()}
 }
@@ -51,7 +49,7 @@ func (s *server) acquire(ctx context.Context, in acquireArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	longest, err := duration("max", in.Max, 0)
+	longest, err := parseDuration("max", in.Max, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -72,22 +70,22 @@ func (s *server) acquire(ctx context.Context, in acquireArgs) (any, error) {
 		end()
 		return nil, shell.Explain(&o.Backend, err)
 	}
-	h := &held{handle: "lease-" + strings.ToLower(rand.Text()[:16]), lease: l, end: end, order: o, max: longest, due: time.Now().Add(longest)}
-	if !stop() || !s.keep(h) { // nobody receives the answer
-		_ = h.giveBack()
+	h := &clientLease{handle: shell.NewHandle(), lease: l, end: end, order: o, max: longest, due: time.Now().Add(longest)}
+	if !stop() || !s.add(h) { // nobody receives the answer
+		_ = h.release()
 		return nil, context.Canceled
 	}
 	return h.describe(), nil
 }
 
-// giveBack releases the lease.
-func (h *held) giveBack() error {
+// release releases the lease and ends its context.
+func (h *clientLease) release() error {
 	defer h.end()
-	return h.lease.Release() // it has a timeout, is retried, and the TTL ends the lease
+	return h.lease.Release() // Release is bounded and retried; at worst the TTL ends the lease
 }
 
-// open connects to the backend, once. Calls that come meanwhile wait for that, each
-// until its ctx ends.
+// open returns the connection to the backend, which the first call opens. Concurrent
+// calls wait for it, each until its ctx ends.
 func (s *server) open(ctx context.Context, b *shell.Backend) (*shell.Connection, error) {
 	select {
 	case s.opening <- struct{}{}:
@@ -105,8 +103,9 @@ func (s *server) open(ctx context.Context, b *shell.Backend) (*shell.Connection,
 	return s.backend, nil
 }
 
-// keep remembers a lease and watches it. It returns false when the server ends.
-func (s *server) keep(h *held) bool {
+// add stores a lease and starts its watch. It returns false if the server is ending;
+// the caller then releases the lease.
+func (s *server) add(h *clientLease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.group.Go(func(ctx context.Context) { s.watch(ctx, h) }) {
@@ -116,8 +115,9 @@ func (s *server) keep(h *held) bool {
 	return true
 }
 
-// drop forgets a lease. It returns false if that has happened before.
-func (s *server) drop(h *held) bool {
+// remove removes a lease, and reports whether it was still stored. The caller to
+// which it returns true ends the lease.
+func (s *server) remove(h *clientLease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.leases[h.handle]
@@ -125,9 +125,9 @@ func (s *server) drop(h *held) bool {
 	return known
 }
 
-// dropDue is drop for a lease that its max ends. If a renewal came before, it
-// returns the time that is left.
-func (s *server) dropDue(h *held) (dropped bool, left time.Duration) {
+// removeDue removes a lease whose max has passed, as remove does. If the lease was
+// renewed meanwhile, it returns the remaining time instead.
+func (s *server) removeDue(h *clientLease) (dropped bool, left time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if left := time.Until(h.due); left > 0 {
@@ -138,8 +138,9 @@ func (s *server) dropDue(h *held) (dropped bool, left time.Duration) {
 	return known, 0
 }
 
-// watch waits for the end of a lease.
-func (s *server) watch(ctx context.Context, h *held) {
+// watch waits for the end of a lease: it releases the lease after max, and reports a
+// loss to the client. It returns when the lease or ctx ends.
+func (s *server) watch(ctx context.Context, h *clientLease) {
 	var late <-chan time.Time
 	if h.max > 0 {
 		late = time.After(h.max)
@@ -147,18 +148,18 @@ func (s *server) watch(ctx context.Context, h *held) {
 	for {
 		select {
 		case <-late:
-			dropped, left := s.dropDue(h)
+			dropped, left := s.removeDue(h)
 			if left > 0 {
 				late = time.After(left)
 				continue
 			}
 			if dropped {
-				_ = h.giveBack()
+				_ = h.release()
 			}
 			return
 		case <-h.lease.Context().Done():
-			if s.drop(h) {
-				s.lose(ctx, h)
+			if s.remove(h) {
+				s.reportLoss(ctx, h)
 				h.end()
 			}
 			return
@@ -168,12 +169,12 @@ func (s *server) watch(ctx context.Context, h *held) {
 	}
 }
 
-// lose reports to the client that a lease was lost: at once if it has asked for
+// reportLoss reports to the client that a lease was lost: at once if it has asked for
 // messages, and with the next answer.
-func (s *server) lose(ctx context.Context, h *held) {
+func (s *server) reportLoss(ctx context.Context, h *clientLease) {
 	text := fmt.Sprintf("The lease %s of %s was lost: %v. (lock.lost)", h.handle, h.lease.Key(), h.lease.Err())
 	s.mu.Lock()
-	s.lost = append(s.lost, text)
+	s.losses = append(s.losses, text)
 	s.mu.Unlock()
 	for session := range s.sdk.Sessions() {
 		_ = session.Log(ctx, &sdk.LoggingMessageParams{Level: "error", Logger: "mega", Data: map[string]any{ //nolint:staticcheck // clients of the protocol before 2026-07-28 learn of it in no other way
@@ -182,12 +183,12 @@ func (s *server) lose(ctx context.Context, h *held) {
 	}
 }
 
-// losses returns the reports that the client has not received yet.
-func (s *server) losses() []string {
+// takeLosses returns the reports that the client has not received yet, once.
+func (s *server) takeLosses() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.lost
-	s.lost = nil
+	all := s.losses
+	s.losses = nil
 	return all
 }
 
@@ -197,7 +198,7 @@ type handleArgs struct {
 }
 
 // find returns a lease of the client.
-func (s *server) find(handle string) (*held, error) {
+func (s *server) find(handle string) (*clientLease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, known := s.leases[handle]
@@ -207,11 +208,11 @@ func (s *server) find(handle string) (*held, error) {
 	case !shell.IsHandle(handle):
 		return nil, &shell.Error{Code: "cli.invalid_argument", Exit: shell.ExitUsage, Text: fmt.Sprintf("%q is not a handle, which lock_acquire returns.", handle)}
 	}
-	return nil, over(handle)
+	return nil, endedError(handle)
 }
 
-// over is the error of a call for a lease that the client no longer has.
-func over(handle string) error {
+// endedError returns the error of a call for a lease that the client no longer has.
+func endedError(handle string) error {
 	return &shell.Error{Code: "lock.lost", Exit: shell.ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", handle)}
 }
 
@@ -223,14 +224,14 @@ func (s *server) renew(ctx context.Context, in handleArgs) (any, error) {
 	if err := h.lease.Extend(ctx, h.order.TTL); err != nil {
 		return nil, shell.Explain(&h.order.Backend, err)
 	}
-	if !s.prolong(h) { // its max may have passed during the call
-		return nil, over(h.handle)
+	if !s.restartMax(h) { // its max may have passed during the call
+		return nil, endedError(h.handle)
 	}
 	return h.describe(), nil
 }
 
-// prolong begins the max of a lease anew. It returns false if the lease is over.
-func (s *server) prolong(h *held) bool {
+// restartMax starts the max of a lease anew. It returns false if the lease has ended.
+func (s *server) restartMax(h *clientLease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.due = time.Now().Add(h.max)
@@ -243,16 +244,16 @@ func (s *server) release(_ context.Context, in handleArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.drop(h) {
-		return nil, over(h.handle)
+	if !s.remove(h) {
+		return nil, endedError(h.handle)
 	}
-	if err := h.giveBack(); errors.Is(err, lock.ErrLost) { // another error is retried
+	if err := h.release(); errors.Is(err, lock.ErrLost) { // another error is retried
 		return nil, shell.Explain(&h.order.Backend, err)
 	}
 	return h.describe(), nil
 }
 
-// releaseAll gives all leases back.
+// releaseAll releases all leases, and makes add refuse further ones.
 func (s *server) releaseAll() {
 	s.mu.Lock()
 	s.closed = true
@@ -261,7 +262,7 @@ func (s *server) releaseAll() {
 	s.mu.Unlock()
 	var releasing sync.WaitGroup
 	for _, h := range all {
-		releasing.Go(func() { _ = h.giveBack() })
+		releasing.Go(func() { _ = h.release() })
 	}
 	releasing.Wait()
 }

@@ -21,7 +21,7 @@ func TestRenewalAtTheEndOfMaxIsKeptOrFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = locks.Close(t.Context()) }()
-		s := &server{sdk: sdk.NewServer(&sdk.Implementation{Name: "mega"}, nil), leases: make(map[string]*held)}
+		s := &server{sdk: sdk.NewServer(&sdk.Implementation{Name: "mega"}, nil), leases: make(map[string]*clientLease)}
 		s.group.Init()
 		defer s.group.Close(-1)
 		defer s.releaseAll()
@@ -39,8 +39,8 @@ func TestRenewalAtTheEndOfMaxIsKeptOrFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			const longest = 10 * time.Second
-			h := &held{handle: "lease-k", lease: l, end: func() {}, order: shell.Order{TTL: time.Minute}, max: longest, due: time.Now().Add(longest)}
-			if !s.keep(h) {
+			h := &clientLease{handle: "lease-k", lease: l, end: func() {}, order: shell.Order{TTL: time.Minute}, max: longest, due: time.Now().Add(longest)}
+			if !s.add(h) {
 				t.Fatal("the server keeps no lease")
 			}
 			time.Sleep(longest)

@@ -12,10 +12,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ear reads the input by lines, one message in each, and answers a line that is no
+// inputReader reads the input by lines, one message in each, and answers a line that is no
 // message, because the connection would end with it. It reports the end of the input
 // at once: the connection itself ends only when all calls have returned.
-type ear struct {
+type inputReader struct {
 	io.Closer
 	lines *bufio.Scanner
 	rest  []byte // of the line that is being read
@@ -23,32 +23,32 @@ type ear struct {
 	ended func()
 }
 
-func newEar(in io.ReadCloser, out io.Writer, ended func()) *ear {
-	e := &ear{Closer: in, lines: bufio.NewScanner(in), out: out, ended: ended}
-	e.lines.Buffer(nil, sdk.DefaultMaxLineLength)
-	return e
+func newInputReader(in io.ReadCloser, out io.Writer, ended func()) *inputReader {
+	r := &inputReader{Closer: in, lines: bufio.NewScanner(in), out: out, ended: ended}
+	r.lines.Buffer(nil, sdk.DefaultMaxLineLength)
+	return r
 }
 
-func (e *ear) Read(p []byte) (int, error) {
-	for len(e.rest) == 0 {
-		if !e.lines.Scan() {
-			e.ended()
-			if err := e.lines.Err(); err != nil {
+func (r *inputReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if !r.lines.Scan() {
+			r.ended()
+			if err := r.lines.Err(); err != nil {
 				return 0, err
 			}
 			return 0, io.EOF
 		}
-		line := bytes.TrimSpace(e.lines.Bytes())
+		line := bytes.TrimSpace(r.lines.Bytes())
 		code, why := refused(line)
 		switch {
 		case code != 0:
-			_, _ = fmt.Fprintf(e.out, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`+"\n", code, why) // the connection has this error, too
+			_, _ = fmt.Fprintf(r.out, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`+"\n", code, why) // the connection has this error, too
 		case len(line) > 0:
-			e.rest = append(bytes.Clone(line), '\n')
+			r.rest = append(bytes.Clone(line), '\n')
 		}
 	}
-	n := copy(p, e.rest)
-	e.rest = e.rest[n:]
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
 	return n, nil
 }
 
@@ -76,14 +76,14 @@ func refused(line []byte) (code int, why string) {
 	return 0, ""
 }
 
-// mouth writes messages one after the other.
-type mouth struct {
+// outputWriter writes messages one after the other.
+type outputWriter struct {
 	io.WriteCloser
 	mu sync.Mutex
 }
 
-func (m *mouth) Write(p []byte) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.WriteCloser.Write(p)
+func (w *outputWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.WriteCloser.Write(p)
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/megaframework/mega/internal/shell"
 )
 
-// ran is the answer of lock_exec and limit_exec.
-type ran struct {
+// commandResult is the answer of lock_exec and limit_exec.
+type commandResult struct {
 	Status int    `json:"status"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	Note   string `json:"note,omitempty"` // about the lock
 }
 
-// run calls do with the files of a command, and returns what the command has
-// written to them.
-func run(p shell.Process, dir string, do func(shell.Process, shell.Stdio) error) (any, error) {
+// capturing calls do with the standard files of a command, and returns the captured
+// output with the exit status.
+func capturing(p shell.Process, dir string, do func(shell.Process, shell.Stdio) error) (any, error) {
 	in, err := os.Open(os.DevNull) // the input of this process is the protocol
 	if err != nil {
 		return nil, err
@@ -41,24 +41,25 @@ func run(p shell.Process, dir string, do func(shell.Process, shell.Stdio) error)
 	var notes bytes.Buffer
 	p.Stderr = &notes
 	err = do(p, shell.Stdio{Dir: dir, In: in, Out: out.file, Err: errs.file})
-	r := ran{Stdout: out.close(), Stderr: errs.close(), Note: strings.TrimSpace(notes.String())}
+	r := commandResult{Stdout: out.close(), Stderr: errs.close(), Note: strings.TrimSpace(notes.String())}
 	if status, ok := errors.AsType[shell.Status](err); ok {
 		r.Status = int(status)
 		return r, nil
 	}
-	if r == (ran{}) {
+	if r == (commandResult{}) {
 		return nil, err
 	}
 	return r, err
 }
 
-// The parts of an output that are kept: its begin, and its end, where errors are.
+// The sizes of the kept parts of an output, in bytes: the start, and the end, where
+// errors usually are.
 const (
 	keptHead = 8 << 10
 	keptTail = 24 << 10
 )
 
-// capture keeps a bounded part of what is written to its file.
+// capture keeps the start and the end of the output that is written to file.
 type capture struct {
 	file    *os.File // of the command
 	read    *os.File
@@ -81,7 +82,8 @@ func newCapture() (*capture, error) {
 	return c, nil
 }
 
-// Write keeps p. It is called by one goroutine.
+// Write keeps the parts of p that belong to the start or the end. Only the goroutine
+// of the capture calls it.
 func (c *capture) Write(p []byte) (int, error) {
 	c.written += int64(len(p))
 	rest := p
@@ -95,14 +97,14 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lateTime is how long the output of processes is awaited that the command has
+// outputTime is how long close waits for the output of processes that the command has
 // left behind.
-const lateTime = time.Second
+const outputTime = time.Second
 
 // close ends the capture and returns the text. It may be called again.
 func (c *capture) close() string {
 	_ = c.file.Close()
-	_ = c.read.SetReadDeadline(time.Now().Add(lateTime))
+	_ = c.read.SetReadDeadline(time.Now().Add(outputTime))
 	<-c.done
 	_ = c.read.Close()
 	tail := c.tail[max(len(c.tail)-keptTail, 0):]

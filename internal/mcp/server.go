@@ -37,27 +37,28 @@ type server struct {
 	backend *shell.Connection // belongs to the goroutine that has put the element there
 
 	mu     sync.Mutex // guards the fields below
-	closed bool       // no lease is kept any more
-	leases map[string]*held
-	lost   []string // what the next answer reports
+	closed bool       // add refuses further leases
+	leases map[string]*clientLease
+	losses []string // reports for the next answer
 }
 
-// endTime bounds the end of the connection after all commands had to be dead: the
-// client may not read.
+// endTime is the timeout of the end of the connection, after the commands have ended:
+// a client that does not read would block it.
 const endTime = 15 * time.Second
 
 const instructions = "Locks and limits that processes share. lock_exec runs a command while nobody else has the lock, with slots N at most N " +
 	"at once; it is safer than lock_acquire, which takes a lock for several steps. limit_exec and limit_permit bound how often something " +
 	"is done. An error has a code; lock.not_acquired and limit.limited mean that others were first."
 
-// Serve serves the client at c.In and c.Out, and returns when it has left or ctx
-// has ended, and everything has been given back.
+// Serve serves the client at c.In and c.Out until it disconnects or ctx ends. It
+// returns when all leases are released and all calls have returned. The error is a
+// *shell.Error; the end of the input and of ctx are no errors.
 func Serve(ctx context.Context, c Config) error {
 	b := c.Backend
 	if err := b.Resolve(c.Process.Environ); err != nil { // before the client relies on it
 		return err
 	}
-	s := &server{config: c, opening: make(chan struct{}, 1), leases: make(map[string]*held)}
+	s := &server{config: c, opening: make(chan struct{}, 1), leases: make(map[string]*clientLease)}
 	s.ctx, s.end = context.WithCancel(ctx)
 	defer s.end()
 	s.group.Init()
@@ -66,15 +67,15 @@ func Serve(ctx context.Context, c Config) error {
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}, //nolint:staticcheck // see lose
 	})
 	s.addTools()
-	ended, out := make(chan error, 1), &mouth{WriteCloser: c.Out}
+	ended, out := make(chan error, 1), &outputWriter{WriteCloser: c.Out}
 	go func() { // serve waits for it
 		defer s.end()
-		ended <- s.sdk.Run(s.ctx, &sdk.IOTransport{Reader: newEar(c.In, out, s.end), Writer: out})
+		ended <- s.sdk.Run(s.ctx, &sdk.IOTransport{Reader: newInputReader(c.In, out, s.end), Writer: out})
 	}()
 	return s.serve(ended)
 }
 
-// serve waits for the end of the connection and gives everything back.
+// serve waits for the end of the connection, and releases all leases and the backend.
 func (s *server) serve(ended <-chan error) error {
 	<-s.ctx.Done()
 	s.releaseAll()
@@ -95,7 +96,8 @@ func (s *server) serve(ended <-chan error) error {
 	return &shell.Error{Code: "cli.failed", Exit: shell.ExitUnavailable, Text: fmt.Sprintf("The connection has failed: %v.", err)}
 }
 
-// addTool adds a tool whose calls end with their client's patience and with s.
+// addTool adds a tool. The context of a call ends when the client cancels the call or
+// s ends.
 func addTool[In any](s *server, name, description string, do func(context.Context, In) (any, error)) {
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: name, Description: description}, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -105,7 +107,7 @@ func addTool[In any](s *server, name, description string, do func(context.Contex
 		out, err := do(ctx, in)
 		r := answer(out, err)
 		if ctx.Err() == nil { // a client does not read the answer of a call that it has cancelled
-			for _, text := range s.losses() {
+			for _, text := range s.takeLosses() {
 				r.Content = append(r.Content, &sdk.TextContent{Text: text})
 			}
 		}
@@ -113,21 +115,21 @@ func addTool[In any](s *server, name, description string, do func(context.Contex
 	})
 }
 
-// failed is the error in an answer.
-type failed struct {
+// errorBody is the error in an answer.
+type errorBody struct {
 	Code    string   `json:"code"`
 	Status  int      `json:"status"` // the exit status of the same verb
 	Text    string   `json:"text"`
 	Actions []string `json:"actions,omitempty"`
 }
 
-// failure is the answer of a call that has failed. Result is what there is of it.
-type failure struct {
-	Error  failed `json:"error"`
-	Result any    `json:"result,omitempty"`
+// failureBody is the answer of a failed call. Result is its partial result, if any.
+type failureBody struct {
+	Error  errorBody `json:"error"`
+	Result any       `json:"result,omitempty"`
 }
 
-// answer returns the answer of a call.
+// answer returns the answer of a call with the result out, which may be nil, or err.
 func answer(out any, err error) *sdk.CallToolResult {
 	r := &sdk.CallToolResult{}
 	if err != nil {
@@ -138,9 +140,9 @@ func answer(out any, err error) *sdk.CallToolResult {
 		r.IsError = true
 		r.Content = []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf("%s (%s)", strings.Join(append([]string{e.Text}, e.Actions...), "\n• "), e.Code)}}
 		if out == nil {
-			r.StructuredContent = failure{Error: failed{e.Code, e.Exit, e.Text, e.Actions}}
+			r.StructuredContent = failureBody{Error: errorBody{e.Code, e.Exit, e.Text, e.Actions}}
 		} else {
-			out = failure{failed{e.Code, e.Exit, e.Text, e.Actions}, out}
+			out = failureBody{errorBody{e.Code, e.Exit, e.Text, e.Actions}, out}
 		}
 	}
 	if out != nil {

@@ -40,28 +40,30 @@ type lockArgs struct {
 	FIFO  bool   `json:"fifo,omitempty" jsonschema:"serve waiters strictly first come, first served"`
 }
 
+// order returns the order of a lease, which is not checked yet.
 func (in *lockArgs) order(b shell.Backend) (o shell.Order, err error) {
 	o = shell.Order{Backend: b, Key: in.Key, Slots: in.Slots, Label: in.Label, FIFO: in.FIFO}
-	if o.Wait, err = duration("wait", in.Wait, defaultWait); err != nil {
+	if o.Wait, err = parseDuration("wait", in.Wait, defaultWait); err != nil {
 		return o, err
 	}
-	o.TTL, err = duration("ttl", in.TTL, defaultTTL)
+	o.TTL, err = parseDuration("ttl", in.TTL, defaultTTL)
 	return o, err
 }
 
-// duration parses an argument.
-func duration(name, text string, otherwise time.Duration) (time.Duration, error) {
+// parseDuration parses an argument, which is otherwise if text is empty.
+func parseDuration(name, text string, otherwise time.Duration) (time.Duration, error) {
 	if text == "" {
 		return otherwise, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, wrong("%s %q is not a time such as 500ms, 10s or 1h.", name, text)
+		return 0, invalidArgument("%s %q is not a time such as 500ms, 10s or 1h.", name, text)
 	}
 	return d, nil
 }
 
-func wrong(format string, args ...any) error {
+// invalidArgument returns the error for an argument that is not valid.
+func invalidArgument(format string, args ...any) error {
 	return &shell.Error{Code: "cli.invalid_argument", Exit: shell.ExitUsage, Text: fmt.Sprintf(format, args...)}
 }
 
@@ -72,11 +74,12 @@ type commandArgs struct {
 	Grace   string   `json:"grace,omitempty" jsonschema:"the time between SIGTERM and SIGKILL when the command has to end; default 5s"`
 }
 
+// grace checks that there is a command, and returns its grace.
 func (in *commandArgs) grace() (time.Duration, error) {
 	if len(in.Command) == 0 || in.Command[0] == "" {
 		return 0, &shell.Error{Code: "cli.missing_argument", Exit: shell.ExitUsage, Text: "The command is missing.", Actions: []string{`a program and its arguments: ["make", "test"]`}}
 	}
-	return duration("grace", in.Grace, defaultGrace)
+	return parseDuration("grace", in.Grace, defaultGrace)
 }
 
 // execArgs are the arguments of lock_exec.
@@ -97,7 +100,7 @@ func (s *server) lockExec(ctx context.Context, in execArgs) (any, error) {
 		return nil, err
 	}
 	o.Grace, o.Init, o.Cleanup = grace, in.Init, in.Cleanup
-	return run(s.config.Process, in.Dir, func(p shell.Process, stdio shell.Stdio) error {
+	return capturing(s.config.Process, in.Dir, func(p shell.Process, stdio shell.Stdio) error {
 		return shell.Exec(ctx, p, o, in.Command, stdio)
 	})
 }
@@ -128,14 +131,14 @@ type limitArgs struct {
 func (s *server) permit(ctx context.Context, in limitArgs, wait time.Duration) (err error) {
 	o := shell.PermitOrder{Backend: s.config.Backend, Key: in.Key, Cost: max(in.Cost, 1)}
 	if in.Cost < 0 {
-		return wrong("cost %d is not valid; it must be 1 or more.", in.Cost)
+		return invalidArgument("cost %d is not valid; it must be 1 or more.", in.Cost)
 	}
 	for _, text := range in.Rates {
 		if err := o.Rates.Set(text); err != nil {
-			return wrong("rate %q: %v.", text, err)
+			return invalidArgument("rate %q: %v.", text, err)
 		}
 	}
-	if o.Wait, err = duration("wait", in.Wait, wait); err != nil {
+	if o.Wait, err = parseDuration("wait", in.Wait, wait); err != nil {
 		return err
 	}
 	return shell.Permit(ctx, s.config.Process, o)
@@ -159,7 +162,7 @@ func (s *server) limitExec(ctx context.Context, in limitExecArgs) (any, error) {
 	if err := s.permit(ctx, in.limitArgs, defaultWait); err != nil {
 		return nil, err
 	}
-	return run(s.config.Process, in.Dir, func(p shell.Process, stdio shell.Stdio) error {
+	return capturing(s.config.Process, in.Dir, func(p shell.Process, stdio shell.Stdio) error {
 		return shell.Command(ctx, p, in.Command, stdio, grace)
 	})
 }

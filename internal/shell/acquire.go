@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,8 +28,11 @@ type Handle struct {
 	PID    int    `json:"pid"` // of the process that keeps the lease
 }
 
-// handlePrefix begins the name of every lease from acquire.
+// handlePrefix begins every handle.
 const handlePrefix = "lease-"
+
+// NewHandle returns a random handle of a lease.
+func NewHandle() string { return handlePrefix + strings.ToLower(rand.Text()[:16]) }
 
 // IsHandle reports whether s has the form of a handle.
 func IsHandle(s string) bool {

@@ -4,7 +4,6 @@ package shell
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -141,7 +139,7 @@ func newKept(lease *lock.Lease, o acquireOrder) (*kept, error) {
 			return nil, fmt.Errorf("make the folder of leases: %w", err)
 		}
 	}
-	name := handlePrefix + strings.ToLower(rand.Text()[:16])
+	name := NewHandle()
 	k := &kept{lease: lease, order: o, path: filepath.Join(folder, name), touch: touchInterval}
 	k.handle = Handle{Handle: name, Key: lease.Key(), Fence: lease.Fence(), Slot: lease.Slot(), Token: lease.Token(), PID: os.Getpid()}
 	text, err := json.Marshal(k.handle)
