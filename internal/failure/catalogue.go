@@ -49,16 +49,16 @@ func Explain(code string) (Code, error) {
 		}
 		names = append(names, c.Name)
 	}
-	if near := akin(code, names); len(near) > 0 {
+	if near := related(code, names); len(near) > 0 {
 		return Code{}, fmt.Errorf("there is no code %q; there are %s", code, strings.Join(near, ", "))
 	}
 	return Code{}, fmt.Errorf("there is no code %q", code)
 }
 
-// akin returns the names that have a word in common with the code, the rarest
-// word first: lock.unreachable finds the codes of locks, driver_unavailable the
-// code that ends in it.
-func akin(code string, names []string) []string {
+// related returns the names that contain the part of code after its first dot, or
+// else those that contain the part before it: lock.unreachable finds the codes of
+// locks, driver_unavailable the code that ends in it.
+func related(code string, names []string) []string {
 	_, last, dotted := strings.Cut(code, ".")
 	if !dotted {
 		last = code
@@ -79,7 +79,7 @@ func (c Code) Print(w io.Writer) error {
 	if c.Exit != 0 {
 		fmt.Fprintf(&b, "It ends the boot with exit status %d.\n", c.Exit)
 	}
-	fmt.Fprintf(&b, "\n%s\n", folded(c.Means, "  "))
+	fmt.Fprintf(&b, "\n%s\n", wrap(c.Means, "  "))
 	for _, list := range []struct {
 		name  string
 		lines []string
@@ -88,15 +88,15 @@ func (c Code) Print(w io.Writer) error {
 			fmt.Fprintf(&b, "\n%s\n", list.name)
 		}
 		for _, line := range list.lines {
-			fmt.Fprintf(&b, "  • %s\n", strings.TrimLeft(folded(line, "    "), " "))
+			fmt.Fprintf(&b, "  • %s\n", strings.TrimLeft(wrap(line, "    "), " "))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// folded breaks a text into lines of at most 80 columns.
-func folded(text, indent string) string {
+// wrap breaks a text into lines of at most 80 columns.
+func wrap(text, indent string) string {
 	const width = 80
 	var b strings.Builder
 	at := 0

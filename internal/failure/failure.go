@@ -42,7 +42,7 @@ type Failure struct {
 
 	Started bool // the program had started, and failed later
 
-	Mask func(string) string // masks secrets in what others report; nil masks the credentials of URLs
+	Mask func(string) string // masks secrets in the texts of causes and facts; nil masks the credentials of URLs
 }
 
 // Of converts an error of a boot to a Failure.
@@ -56,6 +56,7 @@ func Of(err error) *Failure {
 	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: err}
 }
 
+// configFailure returns the failure of a configuration with problems.
 func configFailure(problems settings.Problems) *Failure {
 	f := &Failure{Code: problems.Code(), Exit: ExitConfig, Text: "The configuration is wrong in one place.", Problems: problems}
 	if len(problems) > 1 {

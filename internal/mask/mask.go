@@ -82,6 +82,7 @@ func cutList(s string) (first, others string, ok bool) {
 	return s, "", false
 }
 
+// maskParameter returns a query parameter with its value masked.
 func maskParameter(p string) string {
 	name, value, ok := strings.Cut(p, "=")
 	switch {
@@ -136,9 +137,9 @@ func Credentials(s string) (all []string) {
 	return all
 }
 
-// userInfos returns what may be the user info of a URL without its scheme. An "@"
-// after the first "/", "?" or "#" ends it if these are unescaped in a password, and
-// belongs to the path or the query otherwise.
+// userInfos returns the candidates for the user info of a URL without its scheme. An
+// "@" after the first "/", "?" or "#" may end a password in which these are not
+// escaped, or may belong to the path or the query.
 func userInfos(rest string) (all []string) {
 	authority := rest
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
@@ -152,6 +153,7 @@ func userInfos(rest string) (all []string) {
 	return all
 }
 
+// appendBoth appends a credential as written, and its unescaped forms if they differ.
 func appendBoth(all []string, text string) []string {
 	if text == "" {
 		return all
