@@ -144,7 +144,7 @@ type Reloaded struct {
 func newReport(c *settings.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
-		Files: files(c), Keys: len(c.Values()), Set: []Setting{}, Console: c.Ops.Console, Doubt: c.Doubt(),
+		Files: files(c), Keys: len(c.Values()), Set: []Setting{}, Console: c.Ops.Console, Doubt: c.EnvWarning(),
 	}
 	for _, v := range c.Values() {
 		if v.Origin.IsDefault() {

@@ -10,10 +10,10 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// placeApps assigns an address to each app without one: port 8080 to the first
+// assignAddresses assigns an address to each app without one: port 8080 to the first
 // app, the next port to each further app, and to an app with a host or a prefix
 // the address of the first app that has neither.
-func (c *Config) placeApps() {
+func (c *Config) assignAddresses() {
 	var mounted []string
 	first := ""
 	for i, app := range c.schema.apps {
@@ -44,16 +44,16 @@ func (c *Config) defaultAddr(key string, addr config.Addr, why string) {
 	}
 }
 
-// listening is one listener and its owner.
-type listening struct {
+// listener is one listener of the configuration.
+type listener struct {
 	key, addr  string
 	host, port string
 	mount      string // the host and the prefix of its requests
 }
 
-// listening returns the listeners whose address is certain. An app with an illegal
+// listeners returns the listeners whose address is certain. An app with an illegal
 // address, host or prefix has none, and may decide the default addresses of others.
-func (c *Config) listening(illegal map[string]bool) (all []listening) {
+func (c *Config) listeners(illegal map[string]bool) (all []listener) {
 	unknown := func(app string) bool {
 		key := "apps." + app + "."
 		return illegal[key+"addr"] || illegal[key+"host"] || illegal[key+"prefix"]
@@ -62,7 +62,7 @@ func (c *Config) listening(illegal map[string]bool) (all []listening) {
 	add := func(key string, addr config.Addr, mount string) {
 		host, port, err := net.SplitHostPort(string(addr))
 		if err == nil {
-			all = append(all, listening{key, string(addr), strings.ToLower(host), port, mount})
+			all = append(all, listener{key, string(addr), strings.ToLower(host), port, mount})
 		}
 	}
 	for _, app := range c.schema.apps {
@@ -81,10 +81,10 @@ func (c *Config) listening(illegal map[string]bool) (all []listening) {
 // share an address, written alike, if their hosts or prefixes distinguish their
 // requests.
 func (c *Config) addressTwice(illegal map[string]bool) (p Problems) {
-	all := c.listening(illegal)
+	all := c.listeners(illegal)
 	for i, b := range all {
 		for _, a := range all[:i] {
-			if a.meets(b) {
+			if a.conflicts(b) {
 				p = append(p, c.conflict(a, b))
 				break
 			}
@@ -93,7 +93,8 @@ func (c *Config) addressTwice(illegal map[string]bool) (p Problems) {
 	return p
 }
 
-func (a listening) meets(b listening) bool {
+// conflicts reports whether a and b cannot both listen.
+func (a listener) conflicts(b listener) bool {
 	switch {
 	case a.port != b.port:
 		return false
@@ -107,7 +108,7 @@ func (a listening) meets(b listening) bool {
 
 // overlaps reports whether listening on one of two hosts also occupies the
 // other.
-func (a listening) overlaps(b listening) bool {
+func (a listener) overlaps(b listener) bool {
 	loopback := func(host string) string {
 		if host == "localhost" {
 			return "127.0.0.1"
@@ -118,7 +119,7 @@ func (a listening) overlaps(b listening) bool {
 	return every(a.host) || every(b.host) || loopback(a.host) == loopback(b.host)
 }
 
-func (c *Config) conflict(a, b listening) Problem {
+func (c *Config) conflict(a, b listener) Problem {
 	at, other := c.Origin(b.key), c.Origin(a.key)
 	p := Problem{
 		Code: "config.address_twice", Key: b.key, Origin: at,

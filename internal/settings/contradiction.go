@@ -12,20 +12,21 @@ import (
 // contradictions returns the mistakes that a type or a tag cannot express. The
 // values of illegal keys are unknown.
 func (c *Config) contradictions(illegal map[string]bool) (p Problems) {
-	for _, find := range []func() Problems{c.noEnv, c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.manyIdentities, c.halfIdentity} {
+	for _, find := range []func() Problems{c.emptyEnv, c.badTemplate, c.badSocket, c.shortHangTimeout, c.missingCache, c.severalCredentials, c.missingPartner} {
 		p = append(p, find()...)
 	}
 	return append(p, c.addressTwice(illegal)...)
 }
 
-// noEnv finds an env that was set to nothing.
-func (c *Config) noEnv() Problems {
+// emptyEnv finds an env that was set to an empty text.
+func (c *Config) emptyEnv() Problems {
 	if c.Env != "" {
 		return nil
 	}
 	return Problems{{Code: "config.invalid", Key: "env", Origin: c.Origin("env"), Text: "is empty", Hint: "write dev, test, production or a name of your own"}}
 }
 
+// badTemplate finds a lock.redis.key that does not contain %s once.
 func (c *Config) badTemplate() Problems {
 	template := c.Lock.Redis.Key
 	if strings.Count(template, "%s") == 1 && strings.Count(template, "%") == 1 {
@@ -37,6 +38,7 @@ func (c *Config) badTemplate() Problems {
 	}}
 }
 
+// badSocket finds a cluster.socket that is neither auto nor an absolute path.
 func (c *Config) badSocket() Problems {
 	const key = "cluster.socket"
 	at := c.Cluster.Socket
@@ -57,7 +59,8 @@ func (c *Config) badSocket() Problems {
 // machine.
 const leastHangTimeout = time.Second
 
-func (c *Config) hastyHangTimeout() Problems {
+// shortHangTimeout finds a cluster.hang_timeout below leastHangTimeout.
+func (c *Config) shortHangTimeout() Problems {
 	const key = "cluster.hang_timeout"
 	d := c.Cluster.HangTimeout
 	if d <= 0 || d >= leastHangTimeout {
@@ -93,8 +96,8 @@ func (c *Config) cacheHint(alias string) string {
 	return "configured: " + strings.Join(c.Caches(), ", ")
 }
 
-// manyIdentities finds more than one kind of NATS credentials.
-func (c *Config) manyIdentities() Problems {
+// severalCredentials finds more than one kind of NATS credentials.
+func (c *Config) severalCredentials() Problems {
 	var ways []string
 	if len(mask.Credentials(c.NATS.URL.Reveal())) > 0 { // the client would prefer them to nats.user and nats.token
 		ways = append(ways, "nats.url")
@@ -114,8 +117,8 @@ func (c *Config) manyIdentities() Problems {
 	}}
 }
 
-// halfIdentity finds keys that have no effect without another.
-func (c *Config) halfIdentity() (p Problems) {
+// missingPartner finds keys that have no effect without another.
+func (c *Config) missingPartner() (p Problems) {
 	pairs := map[string]string{"nats.password": "nats.user", "nats.tls.cert": "nats.tls.key", "nats.tls.key": "nats.tls.cert"}
 	for _, app := range c.schema.apps {
 		cert, key := "apps."+app+".tls.cert", "apps."+app+".tls.key"

@@ -25,15 +25,15 @@ func (d *decoder) decode(v reflect.Value, before, key string) {
 		case familyOf(f.Type) != noFamily:
 			d.leaf(v.Field(i), newField(f, strings.Split(at, ".")), before+at)
 		case f.Type.Kind() == reflect.Map:
-			d.named(v.Field(i), at)
+			d.fillMap(v.Field(i), at)
 		default:
 			d.decode(v.Field(i), before, at)
 		}
 	}
 }
 
-// named fills a map from the names below key.
-func (d *decoder) named(m reflect.Value, key string) {
+// fillMap fills a map with an element for each name below key.
+func (d *decoder) fillMap(m reflect.Value, key string) {
 	m.Set(reflect.MakeMap(m.Type()))
 	for full, value := range d.config.values {
 		rest, ok := strings.CutPrefix(full, key+".")

@@ -9,7 +9,7 @@ import (
 
 // ecma returns a regular expression of Go in the dialect of JSON Schema,
 // ECMA-262 with the flag u. Except for (?m), Go reads the result, too. It
-// returns "" for what is no regular expression.
+// returns "" if pattern is not a regular expression.
 func ecma(pattern string) string {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -116,8 +116,9 @@ func writeLetter(b *strings.Builder, r rune, fold bool) {
 	writeClass(b, cases)
 }
 
-// writeClass writes ranges, which are pairs of their first and last letter. It
-// writes ranges up to the last letter of all as what is not in them.
+// writeClass writes a class of ranges, which are pairs of their first and last letter.
+// If the last range ends with the last letter of Unicode, it writes the negated class
+// of the gaps.
 func writeClass(b *strings.Builder, ranges []rune) {
 	b.WriteByte('[')
 	if n := len(ranges); ranges[n-1] == unicode.MaxRune {

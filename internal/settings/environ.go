@@ -12,19 +12,20 @@ import (
 
 const prefix = "MEGA_"
 
-// foreign matches the variables with the MEGA_ prefix that are not
+// notConfiguration matches the variables with the MEGA_ prefix that are not
 // configuration: the location of the configuration, the variables between the
 // processes of a program, the scale of test runs, and the variables that
 // Kubernetes injects for a service called mega-something, except one, MEGA_<name>_PORT.
-var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_.+)$`)
+var notConfiguration = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_.+)$`)
 
 // servicePort matches the variable that Kubernetes sets to a link. With a number,
 // it is a mistake: an address has the key addr.
 var servicePort = regexp.MustCompile(`^MEGA_(.+_)?PORT$`)
 
-// isForeign reports whether a variable without a key may exist.
-func isForeign(name, text string) bool {
-	return foreign.MatchString(name) || servicePort.MatchString(name) && link.MatchString(text)
+// isIgnored reports whether a variable without a key is ignored. Any other one is a
+// mistake.
+func isIgnored(name, text string) bool {
+	return notConfiguration.MatchString(name) || servicePort.MatchString(name) && link.MatchString(text)
 }
 
 // environment is the variables of a process. An empty variable counts as unset,
@@ -98,7 +99,7 @@ func (sc *schema) putVariable(l *layer, text string, o Origin) {
 	switch {
 	case key != "":
 		l.put(f, key, f.parse(text), o)
-	case isForeign(o.Name, text), l.full(): // a suggestion takes time
+	case isIgnored(o.Name, text), l.full(): // a suggestion takes time
 	default:
 		l.problem(sc.noKey(o))
 	}
@@ -111,7 +112,7 @@ func (sc *schema) keyOf(variable string) (field, string) {
 		return f, key
 	}
 	for _, f := range sc.fields {
-		if key, ok := f.named(variable); ok {
+		if key, ok := f.cacheKey(variable); ok {
 			return f, key
 		}
 	}
@@ -120,15 +121,15 @@ func (sc *schema) keyOf(variable string) (field, string) {
 
 // noKey returns the problem for a variable that sets no key.
 func (sc *schema) noKey(o Origin) Problem {
-	if app, ok := sc.foreignApp(o.Name); ok {
+	if app, ok := sc.unknownAppOf(o.Name); ok {
 		return sc.unknownApp(app, o)
 	}
 	return sc.unknownVariable(o)
 }
 
-// named returns the key that a variable sets, if f is a key of every cache and
-// the variable belongs to one of them.
-func (f field) named(variable string) (string, bool) {
+// cacheKey returns the key that a variable sets, if f is a key of all caches and the
+// variable belongs to one cache.
+func (f field) cacheKey(variable string) (string, bool) {
 	before, after, ok := strings.Cut(EnvName(f.Key()), "*")
 	if !ok {
 		return "", false
@@ -150,9 +151,9 @@ func between(variable, before, after string) (string, bool) {
 	return strings.ToLower(word), true
 }
 
-// foreignApp returns the name of the app to which a variable would belong, if
+// unknownAppOf returns the name of the app to which a variable would belong, if
 // the program had that app.
-func (sc *schema) foreignApp(variable string) (string, bool) {
+func (sc *schema) unknownAppOf(variable string) (string, bool) {
 	for _, f := range appFields() {
 		if app, ok := between(variable, "MEGA_APPS_", "_"+strings.ToUpper(f.Path[0])); ok && !slices.Contains(sc.apps, app) {
 			return app, true

@@ -27,10 +27,10 @@ var (
 	assignLine = regexp.MustCompile(`^(\s*(?:[A-Za-z0-9_-]+\.)*([A-Za-z0-9_-]+)\s*=\s*)(.*)$`)
 )
 
-// show returns the line with a caret below the error. A value of which the
-// schema does not know that it is no secret is masked: the line is not parsed,
-// so that its key is known by its last word alone.
-func (sc *schema) show(e excerpt) string {
+// render returns the line with a caret below the error. A value is
+// masked unless its key certainly holds no secret. The line is not parsed, so only
+// the last word of its key is known.
+func (sc *schema) render(e excerpt) string {
 	if e.column == 0 {
 		return ""
 	}
@@ -53,19 +53,20 @@ func (sc *schema) show(e excerpt) string {
 // maskLine masks the value of a line, letter by letter.
 func (sc *schema) maskLine(line string) string {
 	if m := tableLine.FindStringSubmatch(line); m != nil {
-		return m[1] + masked(m[2])
+		return m[1] + maskLetters(m[2])
 	}
 	m := assignLine.FindStringSubmatch(line)
 	if m == nil {
-		return masked(line)
+		return maskLetters(line)
 	}
-	if strings.Contains(m[3], "=") || !sc.isOpen(m[2]) || mask.Text(m[3]) != m[3] {
-		return m[1] + masked(m[3])
+	if strings.Contains(m[3], "=") || !sc.neverSecret(m[2]) || mask.Text(m[3]) != m[3] {
+		return m[1] + maskLetters(m[3])
 	}
 	return line
 }
 
-func masked(value string) string {
+// maskLetters replaces all letters but blanks and tabs.
+func maskLetters(value string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || r == '\t' {
 			return r
@@ -74,9 +75,9 @@ func masked(value string) string {
 	}, value)
 }
 
-// isOpen reports whether there are keys with this last word, and none of them
+// neverSecret reports whether there are keys with this last word, and none of them
 // may hold a secret.
-func (sc *schema) isOpen(word string) bool {
+func (sc *schema) neverSecret(word string) bool {
 	named := slices.DeleteFunc(slices.Clone(sc.fields), func(f field) bool { return f.Path[len(f.Path)-1] != word })
 	return len(named) > 0 && !slices.ContainsFunc(named, func(f field) bool {
 		return f.Type == reflect.TypeFor[config.Secret]() || f.Type == reflect.TypeFor[config.URL]()

@@ -11,28 +11,29 @@ import (
 	"syscall"
 )
 
-// Files is a copy of the files and provider results from which a configuration
-// was loaded. A Source with a zero Files makes Load record them. After Keep, or
-// after decoding from JSON, Load reads the recorded files and not the disk, and
-// calls only providers without a recorded result. The methods of Files are safe for concurrent
-// use. Files holds secrets.
+// Files is a copy of the files and provider results from which a configuration was
+// loaded. A Source with a zero Files makes Load record them. After Keep, or after
+// decoding from JSON, Load reads the recorded files in place of the disk, and calls
+// only providers without a recorded result. The methods of Files are safe for
+// concurrent use. Files contains secrets.
 type Files struct {
 	mu    sync.Mutex // guards the fields below
-	kept  kept
+	kept  recording
 	fixed bool
 }
 
-type kept struct {
+// recording is the contents of Files.
+type recording struct {
 	Dir    *string                   `json:"dir,omitempty"` // where the search began; nil in a copy of an older build
-	Paths  map[string]seen           `json:"paths,omitempty"`
+	Paths  map[string]pathState      `json:"paths,omitempty"`
 	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
 
 	Attached map[string][]byte `json:"attached,omitempty"` // files that the configuration names
 }
 
-// seen is the recorded state of a path, which may have been read in several
+// pathState is the recorded state of a path, which may have been read in several
 // ways.
-type seen struct {
+type pathState struct {
 	Exists *bool       `json:"exists,omitempty"`
 	Hidden string      `json:"hidden,omitempty"` // why it is not known whether the path exists
 	Stat   *readResult `json:"stat,omitempty"`
@@ -89,12 +90,13 @@ func (f *Files) begin(dir string) string {
 	return *f.kept.Dir
 }
 
-// look returns the state of path. had reports whether the state is recorded; if
-// not, a recording calls disk and applies its result, and a kept copy returns the
-// state unchanged. Of two calls at once, the result of the first one counts.
-func (f *Files) look(path string, had func(*seen) bool, disk func() func(*seen)) seen {
+// state returns the state of path. had reports whether one kind of read is recorded in
+// a state. If it is not, and Keep was not called, state calls disk, which reads the
+// path without the mutex and returns a function that records the result. Of two
+// concurrent calls, the result of the first one is recorded.
+func (f *Files) state(path string, had func(*pathState) bool, disk func() func(*pathState)) pathState {
 	if f == nil {
-		var s seen
+		var s pathState
 		disk()(&s)
 		return s
 	}
@@ -110,14 +112,14 @@ func (f *Files) look(path string, had func(*seen) bool, disk func() func(*seen))
 	}
 	record(&s)
 	if f.kept.Paths == nil {
-		f.kept.Paths = map[string]seen{}
+		f.kept.Paths = map[string]pathState{}
 	}
 	f.kept.Paths[path] = s
 	return s
 }
 
 // recorded returns the recorded state of path, and reports whether it is final.
-func (f *Files) recorded(path string, had func(*seen) bool) (seen, bool) {
+func (f *Files) recorded(path string, had func(*pathState) bool) (pathState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.kept.Paths[path]
@@ -128,11 +130,11 @@ func (f *Files) recorded(path string, had func(*seen) bool) (seen, bool) {
 // its user wants it to be read. The error is about a folder that cannot be
 // searched, in which the file may exist.
 func (f *Files) exists(path string) (bool, error) {
-	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func() func(*seen) {
+	s := f.state(path, func(s *pathState) bool { return s.Exists != nil }, func() func(*pathState) {
 		_, err := os.Lstat(path)
-		return func(s *seen) {
+		return func(s *pathState) {
 			s.Exists = new(err == nil)
-			if err != nil && !absent(err) {
+			if err != nil && !notExist(err) {
 				s.Hidden = cause(err).Error()
 			}
 		}
@@ -143,16 +145,16 @@ func (f *Files) exists(path string) (bool, error) {
 	return s.Exists != nil && *s.Exists, nil
 }
 
-// absent reports whether err means that a path does not exist.
-func absent(err error) bool {
+// notExist reports whether err means that a path does not exist.
+func notExist(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
 // isFolder reports whether path is a folder.
 func (f *Files) isFolder(path string) (bool, error) {
-	s := f.look(path, func(s *seen) bool { return s.Stat != nil }, func() func(*seen) {
+	s := f.state(path, func(s *pathState) bool { return s.Stat != nil }, func() func(*pathState) {
 		info, err := os.Stat(path)
-		return func(s *seen) {
+		return func(s *pathState) {
 			s.Stat = outcome(err)
 			s.Stat.Folder = err == nil && info.IsDir()
 		}
@@ -162,12 +164,12 @@ func (f *Files) isFolder(path string) (bool, error) {
 
 // list returns the names in a folder, or none if path is not a folder.
 func (f *Files) list(path string) ([]string, error) {
-	s := f.look(path, func(s *seen) bool { return s.List != nil }, func() func(*seen) {
+	s := f.state(path, func(s *pathState) bool { return s.List != nil }, func() func(*pathState) {
 		entries, err := os.ReadDir(path)
 		if _, absent := os.Lstat(path); absent != nil || errors.Is(err, syscall.ENOTDIR) {
 			err = nil
 		}
-		return func(s *seen) {
+		return func(s *pathState) {
 			for _, e := range entries {
 				s.Names = append(s.Names, e.Name())
 			}
@@ -182,13 +184,14 @@ func (f *Files) list(path string) ([]string, error) {
 
 // contents returns the text of a file.
 func (f *Files) contents(path string) ([]byte, error) {
-	s := f.look(path, func(s *seen) bool { return s.Read != nil }, func() func(*seen) {
+	s := f.state(path, func(s *pathState) bool { return s.Read != nil }, func() func(*pathState) {
 		data, err := contents(path)
-		return func(s *seen) { s.Data, s.Read = data, outcome(err) }
+		return func(s *pathState) { s.Data, s.Read = data, outcome(err) }
 	})
 	return s.Data, s.Read.err()
 }
 
+// outcome returns the result of a read that ended with err.
 func outcome(err error) *readResult {
 	if err == nil {
 		return &readResult{}

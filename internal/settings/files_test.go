@@ -183,7 +183,7 @@ func TestAnotherSpellingOfAnEnvironmentIsDoubted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.Doubt()
+		return c.EnvWarning()
 	}
 	for env, meant := range map[string]string{"prodution": "production", "prod": "production", "development": "dev", "testing": "test"} {
 		got, want := doubt(env, map[string]string{yamlFile: "name: shop"}), "env "+env+" has no file of its own (did you mean "+meant+"?)"

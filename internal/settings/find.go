@@ -33,7 +33,7 @@ type place struct {
 // up belong to others.
 func (r *reader) find(named string, o Origin) place {
 	if named != "" {
-		return r.named(named, o)
+		return r.namedPlace(named, o)
 	}
 	if r.dir == "" {
 		return place{}
@@ -60,8 +60,8 @@ func (r *reader) upwards(dir string) (folders []string) {
 	}
 }
 
-// named returns the location that a user named, a file or a folder.
-func (r *reader) named(name string, o Origin) place {
+// namedPlace returns the location of the file or folder name, which a user has given.
+func (r *reader) namedPlace(name string, o Origin) place {
 	path := name
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.dir, path)

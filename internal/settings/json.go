@@ -12,9 +12,9 @@ func readJSON(data []byte) (node, []fault) {
 	at := newLines(data)
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
-		f := fault{code: "config.syntax", line: len(at), text: complaint("JSON", err.Error())}
+		f := fault{code: "config.syntax", line: len(at), text: syntaxText("JSON", err.Error())}
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			f.line = at.at(max(0, int(syntax.Offset)-1))
+			f.line = at.lineOf(max(0, int(syntax.Offset)-1))
 		}
 		return node{kind: sectionKind}, []fault{f}
 	}
@@ -35,10 +35,10 @@ type jsonBuilder struct {
 // the decoder disagrees, the reading stops.
 func (j *jsonBuilder) token() (json.Token, int) {
 	t, err := j.decoder.Token()
-	line := j.lines.at(max(0, int(j.decoder.InputOffset())-1))
+	line := j.lines.lineOf(max(0, int(j.decoder.InputOffset())-1))
 	if err != nil && !j.full {
 		j.full = true
-		j.fault("config.syntax", line, complaint("JSON", err.Error()), "")
+		j.fault("config.syntax", line, syntaxText("JSON", err.Error()), "")
 	}
 	return t, line
 }

@@ -81,7 +81,7 @@ func merge(layers ...*layer) (map[string]Value, error) {
 			return nil, fmt.Errorf("merge the configuration: %w", err)
 		}
 		for key, v := range l.values {
-			origins[key] = v.over(origins[key])
+			origins[key] = v.shadowing(origins[key])
 		}
 	}
 	merged := map[string]Value{}
@@ -91,14 +91,15 @@ func merge(layers ...*layer) (map[string]Value, error) {
 	return merged, nil
 }
 
-// over returns v as a value that shadows below.
-func (v Value) over(below Value) Value {
+// shadowing returns v as a value that shadows below.
+func (v Value) shadowing(below Value) Value {
 	if !below.Origin.IsDefault() {
 		v.Shadows = append([]Origin{below.Origin}, below.Shadows...)
 	}
 	return v
 }
 
+// with returns v with the merged text or list of koanf.
 func (v Value) with(text any) Value {
 	switch text := text.(type) {
 	case string:
@@ -109,7 +110,8 @@ func (v Value) with(text any) Value {
 	return v
 }
 
-// defaults returns the lowest layer.
+// defaults returns the layer of the defaults, which all other layers override. env is
+// the env of the process, which decides some of them.
 func (sc *schema) defaults(s Source, env string) *layer {
 	l := newLayer()
 	put := func(key, text string) {

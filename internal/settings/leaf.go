@@ -106,7 +106,7 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 		return notation.NotURL(v.Text, f.Default, f.Schemes)
 	}
 	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
-		return f.masked(err)
+		return f.maskedError(err)
 	}
 	if err := f.match(v.Text); err != nil {
 		return err
@@ -117,9 +117,9 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	return f.checkScheme(to.Interface())
 }
 
-// masked returns the error of UnmarshalText without the credentials that it may
+// maskedError returns the error of UnmarshalText without the credentials that it may
 // quote. The types of package config mask theirs.
-func (f field) masked(err error) error {
+func (f field) maskedError(err error) error {
 	_, known := errors.AsType[*notation.Error](err)
 	if known || f.Type.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
 		return err
@@ -127,8 +127,8 @@ func (f field) masked(err error) error {
 	return fmt.Errorf("%s", mask.Text(err.Error()))
 }
 
-// show returns a text in the form in which an error may quote it.
-func (f field) show(text string) string {
+// quoted returns a text in the form in which an error may quote it.
+func (f field) quoted(text string) string {
 	switch f.Type {
 	case reflect.TypeFor[config.Secret]():
 		return "the secret"
@@ -151,7 +151,7 @@ func (f field) setList(to reflect.Value, items []string) error {
 		if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](made.Addr()); !ok {
 			made.SetString(item)
 		} else if err := u.UnmarshalText([]byte(item)); err != nil {
-			return f.masked(err)
+			return f.maskedError(err)
 		}
 		list = reflect.Append(list, made)
 	}
@@ -171,18 +171,18 @@ func (f field) match(text string) error {
 	if f.Enum != nil && !slices.Contains(f.Enum, text) {
 		legal := strings.Join(f.Enum, ", ")
 		if best := spelling.Nearest(text, f.Enum); best != "" {
-			return fmt.Errorf("%s is not one of %s; did you mean %s?", f.show(text), legal, best)
+			return fmt.Errorf("%s is not one of %s; did you mean %s?", f.quoted(text), legal, best)
 		}
-		return fmt.Errorf("%s is not one of %s", f.show(text), legal)
+		return fmt.Errorf("%s is not one of %s", f.quoted(text), legal)
 	}
 	if f.pattern != nil && !f.pattern.MatchString(text) {
 		if f.Like == "" {
-			return fmt.Errorf("%s does not match %s", f.show(text), f.pattern)
+			return fmt.Errorf("%s does not match %s", f.quoted(text), f.pattern)
 		}
 		if lower := strings.ToLower(text); f.pattern.MatchString(lower) && f.Type != reflect.TypeFor[config.Secret]() {
-			return fmt.Errorf("%s is not like %s; did you mean %s?", f.show(text), f.Like, f.show(lower))
+			return fmt.Errorf("%s is not like %s; did you mean %s?", f.quoted(text), f.Like, f.quoted(lower))
 		}
-		return fmt.Errorf("%s is not like %s", f.show(text), f.Like)
+		return fmt.Errorf("%s is not like %s", f.quoted(text), f.Like)
 	}
 	return nil
 }

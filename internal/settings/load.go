@@ -38,7 +38,7 @@ func Load(s Source) (*Config, error) {
 	env, set := sc.readEnviron(vars), sc.readSet(s)
 	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set).Text, s.Env))
 	files := reader{schema: sc, disk: s.Files, dir: s.Files.begin(absolute(s.Dir)), env: strongest("env", defaults, env, set).Text}
-	files.read(s.named(vars))
+	files.read(s.namedFile(vars))
 
 	below := slices.Concat([]*layer{defaults}, files.layers)
 	above := append(files.dotenv, env, set)
@@ -54,7 +54,7 @@ func Load(s Source) (*Config, error) {
 	}
 	illegal := problems.keys()
 	c, more := sc.assemble(s.Only, values, defaults.texts(), illegal)
-	if problems = append(problems, c.causes(illegal, more)...); len(problems) > 0 {
+	if problems = append(problems, c.withoutConsequences(illegal, more)...); len(problems) > 0 {
 		problems.sort()
 		return nil, problems
 	}
@@ -81,18 +81,18 @@ func strongest(key string, layers ...*layer) (v Value) {
 	return v
 }
 
-// named returns the file or folder that the user named, and its origin.
-func (s Source) named(vars environment) (string, Origin) {
+// namedFile returns the file or folder that the user named, and its origin.
+func (s Source) namedFile(vars environment) (string, Origin) {
 	if s.File != "" {
 		return s.File, Origin{Layer: LayerCommand, Name: "--config"}
 	}
 	return vars["MEGA_CONFIG"], Origin{Layer: LayerEnv, Name: "MEGA_CONFIG"}
 }
 
-// causes returns the problems of later that are not a consequence of an illegal
-// value: its key is not also missing, nor is a key of an app that inherits it, nor
-// its cache.
-func (c *Config) causes(illegal map[string]bool, later Problems) Problems {
+// withoutConsequences returns later without the problems that an illegal value
+// explains: those of the same key, of keys that inherit its value, and of the cache
+// that it would configure.
+func (c *Config) withoutConsequences(illegal map[string]bool, later Problems) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		f, _ := c.schema.find(l.Key)
 		return illegal[l.Key] || illegal[f.Inherits] || l.Code == "config.unknown_cache" && illegal["cache."+c.values[l.Key].Text+".url"]
@@ -106,7 +106,7 @@ func (c *Config) runs(app string) bool { return len(c.only) == 0 || slices.Conta
 // assemble builds a Config from merged values. Illegal keys have no value in them.
 func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string, illegal map[string]bool) (*Config, Problems) {
 	c := &Config{schema: sc, only: only, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
-	c.placeApps()
+	c.assignAddresses()
 	d := decoder{config: c}
 	d.decode(reflect.ValueOf(&c.Config).Elem(), "", "")
 	for _, sec := range sc.sections {

@@ -114,13 +114,13 @@ func (b *builder) section(line int, parts []part) node {
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// complaint returns a parser's message without the text that it quotes from the
+// syntaxText returns a parser's message without the text that it quotes from the
 // file, which may be a secret.
-func complaint(format, problem string) string {
+func syntaxText(format, problem string) string {
 	return "is not " + format + ": " + quoted.ReplaceAllString(problem, `"…"`)
 }
 
-// lines finds the line of an offset.
+// lines has the offset of each line of a text.
 type lines []int // the offset at which each line begins
 
 func newLines(data []byte) lines {
@@ -144,6 +144,7 @@ func (l lines) text(data []byte, line int) string {
 	return strings.TrimRight(string(data[l[line-1]:end]), "\r\n")
 }
 
-func (l lines) at(offset int) int {
+// lineOf returns the number, from 1, of the line with an offset.
+func (l lines) lineOf(offset int) int {
 	return sort.Search(len(l), func(i int) bool { return l[i] > offset })
 }

@@ -71,7 +71,7 @@ func (r *reader) tree(path string, under []string) {
 	for _, f := range faults {
 		o := r.origin(path)
 		o.Line = f.line
-		l.problems = append(l.problems, Problem{Code: f.code, Origin: o, Text: f.text, Hint: f.hint, Excerpt: r.schema.show(f.excerpt)})
+		l.problems = append(l.problems, Problem{Code: f.code, Origin: o, Text: f.text, Hint: f.hint, Excerpt: r.schema.render(f.excerpt)})
 	}
 	w := walk{schema: r.schema, layer: l, source: r.origin(path), under: under}
 	w.root(root)
@@ -126,14 +126,15 @@ func contents(path string) ([]byte, error) {
 		return nil, fmt.Errorf("is larger than %v", config.Size(maxFile))
 	}
 	data = bytes.TrimPrefix(data, bom)
-	return data, legible(data)
+	return data, checkUTF8(data)
 }
 
-func legible(data []byte) error {
+// checkUTF8 returns an error for the first line that is not UTF-8.
+func checkUTF8(data []byte) error {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
 		if r == utf8.RuneError && size == 1 {
-			return fmt.Errorf("is not UTF-8, from line %d on (save the file as UTF-8)", newLines(data).at(at))
+			return fmt.Errorf("is not UTF-8, from line %d on (save the file as UTF-8)", newLines(data).lineOf(at))
 		}
 		at += size
 	}

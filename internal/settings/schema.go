@@ -68,18 +68,18 @@ func ValidName(name string) bool { return nameRule.MatchString(name) }
 
 func newSchema(s Source) (*schema, Problems) {
 	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch(), defaulted: map[string]Value{}}
-	sc.root.grow([]string{"apps"}) // a known section, although a program may have no app
-	problems := sc.add(reflect.TypeFor[config.Config](), nil)
+	sc.root.ensure([]string{"apps"}) // a known section, although a program may have no app
+	problems := sc.addStruct(reflect.TypeFor[config.Config](), nil)
 	for _, sec := range s.Sections {
-		problems = append(problems, sc.join(sec)...)
+		problems = append(problems, sc.addSection(sec)...)
 	}
 	return sc, problems
 }
 
 func newBranch() *branch { return &branch{parts: map[string]*branch{}} }
 
-// add adds the keys of a struct at path to the schema.
-func (sc *schema) add(t reflect.Type, path []string) (p Problems) {
+// addStruct adds the keys of a struct at path to the schema.
+func (sc *schema) addStruct(t reflect.Type, path []string) (p Problems) {
 	for f := range t.Fields() {
 		key, ok := f.Tag.Lookup("key")
 		if !ok {
@@ -88,15 +88,15 @@ func (sc *schema) add(t reflect.Type, path []string) (p Problems) {
 		at := append(slices.Clip(path), key)
 		switch {
 		case familyOf(f.Type) != noFamily:
-			p = append(p, sc.put(newField(f, at))...)
+			p = append(p, sc.addField(newField(f, at))...)
 		case f.Type == reflect.TypeFor[map[string]config.App]():
 			for _, app := range sc.apps {
-				p = append(p, sc.add(f.Type.Elem(), append(slices.Clip(at), app))...)
+				p = append(p, sc.addStruct(f.Type.Elem(), append(slices.Clip(at), app))...)
 			}
 		case f.Type.Kind() == reflect.Map:
-			p = append(p, sc.add(f.Type.Elem(), append(at, "*"))...)
+			p = append(p, sc.addStruct(f.Type.Elem(), append(at, "*"))...)
 		default:
-			p = append(p, sc.add(f.Type, at)...)
+			p = append(p, sc.addStruct(f.Type, at)...)
 		}
 	}
 	return p
@@ -122,8 +122,8 @@ func alternatives(tag string) []string {
 	return strings.Split(tag, "|")
 }
 
-// put adds one key. Two keys with the same variable are a problem.
-func (sc *schema) put(f field) Problems {
+// addField adds one key. Two keys with the same variable are a problem.
+func (sc *schema) addField(f field) Problems {
 	name := EnvName(f.Key())
 	if first, taken := sc.variable[name]; taken && first != f.Key() {
 		return Problems{{
@@ -142,12 +142,12 @@ func (sc *schema) put(f field) Problems {
 	}
 	sc.variable[name] = f.Key()
 	sc.fields = append(sc.fields, f)
-	sc.root.grow(f.Path).field = &f
+	sc.root.ensure(f.Path).field = &f
 	return nil
 }
 
-// grow returns the branch at path and creates its missing parts.
-func (b *branch) grow(path []string) *branch {
+// ensure returns the branch at path and creates its missing parts.
+func (b *branch) ensure(path []string) *branch {
 	for _, part := range path {
 		if part == "*" {
 			if b.names == nil {
@@ -194,23 +194,23 @@ func (sc *schema) find(key string) (field, bool) {
 	return *b.field, true
 }
 
-// join adds a section to the schema. Two parts of a program may share a section
+// addSection adds a section to the schema. Two parts of a program may share a section
 // if they use the same type.
-func (sc *schema) join(sec Section) Problems {
+func (sc *schema) addSection(sec Section) Problems {
 	if i := slices.IndexFunc(sc.sections, func(s Section) bool { return s.Name == sec.Name }); i >= 0 {
 		if first := sc.sections[i]; first.Type != sec.Type {
 			return sec.problem(fmt.Errorf("it is %v here and %v at %s", sec.Type, first.Type, first.Site))
 		}
-	} else if err := sc.admit(sec); err != nil {
+	} else if err := sc.checkSection(sec); err != nil {
 		return sec.problem(err)
 	}
 	if slices.ContainsFunc(sc.sections, func(s Section) bool { return s.Name == sec.Name && s.App == sec.App }) {
 		return nil
 	}
 	sc.sections = append(sc.sections, sec)
-	p := sc.add(sec.Type, []string{sec.Name})
+	p := sc.addStruct(sec.Type, []string{sec.Name})
 	if sec.App != "" {
-		p = append(p, sc.own(sec)...)
+		p = append(p, sc.addOverrides(sec)...)
 	}
 	for i := range p {
 		p[i].Hint += "; declared at " + sec.Site
@@ -218,8 +218,8 @@ func (sc *schema) join(sec Section) Problems {
 	return p
 }
 
-// own adds the keys with which an app overrides a shared section.
-func (sc *schema) own(sec Section) (p Problems) {
+// addOverrides adds the keys with which an app overrides a shared section.
+func (sc *schema) addOverrides(sec Section) (p Problems) {
 	if !slices.Contains(sc.apps, sec.App) {
 		return sec.problem(errors.New("unknown app " + mask.Quote(sec.App)))
 	}
@@ -227,7 +227,7 @@ func (sc *schema) own(sec Section) (p Problems) {
 	for _, f := range shared {
 		f.Inherits, f.Default, f.Required = f.Key(), "", false
 		f.Path = append([]string{"apps", sec.App}, f.Path...)
-		p = append(p, sc.put(f)...)
+		p = append(p, sc.addField(f)...)
 	}
 	return p
 }

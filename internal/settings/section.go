@@ -13,10 +13,10 @@ import (
 // reserved are the first parts of variables that are not configuration.
 var reserved = []string{"config", "env", "run", "test", "worker", "service", "port"}
 
-// admit checks that a section is a struct of decodable keys, under a free name.
+// checkSection checks that a section is a struct of decodable keys, under a free name.
 // A violation is a mistake in the program, so it is reported at boot and not at
 // run time.
-func (sc *schema) admit(sec Section) error {
+func (sc *schema) checkSection(sec Section) error {
 	switch {
 	case !ValidName(sec.Name):
 		return errors.New("a section's name is a lower-case word")
@@ -25,14 +25,15 @@ func (sc *schema) admit(sec Section) error {
 	case sc.root.parts[sec.Name] != nil || slices.Contains(reserved, sec.Name) || isAppKey(sec.Name):
 		return errors.New("the name is reserved")
 	}
-	return sc.admitStruct(sec.Type, sec.Name)
+	return sc.checkStruct(sec.Type, sec.Name)
 }
 
 func isAppKey(name string) bool {
 	return slices.ContainsFunc(appFields(), func(f field) bool { return f.Path[0] == name })
 }
 
-func (sc *schema) admitStruct(t reflect.Type, at string) error {
+// checkStruct checks the fields of a struct whose keys are below at.
+func (sc *schema) checkStruct(t reflect.Type, at string) error {
 	seen := map[string]bool{} // the keys
 	for f := range t.Fields() {
 		name, ok := f.Tag.Lookup("key")
@@ -44,7 +45,7 @@ func (sc *schema) admitStruct(t reflect.Type, at string) error {
 			return fmt.Errorf("%s: two fields have this key", key)
 		}
 		seen[name] = true
-		if err := sc.admitField(f, key); err != nil {
+		if err := sc.checkField(f, key); err != nil {
 			return err
 		}
 	}
@@ -54,26 +55,27 @@ func (sc *schema) admitStruct(t reflect.Type, at string) error {
 	return nil
 }
 
-func (sc *schema) admitField(f reflect.StructField, key string) error {
+// checkField checks one field with a key tag.
+func (sc *schema) checkField(f reflect.StructField, key string) error {
 	switch {
 	case !keyRule.MatchString(f.Tag.Get("key")):
 		return fmt.Errorf("%s: a key is a lower-case word, or several with underscores between them", key)
 	case !f.IsExported():
 		return fmt.Errorf("%s: field %s is not exported", key, f.Name)
 	case familyOf(f.Type) != noFamily:
-		if err := sc.admitTags(f, key); err != nil {
+		if err := sc.checkFieldTags(f, key); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		return nil
 	case f.Type.Kind() == reflect.Struct:
-		return sc.admitStruct(f.Type, key)
+		return sc.checkStruct(f.Type, key)
 	}
 	return fmt.Errorf("%s: a field of type %v cannot be configured", key, f.Type)
 }
 
-// admitTags checks that the tags of a key are meaningful, and that its default
-// is legal, which it keeps.
-func (sc *schema) admitTags(f reflect.StructField, key string) error {
+// checkFieldTags checks that the tags of a key have an effect and that its default is
+// legal. It stores the parsed default.
+func (sc *schema) checkFieldTags(f reflect.StructField, key string) error {
 	if pattern := f.Tag.Get("pattern"); pattern != "" {
 		if _, err := regexp.Compile(pattern); err != nil {
 			return fmt.Errorf("its pattern: %w", err)
@@ -83,7 +85,7 @@ func (sc *schema) admitTags(f reflect.StructField, key string) error {
 	if field.Live {
 		return errors.New(`a section is handed over once, so reload:"live" promises too much`)
 	}
-	if err := field.misplaced(); err != nil {
+	if err := field.checkTags(); err != nil {
 		return err
 	}
 	for _, scheme := range field.Schemes {
@@ -113,8 +115,8 @@ func (sc *schema) admitTags(f reflect.StructField, key string) error {
 // schemeRule is the grammar of a scheme (RFC 3986, section 3.1).
 var schemeRule = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*$`)
 
-// misplaced finds tags that have no effect on a key of this type.
-func (f field) misplaced() error {
+// checkTags finds tags that have no effect on a key of this type.
+func (f field) checkTags() error {
 	family := familyOf(f.Type)
 	formed := family == textFamily && !f.measured() || family == listFamily
 	for _, x := range []struct {

@@ -54,7 +54,7 @@ func (sc *schema) putArgument(l *layer, key, text string, o Origin, private bool
 		return
 	}
 	v := f.parse(text)
-	if !private && f.secretive(v) {
+	if !private && f.hasCredential(v) {
 		l.problem(Problem{
 			Code: "config.secret_on_command_line", Key: key, Origin: o,
 			Text: "all users of this machine can read a secret on a command line",
@@ -65,9 +65,9 @@ func (sc *schema) putArgument(l *layer, key, text string, o Origin, private bool
 	l.put(f, key, v, o)
 }
 
-// secretive reports whether v contains a credential. A user name and the other
+// hasCredential reports whether v contains a credential. A user name and the other
 // values of a query are masked, but may stand on a command line.
-func (f field) secretive(v Value) bool {
+func (f field) hasCredential(v Value) bool {
 	if f.Type == reflect.TypeFor[config.Secret]() {
 		return v.Text != ""
 	}
@@ -76,7 +76,7 @@ func (f field) secretive(v Value) bool {
 
 // unknownKey returns the problem for an unknown key, with the most similar key.
 func (sc *schema) unknownKey(key string, o Origin) Problem {
-	if app, ok := sc.strangeApp(key); ok {
+	if app, ok := sc.unknownAppIn(key); ok {
 		return sc.unknownApp(app, o)
 	}
 	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("unknown key %s", mask.Quote(key))}
@@ -88,8 +88,8 @@ func (sc *schema) unknownKey(key string, o Origin) Problem {
 	return p
 }
 
-// strangeApp returns the app in a key if the program does not have that app.
-func (sc *schema) strangeApp(key string) (string, bool) {
+// unknownAppIn returns the app in a key if the program does not have that app.
+func (sc *schema) unknownAppIn(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, "apps.")
 	app, _, _ := strings.Cut(rest, ".")
 	return app, ok && ValidName(app) && sc.root.parts["apps"].parts[app] == nil

@@ -14,7 +14,7 @@ import (
 func (sc *schema) nearestKey(key string) string {
 	keys := slices.DeleteFunc(sc.keys(key), func(k string) bool { return strings.HasPrefix(key, k+".") })
 	for _, k := range keys {
-		if plain(k) == plain(key) {
+		if spellingOf(k) == spellingOf(key) {
 			return k
 		}
 	}
@@ -29,9 +29,9 @@ func (sc *schema) nearestKey(key string) string {
 	return ""
 }
 
-// plain returns a key in one spelling, to match other styles: waitFor,
-// wait-for.
-func plain(key string) string {
+// spellingOf returns a key without separators, in lower case, to compare keys of
+// different styles: waitFor, wait-for.
+func spellingOf(key string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
@@ -75,11 +75,11 @@ func (sc *schema) example(section string) string {
 	return ""
 }
 
-// Doubt returns a warning if the environment is most likely another spelling of one
-// that mega knows, and "" otherwise. Such a program starts, but without the files
-// and the defaults that its user expects. An environment with a file of its own is
-// meant, and so is one whose name is more than a word, such as dev-2.
-func (c *Config) Doubt() string {
+// EnvWarning returns a warning if env is probably a misspelling of dev, test or
+// production, and "" otherwise. The program would start without the files and the
+// defaults that its user expects. An env with a file of its own is no misspelling, nor
+// is one whose name is more than a word, such as dev-2.
+func (c *Config) EnvWarning() string {
 	known := []string{"dev", "test", "production"}
 	own := slices.ContainsFunc(c.Files(), func(f File) bool { return strings.Contains(filepath.Base(f.Path), "."+c.Env+".") })
 	if c.Env == "" || own || slices.Contains(known, c.Env) || strings.Trim(c.Env, "abcdefghijklmnopqrstuvwxyz") != "" {

@@ -20,7 +20,7 @@ import (
 func readTOML(data []byte) (node, []fault) {
 	var values map[string]any
 	if err := toml.Unmarshal(data, &values); err != nil {
-		f := fault{code: "config.syntax", line: 1, text: complaint("TOML", strings.TrimPrefix(err.Error(), "toml: "))}
+		f := fault{code: "config.syntax", line: 1, text: syntaxText("TOML", strings.TrimPrefix(err.Error(), "toml: "))}
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			var column int
 			f.line, column = at.Position()
@@ -47,7 +47,7 @@ func tomlLines(data []byte) map[string]int {
 			path = item(array, tables[array])
 			tables[array]++
 			key.Next()
-			found[path] = at.at(int(key.Node().Raw.Offset))
+			found[path] = at.lineOf(int(key.Node().Raw.Offset))
 		}
 		if e.Kind == unstable.Table || e.Kind == unstable.ArrayTable {
 			table = path
@@ -69,7 +69,7 @@ func noteKey(e *unstable.Node, path string, at lines, found map[string]int) stri
 		n := key.Node()
 		path += "\x00" + string(n.Data)
 		if _, known := found[path]; !known {
-			found[path] = at.at(int(n.Raw.Offset))
+			found[path] = at.lineOf(int(n.Raw.Offset))
 		}
 	}
 	return path
@@ -99,7 +99,7 @@ func noteItems(n *unstable.Node, path string, at lines, found map[string]int, de
 	for i, child := 0, n.Children(); child.Next() && i < maxNodes; i++ {
 		value, below := child.Node(), item(path, i)
 		if raw := firstRaw(value); raw.Length > 0 {
-			found[below] = at.at(int(raw.Offset))
+			found[below] = at.lineOf(int(raw.Offset))
 		}
 		noteInline(value, below, at, found, depth+1)
 	}

@@ -99,7 +99,7 @@ func (w *walk) unknown(b *branch, path []string, p part) {
 	case b == w.schema.root.parts["apps"]:
 		w.layer.problem(w.schema.unknownApp(p.key, w.at(p.line)))
 	default:
-		w.layer.problem(w.misplaced(key, p))
+		w.layer.problem(w.unknownKey(key, p))
 	}
 }
 
@@ -113,9 +113,9 @@ func dotHint(key string) string {
 	return "write a section for each part: " + strings.Join(parts, ": {") + ": …" + strings.Repeat("}", len(parts)-1)
 }
 
-// misplaced returns the problem for an unknown key, as the file writes it: a
+// unknownKey returns the problem for an unknown key, as the file writes it: a
 // key in an app's file does not repeat the name of the app.
-func (w *walk) misplaced(key string, p part) Problem {
+func (w *walk) unknownKey(key string, p part) Problem {
 	before := strings.Join(w.under, ".")
 	problem := w.schema.unknownKey(key, w.at(p.line))
 	if before == "" {
@@ -185,7 +185,7 @@ func (n node) asItem() string {
 func (f field) mismatch(n node) error {
 	m := &notation.Error{Text: fmt.Sprintf("is %s, but the key takes %s", n.kind, f.takes())}
 	if n.text != "" && f.Type != reflect.TypeFor[config.Secret]() {
-		m.Text = f.show(n.text) + " " + m.Text
+		m.Text = f.quoted(n.text) + " " + m.Text
 	}
 	switch family := familyOf(f.Type); {
 	case family == listFamily && n.kind == textKind:
@@ -198,7 +198,7 @@ func (f field) mismatch(n node) error {
 		m.Hint = notation.AddrHint(n.text, `"`)
 	case family == textFamily && (n.kind == numberKind || n.kind == boolKind || n.kind == dateKind):
 		if _, err := f.check(f.parse(n.text)); err == nil {
-			m.Hint = f.quoted(n)
+			m.Hint = f.quoteHint(n)
 		}
 	case family == boolFamily:
 		m.Hint = boolHint(n.text)
@@ -224,7 +224,7 @@ func boolHint(text string) string {
 	return "write true or false"
 }
 
-func (f field) quoted(n node) string {
+func (f field) quoteHint(n node) string {
 	if f.Type == reflect.TypeFor[config.Secret]() {
 		return "put it in quotes"
 	}

@@ -67,15 +67,15 @@ func yamlFault(data []byte, err error) fault {
 	switch {
 	case strings.HasPrefix(what, "unknown anchor"):
 		name := strings.Split(what+"''", "'")[1]
-		f.line = lines.at(aliasAt(data, name))
+		f.line = lines.lineOf(aliasAt(data, name))
 		what = "an alias has no anchor"
 	case what == "control characters are not allowed":
-		f.line = lines.at(max(0, bytes.IndexFunc(data, isControl)))
+		f.line = lines.lineOf(max(0, bytes.IndexFunc(data, isControl)))
 	case m[1] != "" && parserError.MatchString(what):
 		f.line++
 	}
 	f.line = min(f.line, len(lines))
-	f.text = complaint("YAML", what)
+	f.text = syntaxText("YAML", what)
 	if strings.HasPrefix(what, "found incompatible YAML") { // the parser knows 1.1 alone, and reads files of 1.2
 		f.hint = "remove the line %YAML"
 	}
