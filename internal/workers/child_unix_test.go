@@ -211,7 +211,7 @@ func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
 	})
 	s.backoff = func(failures int) time.Duration {
 		is := func(what string) bool { _, err := os.Stat(filepath.Join(folder, what)); return err == nil }
-		if is("patient") && failures > budget || is("hesitant") {
+		if is("patient") && failures > maxDeaths || is("hesitant") {
 			return time.Hour
 		}
 		return time.Millisecond

@@ -2,9 +2,11 @@ package workers
 
 import "syscall"
 
-// wakes makes the system continue a worker when its supervisor dies. A stopped
+// continueAtParentDeath makes the system continue a worker when its supervisor dies. A stopped
 // worker would not see the end of its line, and would keep its listeners open
 // for ever. The system sends the signal when the thread that started the worker
 // ends, and again when the thread that follows it ends. A running worker
 // ignores the signal.
-func wakes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT} }
+func continueAtParentDeath() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT}
+}

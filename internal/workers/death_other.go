@@ -4,5 +4,5 @@ package workers
 
 import "syscall"
 
-// wakes returns nil: only Linux signals the death of a process to its children.
-func wakes() *syscall.SysProcAttr { return nil }
+// continueAtParentDeath returns nil: only Linux signals the death of a process to its children.
+func continueAtParentDeath() *syscall.SysProcAttr { return nil }

@@ -9,8 +9,8 @@ import (
 // listeners' queue. The supervisor pings each worker. It kills and replaces a
 // worker that does not answer for cluster.hang_timeout.
 
-// signs is the number of pings within cluster.hang_timeout.
-const signs = 10
+// maxPings is the number of pings within cluster.hang_timeout.
+const maxPings = 10
 
 // detectHang kills the worker when it does not answer for limit. It returns
 // when the line ends.
@@ -19,7 +19,7 @@ const signs = 10
 // period in which this process or the machine was suspended. As a result, a
 // worker is not killed for an answer that its supervisor did not read.
 func (l *workerLine) detectHang(limit time.Duration) {
-	tick := time.NewTicker(limit / signs)
+	tick := time.NewTicker(limit / maxPings)
 	defer tick.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -35,7 +35,7 @@ func (l *workerLine) detectHang(limit time.Duration) {
 				answered = l.askAlive(ctx)
 				continue
 			}
-			if silent++; silent == signs {
+			if silent++; silent == maxPings {
 				l.process.Hung(limit)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/megaframework/mega/internal/settings"
 )
 
-// Line is a worker's end of its connection to the supervisor. The methods of a
-// nil Line, in a process without a supervisor, are Lost and OthersServe.
+// Line is a worker's end of its connection to the supervisor. In a process without a
+// supervisor the Line is nil; only Lost and OthersServe may be called on it.
 type Line struct {
 	inherited *Inherited
 	node      *cluster.Node

@@ -124,7 +124,7 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 // runner ends with the test.
 func restarting(t *testing.T, log *slog.Logger) (old *Process, starts <-chan *Process, restarted <-chan error) {
 	t.Helper()
-	started := make(chan *Process, 1+budget)
+	started := make(chan *Process, 1+maxDeaths)
 	s := shellRunner(t, "exec sleep 60", runnerConfig{Log: log, Serve: func(p *Process, conn net.Conn) {
 		started <- p
 		_, _ = io.Copy(io.Discard, conn)
@@ -164,7 +164,7 @@ func TestDeathOfAWorkerDuringItsReplacementIsLogged(t *testing.T) {
 
 func TestRestartDoesNotClaimThatADeadProcessServes(t *testing.T) {
 	old, starts, restarted := restarting(t, nil)
-	for i := range budget {
+	for i := range maxDeaths {
 		next := <-starts
 		if i == 0 {
 			_ = redistest.Signal(old.PID(), syscall.SIGKILL)

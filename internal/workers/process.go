@@ -72,9 +72,9 @@ func (p *Process) Generation() int { return p.generation }
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Told returns the data that the worker sent when it became ready, or nil
+// Report returns the data that the worker sent when it became ready, or nil
 // before.
-func (p *Process) Told() []byte {
+func (p *Process) Report() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.report
@@ -185,7 +185,7 @@ func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 			envID+"="+strconv.Itoa(id), envLine+"="+strconv.Itoa(firstFile), envGeneration+"="+strconv.Itoa(generation),
 			envListeners+"="+strings.Join(listeners, ","),
 		),
-		WaitDelay: lastWord, SysProcAttr: wakes(),
+		WaitDelay: lineDrainTime, SysProcAttr: continueAtParentDeath(),
 	}
 }
 
@@ -198,10 +198,10 @@ func existing(dir string) string {
 	return dir
 }
 
-// lastWord is how long the supervisor reads the rest of a line after its worker
+// lineDrainTime is how long the supervisor reads the rest of a line after its worker
 // has ended. A child of the worker that has inherited the line keeps it open no
 // longer than that.
-const lastWord = 200 * time.Millisecond
+const lineDrainTime = 200 * time.Millisecond
 
 // wait waits for the end of the process and then for the end of its line.
 func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
@@ -212,7 +212,7 @@ func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 		p.kill.Stop()
 	}
 	p.mu.Unlock()
-	late := time.AfterFunc(lastWord, func() { hangUp(conn) })
+	late := time.AfterFunc(lineDrainTime, func() { hangUp(conn) })
 	<-line
 	late.Stop()
 	p.of.leave(p, err)
@@ -240,8 +240,8 @@ func hangUp(conn net.Conn) {
 	}
 }
 
-// cut returns the error of a worker's end that Run reports, or nil, and whether
-// the worker was asked to end. A worker that was asked to end before it was ready
+// cut returns the error that Run reports for a worker that ended with err, or nil, and
+// whether the worker was asked to end. A worker that was asked to end before it was ready
 // may have died of the signal itself, which is not an error.
 func (p *Process) cut(err error, stopping bool) (cut error, asked bool) {
 	p.mu.Lock()

@@ -15,7 +15,7 @@ var ErrRestarting = errors.New("a restart of the workers is in progress")
 // cannot become ready, the remaining old workers go on serving, and Restart
 // returns the reason. When ctx ends, no further worker is restarted.
 func (s *runner) Restart(ctx context.Context) error {
-	return s.alone(func() error { return s.roll(ctx) })
+	return s.exclusively(func() error { return s.roll(ctx) })
 }
 
 // RestartNext waits until no other restart is running, and then does the same
@@ -63,14 +63,14 @@ func (s *runner) RestartOne(ctx context.Context, id int) error {
 	if id < 1 || id > len(s.slots) {
 		return fmt.Errorf("no worker %d: the numbers are 1 to %d", id, len(s.slots))
 	}
-	return s.alone(func() error {
+	return s.exclusively(func() error {
 		w := s.slots[id-1]
 		return w.restart(ctx, w.born())
 	})
 }
 
-// alone calls do unless another restart is running.
-func (s *runner) alone(do func() error) error {
+// exclusively calls do unless another restart is running.
+func (s *runner) exclusively(do func() error) error {
 	select {
 	case s.rolling <- struct{}{}:
 	default:

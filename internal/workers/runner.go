@@ -212,7 +212,7 @@ func (s *runner) leave(p *Process, err error) {
 	switch {
 	case asked && cut != nil:
 		s.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
-	case !asked && !stopping && p.Told() != nil: // its slot logs a death before that
+	case !asked && !stopping && p.Report() != nil: // its slot logs a death before that
 		s.logExit(p)
 	}
 	s.mu.Lock()

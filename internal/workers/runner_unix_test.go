@@ -423,7 +423,7 @@ func TestWorkerThatDiesDuringItsRestartIsReplacedAtOnce(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Until(old.Since.Add(moment))) // an earlier death is followed by a pause, too
+	time.Sleep(time.Until(old.Since.Add(stableTime))) // an earlier death is followed by a pause, too
 	if err := redistest.Signal(old.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// budget is the number of deaths in a row before a worker is ready, after
-// which the worker is failing: see slot.run.
-const budget = 5
+// maxDeaths is the number of deaths in a row before a worker was ready after which
+// the worker is failing: see slot.run.
+const maxDeaths = 5
 
 // The pauses between the attempts to start a worker.
 const (
@@ -130,9 +130,9 @@ func (w *slot) wasReady() bool {
 }
 
 // run keeps the slot's worker running until ctx ends, and then ends the worker.
-// A worker that dies is started again: at once if it has served for a moment,
-// otherwise after a pause that doubles with each failure in a row. After budget
-// deaths before it was ready the worker is failing: run continues to try as
+// A worker that dies is started again: at once if it has served for
+// stableTime, otherwise after a pause that doubles with each failure in a row. After
+// maxDeaths deaths before it was ready the worker is failing: run continues to try as
 // long as other workers serve, and returns a *SpentError if none does.
 func (w *slot) run(ctx context.Context) error {
 	var request *replacement // the request that the next attempt serves, or nil
@@ -152,20 +152,20 @@ func (w *slot) run(ctx context.Context) error {
 			if !w.keep(ctx, p) {
 				return nil // the worker was asked to end
 			}
-			if failures++; time.Since(ready) > moment {
+			if failures++; time.Since(ready) > stableTime {
 				failures = 0
 			}
 		}
 		var ok bool
-		if request, ok = w.rest(ctx, failures); !ok {
+		if request, ok = w.awaitRetry(ctx, failures); !ok {
 			return nil
 		}
 	}
 }
 
-// moment is how long a worker must have been ready so that its death does not
+// stableTime is how long a worker must have been ready so that its death does not
 // count as a failure.
-const moment = time.Second
+const stableTime = time.Second
 
 // givesUp records a death before the worker was ready, and reports whether it
 // ends the program.
@@ -174,7 +174,7 @@ func (w *slot) givesUp(died *SpentError) bool {
 	if w.permanent(died.Status) {
 		return true
 	}
-	if died.Deaths < budget {
+	if died.Deaths < maxDeaths {
 		return false
 	}
 	if !w.of.serves() {
@@ -222,7 +222,7 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 }
 
 // startBeside starts a process beside old, the one that serves, and waits until
-// it is ready. It tries budget times, but not again after the death of old: a
+// it is ready. It tries maxDeaths times, but not again after the death of old: a
 // process of old's generation has to take its place. It returns neither a process
 // nor an error if ctx has ended.
 func (w *slot) startBeside(ctx context.Context, old *Process, generation int) (*Process, error) {
@@ -233,7 +233,7 @@ func (w *slot) startBeside(ctx context.Context, old *Process, generation int) (*
 		}
 		died.Deaths = deaths
 		w.logDeath(died)
-		if deaths == budget || !old.pause(ctx, w.of.backoff(deaths)) {
+		if deaths == maxDeaths || !old.pause(ctx, w.of.backoff(deaths)) {
 			return nil, died
 		}
 	}
@@ -250,16 +250,16 @@ func (w *slot) attempt(ctx context.Context, generation int, started func(*Proces
 		return nil, nil
 	}
 	started(p)
-	if p.settles(ctx) {
-		return w.unless(ctx, p), nil
+	if p.awaitReady(ctx) {
+		return w.markReady(ctx, p), nil
 	}
 	how, status := p.ended()
 	return nil, &SpentError{Worker: w.id, Deaths: 1, Last: how, Status: status}
 }
 
-// rest waits until the next attempt is due after that many failures, or is
+// awaitRetry waits until the next attempt is due after that many failures, or is
 // requested. It returns false if ctx has ended.
-func (w *slot) rest(ctx context.Context, failures int) (r *replacement, ok bool) {
+func (w *slot) awaitRetry(ctx context.Context, failures int) (r *replacement, ok bool) {
 	if failures == 0 {
 		return nil, true
 	}
@@ -296,9 +296,10 @@ func (w *slot) serveRequest(ctx context.Context, r *replacement) (*Process, *Spe
 	return p, died
 }
 
-// unless returns p, or asks p to end if ctx has ended. It does not wait: an older
-// process beside p has to end, too. Run waits for both.
-func (w *slot) unless(ctx context.Context, p *Process) *Process {
+// markReady records that the worker is ready, and returns p. If ctx has ended, it asks
+// p to end and returns nil. It does not wait: an older process beside p has to end,
+// too, and Run waits for both.
+func (w *slot) markReady(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
 		w.fails("")
@@ -311,14 +312,14 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	return nil
 }
 
-// settles waits until the process is ready, the process has ended, or ctx has
+// awaitReady waits until the process is ready, the process has ended, or ctx has
 // ended. It returns false if the process has ended.
-func (p *Process) settles(ctx context.Context) bool {
+func (p *Process) awaitReady(ctx context.Context) bool {
 	select {
 	case <-p.ready:
 		return true
 	case <-p.over:
-		return ctx.Err() != nil || p.Told() != nil // the process may have been ready for a moment
+		return ctx.Err() != nil || p.Report() != nil // the process may have been ready for a moment
 	case <-ctx.Done():
 		return true
 	}

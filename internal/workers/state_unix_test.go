@@ -69,7 +69,7 @@ func TestTheFirstReportOfAWorkerCounts(t *testing.T) {
 	p := &Process{of: newRunner(runnerConfig{}), state: Starting, ready: make(chan struct{}), cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}
 	p.Ready([]byte("first"))
 	p.Ready([]byte("second"))
-	if got := string(p.Told()); got != "first" {
+	if got := string(p.Report()); got != "first" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -78,7 +78,7 @@ func TestWorkerThatCannotBeStartedIsReportedWithItsCause(t *testing.T) {
 	s := newRunner(runnerConfig{Workers: 1, Path: "/nowhere/program", Args: []string{"program"}, Serve: func(_ *Process, conn net.Conn) { _ = conn.Close() }})
 	s.backoff = func(int) time.Duration { return time.Millisecond }
 	err := s.Run(t.Context())
-	if spent, ok := errors.AsType[*SpentError](err); !ok || spent.Deaths != budget || !errors.Is(err, fs.ErrNotExist) {
+	if spent, ok := errors.AsType[*SpentError](err); !ok || spent.Deaths != maxDeaths || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }

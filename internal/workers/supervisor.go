@@ -129,7 +129,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // Close closes the hub, after Run has returned.
 func (s *Supervisor) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+	ctx, cancel := context.WithTimeout(context.Background(), lineDrainTime)
 	defer cancel()
 	_ = s.hub.Close(ctx) // all workers have ended
 }
