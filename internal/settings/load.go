@@ -90,8 +90,8 @@ func (s Source) namedFile(vars environment) (string, Origin) {
 }
 
 // withoutConsequences returns later without the problems that an illegal value
-// explains: those of the same key, of keys that inherit its value, and of the cache
-// that it would configure.
+// explains: problems of the same key, of keys that inherit its value, and of the
+// cache that it would configure.
 func (c *Config) withoutConsequences(illegal map[string]bool, later Problems) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		f, _ := c.schema.find(l.Key)
