@@ -35,6 +35,15 @@ func TestEndThatMeetsTheEndOfTheConnectionIsNotConfirmed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// The goroutine that subscribes passes the gate after Subscribe has returned,
+			// which a blocked sink would prevent. It ends another subscription afterwards.
+			other, err := b.Subscribe(t.Context(), driver.Subscription{Pattern: "other", Sink: s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.End(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			for range 2 {
 				if err := b.Publish(t.Context(), driver.Message{Kind: driver.Event, Subject: "n"}); err != nil {
 					t.Fatal(err)
