@@ -216,6 +216,7 @@ type Move struct {
 	Slot             int
 	Source, Target   *Server
 	sourceID, destID string
+	cluster          *Cluster
 }
 
 // OpenSlot begins to move the hash slot of key to another master, as redis-cli
@@ -227,14 +228,14 @@ func (c *Cluster) OpenSlot(key string) (*Move, error) {
 	}
 	slot, _ := v.(int64)
 	at := int(slot) / (slots/len(c.servers) + 1) // as join shares them
-	return open(int(slot), c.servers[at], c.servers[(at+1)%len(c.servers)])
+	return c.open(int(slot), c.servers[at], c.servers[(at+1)%len(c.servers)])
 }
 
 // Back begins to move the slot back to its source, after Finish.
-func (m *Move) Back() (*Move, error) { return open(m.Slot, m.Target, m.Source) }
+func (m *Move) Back() (*Move, error) { return m.cluster.open(m.Slot, m.Target, m.Source) }
 
-func open(slot int, source, target *Server) (m *Move, err error) {
-	m = &Move{Slot: slot, Source: source, Target: target}
+func (c *Cluster) open(slot int, source, target *Server) (m *Move, err error) {
+	m = &Move{Slot: slot, Source: source, Target: target, cluster: c}
 	if m.sourceID, err = source.text("CLUSTER", "MYID"); err != nil {
 		return nil, err
 	}
@@ -262,9 +263,13 @@ func (m *Move) MoveKeys(except ...string) error {
 	}
 }
 
-// Finish gives the slot to the target.
+// Finish gives the slot to the target. It tells every master, so that a new client
+// learns of it from whichever server it asks.
 func (m *Move) Finish() error {
-	return errors.Join(m.MoveKeys(),
-		m.Target.do("CLUSTER", "SETSLOT", m.Slot, "NODE", m.destID),
-		m.Source.do("CLUSTER", "SETSLOT", m.Slot, "NODE", m.destID))
+	err := m.MoveKeys()
+	others := slices.DeleteFunc(slices.Clone(m.cluster.servers), func(s *Server) bool { return s == m.Target })
+	for _, s := range append([]*Server{m.Target}, others...) { // the target first: it raises its epoch
+		err = errors.Join(err, s.do("CLUSTER", "SETSLOT", m.Slot, "NODE", m.destID))
+	}
+	return err
 }
