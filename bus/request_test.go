@@ -634,32 +634,34 @@ func TestAStallCostsNothingPerAnswer(t *testing.T) {
 // that returns the error of its context answers at that instant: which of them is
 // first must not decide about the error.
 func TestResponderThatEndsWithItsDeadlineTimesOut(t *testing.T) {
-	b := newBus(t, bus.Config{})
-	for subject, end := range map[string]func(context.Context) error{
-		"context": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		"request": func(ctx context.Context) error { _, err := b.Request(ctx, "silent", nil); return err },
-	} {
-		respond(t, b, subject, func(ctx context.Context, _ *bus.Msg) ([]byte, error) { return nil, end(ctx) })
-	}
-	respond(t, b, "silent", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
-	for _, subject := range []string{"context", "request"} {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		for subject, end := range map[string]func(context.Context) error{
+			"context": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			"request": func(ctx context.Context) error { _, err := b.Request(ctx, "silent", nil); return err },
+		} {
+			respond(t, b, subject, func(ctx context.Context, _ *bus.Msg) ([]byte, error) { return nil, end(ctx) })
+		}
+		respond(t, b, "silent", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+		for _, subject := range []string{"context", "request"} {
+			for range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				if _, err := b.Request(ctx, subject, nil); !errors.Is(err, bus.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: got %v, want ErrTimeout", subject, err)
+					cancel()
+					break
+				}
+				cancel()
+			}
+		}
 		for range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			if _, err := b.Request(ctx, subject, nil); !errors.Is(err, bus.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: got %v, want ErrTimeout", subject, err)
-				cancel()
-				break
+			for _, err := range b.RequestMany(ctx, "context", nil) {
+				if !errors.Is(err, bus.ErrTimeout) {
+					t.Fatalf("RequestMany: got %v, want ErrTimeout", err)
+				}
 			}
 			cancel()
 		}
-	}
-	for range 200 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		for _, err := range b.RequestMany(ctx, "context", nil) {
-			if !errors.Is(err, bus.ErrTimeout) {
-				t.Fatalf("RequestMany: got %v, want ErrTimeout", err)
-			}
-		}
-		cancel()
-	}
+	})
 }
