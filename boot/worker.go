@@ -39,7 +39,8 @@ func (b *booting) join() error {
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	b.ctx = ctx
 	unhook := b.afterSupervisor(func() { cancel(errAlone) })
-	b.life.endWith(watching, hook{name: "line to the supervisor", budget: lastWord, run: func(ctx context.Context) error {
+	// A reload that the supervisor has begun may still run.
+	b.life.endWith(watching, hook{name: "line to the supervisor", budget: hookBudget, run: func(ctx context.Context) error {
 		unhook()
 		return line.Close(ctx)
 	}})
