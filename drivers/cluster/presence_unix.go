@@ -190,10 +190,12 @@ func (p *presence) register() error {
 	if err != nil {
 		return err
 	}
-	err = next.Bound(p.file.Longest())
+	if err := next.Bound(p.file.Longest()); err != nil {
+		return errors.Join(err, next.Leave(0)) // L1: with that file this process would have no lease
+	}
 	_ = p.file.Leave(0) // no file is left to remove
 	p.file = next
-	return err
+	return nil
 }
 
 // seen is called as long as this process holds a lease. It makes sure that this
