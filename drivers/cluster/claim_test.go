@@ -298,3 +298,32 @@ func TestWaiterWithoutAnAnswerIsBusyOnlyIfItWasConfirmedLately(t *testing.T) {
 		})
 	}
 }
+
+// A hub that takes over right after the answer to a release learns of no lease, and of
+// a key that stays taken (L5).
+func TestReleasedClaimIsNotReported(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant  driver.Grant // of the release
+		answer *protocol.Frame
+		frames int // of the report: lease, rest, and its end
+	}{
+		"released":             {driver.Grant{}, protocol.Begin(protocol.LockAnswer).Uint(1).Byte(protocol.VerdictDone), 1},
+		"not found":            {driver.Grant{}, protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(1), &driver.LostError{Key: "k", Cause: driver.Expired}), 1},
+		"with a cooldown":      {driver.Grant{Rest: time.Minute, Rev: 1}, protocol.Begin(protocol.LockAnswer).Uint(1).Byte(protocol.VerdictDone), 3},
+		"a cooldown, no lease": {driver.Grant{Rest: time.Minute, Rev: 1}, protocol.AddFailure(protocol.Begin(protocol.LockAnswer).Uint(1), &driver.LostError{Key: "k", Cause: driver.Expired}), 1},
+	} {
+		x, c := newClaim(t, driver.Now())
+		c.state, c.grant = claimHeld, driver.Grant{Key: "k", Token: "token", TTL: time.Minute, Deadline: driver.Now().Add(time.Minute)}
+		q := newQuestion("k")
+		q.over = c
+		if test.grant.Rest > 0 {
+			q.rest = &test.grant
+		}
+		x.asked[1] = q
+		d := protocol.NewDecoder(test.answer.Body())
+		x.answer(&d)
+		if frames := x.report(); len(frames) != test.frames {
+			t.Errorf("%s: the next hub gets %d frames, want %d", name, len(frames), test.frames)
+		}
+	}
+}

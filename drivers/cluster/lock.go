@@ -224,6 +224,7 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
+	q.over = c
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return x.releaseFrame(number, c, &g) })
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -231,10 +232,24 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	return x.unlessRepeated(c, q, err)
 }
 
-// unlessRepeated removes the claim of a grant that is over, and returns err, the
-// answer to q, unless a copy of q may have been executed.
+// conclude removes the claim that q has released, or records that its key stays taken,
+// with err, the answer to q. A hub that takes over right after the answer must not
+// learn of a lease. The caller holds x's lock.
+func (x *Lock) conclude(q *question, err error) {
+	c := q.over
+	switch {
+	case errors.Is(err, driver.ErrLost), err == nil && q.rest == nil:
+		x.forget(c)
+	case err == nil:
+		c.rests = true
+		c.grant.TTL, c.grant.Rev, c.grant.Deadline = q.rest.Rest, q.rest.Rev, driver.Deadline(driver.Now(), q.rest.Rest)
+	}
+}
+
+// unlessRepeated returns err, the answer to q, unless a copy of q may have been
+// executed, or another hub had granted c, which may be nil.
 func (x *Lock) unlessRepeated(c *claim, q *question, err error) error {
-	if x.released(c) || q.again {
+	if x.hasMoved(c) || q.again {
 		return unlessForced(err)
 	}
 	return err
@@ -253,14 +268,13 @@ func (x *Lock) held(key, token string) *claim {
 	return c
 }
 
-// released removes a claim and reports whether another hub had granted it.
-func (x *Lock) released(c *claim) (moved bool) {
+// hasMoved reports whether another hub had granted a claim, which may be nil.
+func (x *Lock) hasMoved(c *claim) bool {
 	if c == nil {
 		return false
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.forget(c)
 	return c.moved
 }
 

@@ -23,7 +23,9 @@ type question struct {
 
 	since    time.Time // of driver.Now, before the question was last sent
 	key      string
-	claim    *claim // the claim to grant or to queue
+	claim    *claim        // the claim to grant or to queue
+	over     *claim        // the claim to release
+	rest     *driver.Grant // of over, if its key stays taken
 	grants   []driver.Grant
 	renewals []driver.Renewal
 	states   []driver.State
@@ -208,7 +210,11 @@ func (x *Lock) answer(d *protocol.Decoder) {
 		if x.single++; len(x.asked) > 0 {
 			x.single = 0
 		}
-		q.answered <- x.take(q, o, d)
+		err := x.take(q, o, d)
+		if q.over != nil {
+			x.conclude(q, err)
+		}
+		q.answered <- err
 	}
 }
 

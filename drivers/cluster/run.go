@@ -43,15 +43,10 @@ func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
+	q.over, q.rest = c, &g
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return restFrame(number, &g) })
 	if errors.Is(err, driver.ErrLost) {
 		return x.unlessRepeated(c, q, err)
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if c := x.claims[g.Token]; c != nil && err == nil {
-		c.rests = true
-		c.grant.TTL, c.grant.Rev, c.grant.Deadline = g.Rest, g.Rev, driver.Deadline(driver.Now(), g.Rest)
 	}
 	return err
 }
