@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
@@ -120,7 +121,9 @@ func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
 // crash makes the table see a closed connection, and the process nothing.
 func (f *fleet) crash(d driver.Driver) error {
 	f.wires[d].cut(true)
-	return f.wires[d].Driver.Close(context.Background())
+	err := f.wires[d].Driver.Close(context.Background())
+	synctest.Wait() // a request that leaves the queue late would be granted to the dead process
+	return err
 }
 
 // leave lets the processes connect to a backend with the same table, which a
