@@ -89,9 +89,9 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 
 func reachable(t *testing.T, l *lock.Locker) {
 	t.Helper()
-	eventually(t, "the lock to be reachable", func() bool {
-		_, err := l.Inspect(t.Context(), "k")
-		return err == nil
+	eventually(t, "the lock to be reachable", func() bool { // with its subscription
+		lease, err := l.TryAcquire(t.Context(), "reachable")
+		return err == nil && lease.Release() == nil
 	})
 }
 
