@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // verb runs a verb of the program's own binary, in a process of its own.
@@ -217,4 +218,32 @@ func TestRunningProcessListsRoutesThatNeedAValue(t *testing.T) {
 	}
 	c.signal(t)
 	c.end(t)
+}
+
+// The addresses of a running program are not in use by another one.
+func TestDoctorKnowsTheAddressesOfTheRunningProgram(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	for _, workers := range []string{"1", "2"} {
+		c := startChild(t, "polite", append([]string{"MEGA_CLUSTER_WORKERS=" + workers}, environ...)...)
+		var line struct{ Report plan.Report }
+		if err := json.Unmarshal([]byte(c.until(t, "boot.report")), &line); err != nil {
+			t.Fatal(err)
+		}
+		app, ops := strings.TrimPrefix(line.Report.Apps[0].URL, "http://"), strings.TrimPrefix(line.Report.Ops, "http://")
+		if workers != "1" {
+			ops = "127.0.0.1:0" // a worker does not report the port that its supervisor was given
+		}
+		now := append([]string{"MEGA_APPS_MAIN_ADDR=" + app, "MEGA_OPS_ADDR=" + ops}, environ...)
+		status, stdout, stderr := verb(t, "polite", now, "doctor")
+		used := fmt.Sprintf("ok  address of main  %s is in use by this program, which runs already, pid %d\n", app, c.cmd.Process.Pid)
+		if status != failure.ExitOK || !strings.Contains(squeezed(stdout), used) || !strings.Contains(squeezed(stdout), "ok  address of ops  "+ops) && workers == "1" {
+			t.Errorf("exit status %d, want %s: %s%s", status, used, stdout, stderr)
+		}
+		if status, stdout, _ := verb(t, "polite", append(now, "MEGA_NAME=other"), "doctor"); status != failure.ExitCut || !strings.Contains(stdout, "address already in use") {
+			t.Errorf("another program: exit status %d: %s", status, stdout)
+		}
+		c.signal(t)
+		c.end(t)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
@@ -39,20 +40,54 @@ func failed(action string, err error) Finding {
 	return Finding{Verdict: Fail, Text: err.Error(), Action: strings.Join(strings.Fields(action), " ")}
 }
 
-// addressCheck returns a check that opens an address and closes it again.
-func addressCheck(c *settings.Config, key, addr string) func(context.Context) Finding {
+// addressCheck returns a check that opens an address and closes it again. An address
+// that a running process of this program uses is no problem.
+func addressCheck(c *settings.Config, environ []string, key, addr string) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 		switch {
 		case err == nil:
 			return passed("%s is free", l.Addr()).withCleanup(l.Close())
-		case key == "ops.addr" && c.Origin(key).IsDefault() && errors.Is(err, syscall.EADDRINUSE):
-			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: failure.Set(c, key, "127.0.0.1:9091")}
-		case errors.Is(err, syscall.EADDRINUSE):
-			return failed("if it is not this program that runs already: "+failure.Set(c, key, listen.Beside(addr)), err)
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return failed(failure.Set(c, key, "127.0.0.1:0"), err)
 		}
-		return failed(failure.Set(c, key, "127.0.0.1:0"), err)
+		if pid := listening(ctx, environ, c.Name, addr); pid != 0 {
+			return passed("%s is in use by this program, which runs already, pid %d", addr, pid)
+		}
+		if key == "ops.addr" && c.Origin(key).IsDefault() {
+			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: failure.Set(c, key, "127.0.0.1:9091")}
+		}
+		return failed("if it is not this program that runs already: "+failure.Set(c, key, listen.Beside(addr)), err)
 	}
+}
+
+// listening returns the pid of a process of this program that listens on addr, or
+// 0 if no process of this user reports that.
+func listening(ctx context.Context, environ []string, name, addr string) int {
+	all, err := admin.Find(ctx, admin.Folders(environ), name)
+	if err != nil {
+		return 0
+	}
+	host := strings.TrimPrefix(listen.URL(addr), "http://")
+	for _, f := range all {
+		var r plan.Report
+		if f.Err != nil || f.Info.Main != admin.MainPackage() || admin.Dial(f.Path).Get(ctx, "/boot", &r) != nil {
+			continue
+		}
+		urls := []string{r.Ops}
+		for _, s := range r.Set {
+			if s.Key == "ops.addr" { // the report of a worker has no URL of its supervisor's listener
+				urls = append(urls, listen.URL(s.Value))
+			}
+		}
+		for _, a := range r.Apps {
+			urls = append(urls, a.URL)
+		}
+		if slices.ContainsFunc(urls, func(text string) bool { u, err := url.Parse(text); return err == nil && u.Host == host }) {
+			return f.Info.PID
+		}
+	}
+	return 0
 }
 
 // withCleanup returns f, or a failed finding if err, the error of a cleanup, is not

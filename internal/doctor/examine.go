@@ -53,7 +53,7 @@ func Examine(ctx context.Context, environ []string, made *plan.Plan, err error) 
 	if !report.Limit.Follows() {
 		findings = append(findings, decisionFinding(report.Limit))
 	}
-	checks := append(configChecks(made), machineChecks(environ)...)
+	checks := append(configChecks(environ, made), machineChecks(environ)...)
 	if err != nil {
 		findings = withFailure(findings, failure.Of(err))
 	} else {
@@ -170,13 +170,13 @@ func withSiblings(ctx context.Context, environ []string, made *plan.Plan, f Find
 }
 
 // configChecks returns the checks of the addresses and servers of a configuration.
-func configChecks(made *plan.Plan) (checks []check) {
+func configChecks(environ []string, made *plan.Plan) (checks []check) {
 	c := made.Config
 	listened := map[config.Addr]bool{}
 	for _, a := range made.Program.Runs {
 		if addr := c.Apps[a.Name].Addr; !listened[addr] && made.Program.Listens(a.Name) {
 			listened[addr] = true
-			checks = append(checks, check{"address of " + a.Name, addressCheck(c, "apps."+a.Name+".addr", string(addr))})
+			checks = append(checks, check{"address of " + a.Name, addressCheck(c, environ, "apps."+a.Name+".addr", string(addr))})
 		}
 	}
 	for _, a := range made.Program.Runs {
@@ -184,7 +184,7 @@ func configChecks(made *plan.Plan) (checks []check) {
 			checks = append(checks, check{"certificate of " + a.Name, certificateCheck(c, a.Name)})
 		}
 	}
-	checks = append(checks, check{"address of ops", addressCheck(c, "ops.addr", string(c.Ops.Addr))})
+	checks = append(checks, check{"address of ops", addressCheck(c, environ, "ops.addr", string(c.Ops.Addr))})
 	for _, alias := range c.Caches() {
 		checks = append(checks, check{"cache " + alias, cacheCheck(c, alias)})
 	}
