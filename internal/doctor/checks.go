@@ -237,10 +237,7 @@ func driverChecks(made *plan.Plan) (checks []check) {
 			}
 			info := opened.Info()
 			f := passed("the driver opens, with the engine %s", info.Engine)
-			if weak := slices.Concat(info.Warnings, lacking(info.Lacks)); len(weak) > 0 {
-				f = Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
-			}
-			return f.withCleanup(opened.Close(ctx))
+			return warned(f, slices.Concat(info.Warnings, lacking(info.Lacks))).withCleanup(opened.Close(ctx))
 		}})
 	}
 	if made.Limit.Chosen == "redis" && !made.Limit.Follows() {
@@ -249,7 +246,7 @@ func driverChecks(made *plan.Plan) (checks []check) {
 			if err != nil {
 				return failureFinding("", failure.Of(err))
 			}
-			return passed("the driver opens").withCleanup(opened.Close(ctx))
+			return warned(passed("the driver opens"), opened.Info().Warnings).withCleanup(opened.Close(ctx))
 		}})
 	}
 	if made.Bus.Chosen == "nats" {
@@ -258,10 +255,18 @@ func driverChecks(made *plan.Plan) (checks []check) {
 			if err != nil {
 				return failureFinding("", failure.Of(err))
 			}
-			return passed("the driver opens").withCleanup(opened.Close(ctx))
+			return warned(passed("the driver opens"), opened.Info().Warnings).withCleanup(opened.Close(ctx))
 		}})
 	}
 	return checks
+}
+
+// warned returns f, or the finding about what weakens a driver that opens.
+func warned(f Finding, weak []string) Finding {
+	if len(weak) > 0 {
+		return Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
+	}
+	return f
 }
 
 // lacking returns a sentence for each guarantee that a driver does not give.

@@ -214,6 +214,21 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 	}
 }
 
+// The boot report has the same warnings.
+func TestExaminationWarnsOfTheDriversOfLimitsAndMessages(t *testing.T) {
+	t.Parallel()
+	forgetful := redistest.Start(t, redistest.Options{}).URL()
+	s := natstest.Start(t, natstest.Options{Config: `authorization: {users: [{user: u, password: p, permissions: {publish: {deny: "ev.>"}}}]}`})
+	p := process("MEGA_CACHE_MAIN_URL="+forgetful, "MEGA_CACHE_COUNTS_URL="+forgetful+"/1", "MEGA_LOCK_CACHE=main", "MEGA_LIMIT_CACHE=counts",
+		"MEGA_NATS_URL="+s.URL(), "MEGA_NATS_USER=u", "MEGA_NATS_PASSWORD=p")
+	all := examined(t, p, mega.App("main", mega.Routes(hello)))
+	for name, says := range map[string]string{"limits in redis": "no persistence", "messages through NATS": "do not include: publish to ev.> (events)"} {
+		if f := found(t, all, name); f.Verdict != doctor.Warn || !strings.Contains(f.Text, says) {
+			t.Errorf("got %+v, want a warning with %q", f, says)
+		}
+	}
+}
+
 func TestExaminationNamesWhatACertificateIsFor(t *testing.T) {
 	for host, c := range map[string]certificate.Certificate{"127.0.0.1": {}, "shop.example": {Host: "shop.example"}} {
 		cert, key := c.Write(t)
