@@ -33,8 +33,11 @@ func (r *Report) Text(p Paint, verbose bool) string {
 	section(&b, p, "config", r.configRows(p, verbose))
 	section(&b, p, "lock", r.Lock.rows(p, verbose))
 	section(&b, p, "bus", r.Bus.rows(p, verbose))
-	if verbose || !r.Limit.Follows() {
+	switch {
+	case verbose || !r.Limit.Follows():
 		section(&b, p, "limit", r.Limit.rows(p, verbose))
+	default: // its driver may warn of more than the one of the locks
+		section(&b, p, "limit", r.Limit.warningRows(p))
 	}
 	section(&b, p, "apps", r.appRows())
 	if r.Workers > 0 {
@@ -189,11 +192,16 @@ func (d Decision) rows(p Paint, verbose bool) []row {
 	if verbose {
 		rows = append(rows, d.otherRows(p)...)
 	}
-	for _, warning := range d.Warnings {
-		rows = append(rows, row{cells: []string{"! " + warning}, style: p.warning})
-	}
+	rows = append(rows, d.warningRows(p)...)
 	if len(d.Wider) > 0 {
 		rows = append(rows, row{cells: []string{"wider scope: " + strings.Join(d.Wider, ", or ")}})
+	}
+	return rows
+}
+
+func (d Decision) warningRows(p Paint) (rows []row) {
+	for _, warning := range d.Warnings {
+		rows = append(rows, row{cells: []string{"! " + warning}, style: p.warning})
 	}
 	return rows
 }
