@@ -28,12 +28,13 @@ func Lenient() BindOption { return BindOption{lenient: true} }
 // white space around them.
 //
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
-// fields or duplicate members, 413 for a body larger than the app's limit, 415
-// for an unknown type and for a compressed body, 422 for values of the wrong
-// type and for an error of Validate. The answer names the fields. An error of
-// Validate keeps its own answer if it is one of [Error], or of a lock, limit or
-// message that fails, such as [lock.ErrUnavailable]. Without a body and its
-// Content-Type Bind only validates; an empty body of JSON is malformed.
+// fields or duplicate members, 413 for a body larger than
+// the app's limit, 415 for an unknown type, for JSON with the type of a form and for
+// a compressed body, 422 for values of the wrong type and for an error of Validate.
+// The answer names the fields. An error of Validate keeps its own answer if it is
+// one of [Error], or of a lock, limit or message that fails, such as
+// [lock.ErrUnavailable]. Without a body and its Content-Type Bind only validates; an
+// empty body of JSON is malformed.
 func (c *Ctx) Bind(v any, options ...BindOption) error {
 	x := c.exchange()
 	if x == nil {

@@ -293,6 +293,18 @@ func TestCompressedBodyIsRefused(t *testing.T) {
 	}
 }
 
+// curl -d sends JSON with the type of a form, which has none of the fields.
+func TestJSONWithTheTypeOfAFormIsNamed(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&labels{}) })
+	for body, want := range map[string]int{` {"kind": "a"}`: 415, `{"kind":"a;b"}`: 415, `{}`: 415, `{kind}=a`: 204, `kind={"a":1}`: 204, `["a"]`: 204} {
+		w := s.ask("POST", "/", body, "Content-Type: application/x-www-form-urlencoded", "Accept: application/json")
+		if w.Code != want || want == 415 && !strings.Contains(w.Body.String(), "send it as application/json") {
+			t.Errorf("%s: got %d %s, want %d", body, w.Code, w.Body, want)
+		}
+	}
+}
+
 // lookedUp is an input whose validation asks a service.
 type lookedUp struct{ err error }
 

@@ -1,9 +1,11 @@
 package input
 
 import (
+	"bytes"
 	"context"
 	"encoding"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,11 +32,17 @@ func readForm(r *http.Request, mediaType string, v any) error {
 		return request.TooLarge(tooLarge)
 	case errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, errJSON):
+		return request.Refuse(http.StatusUnsupportedMediaType, "request.unsupported_media_type", nil, "problem.request.json_as_form", "type", mediaType)
 	case err != nil:
 		return request.BadBody("bad_form", err)
 	}
 	return setFields(reflect.ValueOf(v).Elem(), r.PostForm)
 }
+
+// errJSON is the error of a form that is an object of JSON: curl -d sends it with
+// the type of a form. It would be a form without any of the fields.
+var errJSON = errors.New("the form is JSON")
 
 // parse reads the inputs of a form into r.PostForm.
 func parse(r *http.Request, mediaType string) error {
@@ -48,7 +56,11 @@ func parse(r *http.Request, mediaType string) error {
 	// ParseForm reads the body of POST, PUT and PATCH alone, and refuses a query
 	// that is malformed.
 	text, err := io.ReadAll(r.Body)
-	if err == nil {
+	switch {
+	case err != nil:
+	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text):
+		err = errJSON
+	default:
 		r.PostForm, err = url.ParseQuery(string(text))
 	}
 	return err
