@@ -15,8 +15,9 @@ import (
 // BindOption changes how Bind reads a body.
 type BindOption struct{ lenient bool }
 
-// Lenient makes Bind accept JSON with unknown fields, which it ignores, and with
-// duplicate members, of which the last one counts.
+// Lenient makes Bind accept JSON with unknown fields, which it ignores, with
+// duplicate members, of which the last one counts, and with bytes that are not
+// UTF-8, each of which becomes U+FFFD.
 func Lenient() BindOption { return BindOption{lenient: true} }
 
 // Bind decodes the request's body, JSON or a form, into the struct that v
@@ -28,7 +29,7 @@ func Lenient() BindOption { return BindOption{lenient: true} }
 // white space around them.
 //
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
-// fields or duplicate members, 413 for a body larger than
+// fields, duplicate members or bytes that are not UTF-8, 413 for a body larger than
 // the app's limit, 415 for an unknown type, for JSON with the type of a form and for
 // a compressed body, 422 for values of the wrong type and for an error of Validate.
 // The answer names the fields. An error of Validate keeps its own answer if it is

@@ -305,6 +305,18 @@ func TestJSONWithTheTypeOfAFormIsNamed(t *testing.T) {
 	}
 }
 
+// encoding/json would put U+FFFD in place of each byte.
+func TestBytesThatAreNotUTF8AreRefused(t *testing.T) {
+	for _, body := range []string{"{\"any\":\"caf\xe9\"}", "{\"extra\":{\"caf\xe9\":1}}"} {
+		if status, wrong := bound(t, body); status != 400 {
+			t.Errorf("%q: got %d %v", body, status, wrong)
+		}
+		if status, wrong := bound(t, body, megactx.Lenient()); status != 204 {
+			t.Errorf("%q, lenient: got %d %v", body, status, wrong)
+		}
+	}
+}
+
 // lookedUp is an input whose validation asks a service.
 type lookedUp struct{ err error }
 

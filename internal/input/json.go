@@ -12,12 +12,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/internal/request"
 )
 
-// readJSON decodes a body into v. It refuses unknown fields and duplicate
-// members unless lenient is set.
+// readJSON decodes a body into v. It refuses unknown fields, duplicate members and
+// bytes that are not UTF-8 unless lenient is set.
 func readJSON(body io.Reader, v any, lenient bool, own func(error) request.Fields) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
@@ -25,6 +26,9 @@ func readJSON(body io.Reader, v any, lenient bool, own func(error) request.Field
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return request.BadBody("empty_body", io.EOF)
+	}
+	if !lenient && !utf8.Valid(text) { // json would replace the bytes that are not
+		return request.BadBody("not_utf8", nil)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	failed := dec.Decode(v)
