@@ -155,7 +155,8 @@ func execVerb() Verb {
 			"--init and CMD afterwards, also if they failed. Both run in sh, with the environment of CMD and their output on\n" +
 			"standard error. The next holder of a slot whose holder has died runs --cleanup first, with the reason in\n" +
 			"MEGA_RUN_LEFT. A slot whose --cleanup fails is given to nobody until mega lock heal.\n\n" +
-			"Without --url, the lock is shared by the processes of this user on this machine. No server is needed.",
+			"Without --url, the lock is shared by the scripts of this user on this machine, and by programs with\n" +
+			"cluster.socket: auto. A program with locks elsewhere does not see it. No server is needed.",
 		Statuses: execStatuses,
 		Flags: func(f *pflag.FlagSet) {
 			o.flags(f)

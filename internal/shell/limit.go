@@ -64,7 +64,8 @@ func LimitVerb(name string) Verb {
 			"same rates.\n\n" +
 			list +
 			"A unit is consumed when CMD begins, also if CMD fails. To bound how many run at once: lock exec --slots.\n\n" +
-			"Without --url, the limit is shared by the processes of this user on this machine. No server is needed. A small\n" +
+			"Without --url, the limit is shared by the scripts of this user on this machine, and by programs with\n" +
+			"cluster.socket: auto. A program with limits elsewhere does not see it. No server is needed. A small\n" +
 			"process counts, and stays as long as a unit counts: with --rate 5/24h a day after the last one. If that process\n" +
 			"is killed, or the machine restarts, all windows are empty.",
 		Statuses: limitStatuses,
