@@ -193,7 +193,7 @@ func named(kind Kind, name string, fn any, budget time.Duration, options []HookO
 func (h Hook) check() error {
 	switch {
 	case h.Name == "":
-		return h.Fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
+		return h.Fn.wrong("it has no name", "a name, which the log and the errors show")
 	case h.Budget <= 0 || h.Budget > maxBudget:
 		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), fmt.Sprintf("a budget above 0 and at most %v, or none for the default", maxBudget))
 	case h.Kind == KindEvery && (h.Every < lock.MinEvery || h.Every > lock.MaxEvery || h.Every%time.Microsecond != 0):
