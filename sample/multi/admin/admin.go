@@ -88,10 +88,13 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 
 // scopeName names the processes whose locks the page shows.
 func scopeName(s mega.Scope) string {
-	if s < mega.Node {
+	switch {
+	case s < mega.Node:
 		return "of this process alone"
+	case s == mega.Node:
+		return "of the workers of this program, or of the processes at its socket"
 	}
-	return "of every process of the " + s.String()
+	return "of every process that shares the server"
 }
 
 // RefundInput names the order to refund.
