@@ -1,5 +1,5 @@
-// Command multi is two apps in one process: web accepts orders, admin refunds
-// them, and both change the stock of a product under the same lock.
+// Command multi is two apps in one process: web accepts orders, admin refunds and
+// exchanges them, and both change the stock of a product under the same lock.
 package main
 
 import (

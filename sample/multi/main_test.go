@@ -61,6 +61,58 @@ func TestOrderIsTakenAndTakenBack(t *testing.T) {
 	}
 }
 
+func TestOrderIsExchanged(t *testing.T) {
+	kit := open(t)
+	admin := kit.App("admin")
+	kit.Post("/orders", order("lamp", 3)).Status(http.StatusCreated) // order 1
+	exchange := func(id int, product string) *megatest.Response {
+		return admin.Post("/exchanges", map[string]any{"order": id, "product": product})
+	}
+	exchange(1, "chair").Status(http.StatusOK).Contains(`"id":2,"product":"chair","quantity":3,"refunded":false`)
+	kit.Get("/orders/1").Contains(`"refunded":true`)
+	if lamps, chairs := stock(kit, "lamp"), stock(kit, "chair"); lamps != 20 || chairs != 5 {
+		t.Errorf("there are %d lamps and %d chairs, want 20 and 5", lamps, chairs)
+	}
+
+	exchange(1, "lamp").Status(http.StatusConflict).Code("order.same_product")
+	exchange(1, "teapot").Status(http.StatusConflict).Code("order.refunded")
+	exchange(2, "nothing").Status(http.StatusNotFound).Code("product.not_found")
+	exchange(3, "lamp").Status(http.StatusNotFound).Code("order.not_found")
+	exchange(2, "").Status(http.StatusUnprocessableEntity).Contains("product")
+	kit.Post("/orders", order("lamp", 20)).Status(http.StatusCreated)
+	exchange(2, "lamp").Status(http.StatusConflict).Code("product.sold_out")
+	kit.Get("/orders/2").Contains(`"refunded":false`)
+}
+
+// Exchanges in opposite directions need the same two locks. They end all the same, and
+// nothing is lost between them.
+func TestOppositeExchangesDoNotWaitForEachOther(t *testing.T) {
+	const n = 10
+	kit := open(t, "lock.wait=1m", "picking.time=1ms")
+	admin := kit.App("admin")
+	admin.Post("/restocks", order("chair", n)).Status(http.StatusOK)
+	var all sync.WaitGroup
+	for range n {
+		for product, other := range map[string]string{"lamp": "chair", "chair": "lamp"} {
+			all.Go(func() {
+				var o shop.Order
+				kit.Post("/orders", order(product, 1)).Status(http.StatusCreated).JSON(&o)
+				admin.Post("/exchanges", map[string]any{"order": o.ID, "product": other}).Status(http.StatusOK)
+			})
+		}
+	}
+	all.Wait()
+	if lamps, chairs := stock(kit, "lamp"), stock(kit, "chair"); lamps != 20-n || chairs != 8+n-n {
+		t.Errorf("there are %d lamps and %d chairs, want %d and %d", lamps, chairs, 20-n, 8)
+	}
+}
+
+// The first tick of the hour is used as soon as the shop starts.
+func TestLowStockIsReported(t *testing.T) {
+	kit := open(t)
+	kit.Log.Expect("stock low", "product", "teapot", "stock", int64(3))
+}
+
 func TestRestockAddsToTheStock(t *testing.T) {
 	kit := open(t)
 	admin := kit.App("admin")
@@ -267,7 +319,8 @@ func TestPagesShowAndDo(t *testing.T) {
 	kit.Post("/orders", url.Values{"product": {"lamp"}, "quantity": {"2000"}}, page).Status(http.StatusConflict).Contains("There is not enough of it")
 
 	admin.Get("/", page).Status(http.StatusOK).Contains("Refund").Contains("Nobody holds one").Contains("memory")
-	admin.Post("/refunds", url.Values{"order": {"1"}}, page).Status(http.StatusSeeOther)
+	admin.Post("/exchanges", url.Values{"order": {"1"}, "product": {"chair"}}, page).Status(http.StatusSeeOther).Header("Location", "/?done=exchanged")
+	admin.Post("/refunds", url.Values{"order": {"2"}}, page).Status(http.StatusSeeOther)
 	admin.Get("/", page).Contains("refunded")
 	for name, page := range map[string]string{"web": kit.Get("/?ordered=call+us", page).Body(), "admin": admin.Get("/?done=call+us", page).Body()} {
 		if strings.Contains(page, "call us") {

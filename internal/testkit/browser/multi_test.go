@@ -29,11 +29,13 @@ func TestPagesOfMultiAreLive(t *testing.T) {
 	admin.awaits(`document.activeElement.value === "slow"`)
 	admin.picture("multi-admin-locks-390")
 
-	// Both orders end; admin refunds one of them.
+	// Both orders end; admin refunds one of them, and exchanges the other.
 	admin.awaits(has("#orders", "lamp") + " && " + has("#orders", "chair"))
 	web.awaits(has("#orders", "lamp") + " && " + has("#products", "19"))
 	admin.do("refund", chromedp.Click(chromedp.CSS(`#orders button`)))
 	web.awaits(has("#orders", "refunded"))
+	admin.do("exchange", chromedp.Click(chromedp.CSS(`#orders [action$="/exchanges"] button`)))
+	web.awaits(`document.querySelector("#orders [data-key='3']")`)
 	for _, problem := range append(web.problems.take(), admin.problems.take()...) {
 		t.Error(problem)
 	}

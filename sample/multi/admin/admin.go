@@ -1,10 +1,11 @@
-// Package admin is the app of the operators: it refunds orders, adds stock, and
-// shows the locks with their holders.
+// Package admin is the app of the operators: it refunds and exchanges orders, adds
+// stock, and shows the locks with their holders.
 package admin
 
 import (
 	"embed"
 	"net/http"
+	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock"
@@ -20,11 +21,13 @@ var Module = mega.Module(
 	mega.Routes(func(r mega.Router, h *Handlers) {
 		r.Get("/", h.Home)
 		r.Post("/refunds", h.Refund)
+		r.Post("/exchanges", h.Exchange)
 		r.Post("/restocks", h.Restock)
 		r.Get("/locks", h.Locks)
 		r.Get("/live", h.Live)
 		r.Post("/locks/release", h.Release)
 	}),
+	mega.Every("low-stock", time.Hour, (*shop.Shop).ReportLow),
 	mega.Views(views),
 )
 
@@ -62,6 +65,7 @@ const (
 // redirects: the page does not show the text of any link as its own.
 var notices = map[string]string{
 	"refunded":  "The order was refunded.",
+	"exchanged": "The order was exchanged.",
 	"restocked": "The stock was raised.",
 	"released":  "The lock was released.",
 	"over":      "Nothing was released: the lease had ended before.",
@@ -121,6 +125,37 @@ func (h *Handlers) Refund(ctx *mega.Ctx) error {
 		return err
 	}
 	return done(ctx, order, "refunded")
+}
+
+// ExchangeInput names the order to exchange, and the product to get for it.
+type ExchangeInput struct {
+	Order   int64  `json:"order"`
+	Product string `json:"product"`
+}
+
+// Validate reports an invalid order or product.
+func (in *ExchangeInput) Validate() error {
+	wrong := mega.FieldErrors{}
+	if in.Order < 1 {
+		wrong["order"] = "must be the id of an order"
+	}
+	if in.Product == "" {
+		wrong["product"] = "is required"
+	}
+	return wrong.Or()
+}
+
+// Exchange exchanges an order for one of another product.
+func (h *Handlers) Exchange(ctx *mega.Ctx) error {
+	var in ExchangeInput
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	order, err := h.shop.Exchange(ctx, in.Order, in.Product)
+	if err != nil {
+		return err
+	}
+	return done(ctx, order, "exchanged")
 }
 
 // Restock adds to the stock of a product.

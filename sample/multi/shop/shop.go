@@ -63,7 +63,7 @@ func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order,
 			return err
 		}
 		if p.Stock < quantity {
-			return mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", p.Stock))
+			return soldOut(p.Stock)
 		}
 		if err := s.pick(ctx); err != nil {
 			return err
@@ -108,6 +108,56 @@ func (s *Shop) takeBack(ctx *mega.Ctx, id int64) (order Order, err error) {
 	return order, err
 }
 
+// Exchange refunds an order and sells as much of another product, both or neither.
+// It publishes the refund and the new order, and returns that.
+func (s *Shop) Exchange(ctx *mega.Ctx, id int64, product string) (Order, error) {
+	returned, placed, err := s.swap(ctx, id, product)
+	if err != nil {
+		return Order{}, err
+	}
+	announce(ctx, Refunded, returned)
+	announce(ctx, Ordered, placed)
+	return placed, nil
+}
+
+func (s *Shop) swap(ctx *mega.Ctx, id int64, product string) (returned, placed Order, err error) {
+	if returned, err = s.store.Order(ctx, id); err != nil {
+		return Order{}, Order{}, err
+	}
+	if returned.Product == product {
+		return Order{}, Order{}, errSameProduct
+	}
+	// Both locks at once: exchanges in opposite directions do not wait for each other.
+	keys := []string{lockKey(returned.Product), lockKey(product)}
+	err = ctx.Lock.WithAll(keys, func(ctx *mega.Ctx) error {
+		back, err := s.store.ProductForChange(ctx, returned.Product)
+		if err != nil {
+			return err
+		}
+		out, err := s.store.ProductForChange(ctx, product)
+		if err != nil {
+			return err
+		}
+		if returned, err = s.store.Order(ctx, id); err != nil { // again: it may have been refunded while this waited
+			return err
+		}
+		if returned.Refunded {
+			return errRefunded
+		}
+		if out.Stock < returned.Quantity {
+			return soldOut(out.Stock)
+		}
+		if err := s.pick(ctx); err != nil {
+			return err
+		}
+		returned.Refunded = true
+		back.Stock, out.Stock = back.Stock+returned.Quantity, out.Stock-returned.Quantity
+		placed, err = s.store.Exchange(ctx, back, out, returned)
+		return err
+	}, lock.Label("exchange"))
+	return returned, placed, err
+}
+
 // Restock adds to the stock of a product, creates a missing product, and
 // publishes it.
 func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (Product, error) {
@@ -131,7 +181,31 @@ func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, er
 // one product exclude each other in both apps. The ctx of fn ends if the lock is
 // lost.
 func (s *Shop) exclusive(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
-	return ctx.Lock.With("product:"+product, fn, lock.Label(label))
+	return ctx.Lock.With(lockKey(product), fn, lock.Label(label))
+}
+
+func lockKey(product string) string { return "product:" + product }
+
+func soldOut(stock int64) error {
+	return mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", stock))
+}
+
+// low is the stock of a product that is nearly sold out.
+const low = 3
+
+// ReportLow logs the products that are nearly sold out. The app admin calls it once an
+// hour, in one of all processes.
+func (s *Shop) ReportLow(ctx *mega.Ctx) error {
+	all, err := s.store.Products(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Stock <= low {
+			ctx.Log.Warn("stock low", "product", p.Name, "stock", p.Stock)
+		}
+	}
+	return nil
 }
 
 func (s *Shop) pick(ctx *mega.Ctx) error {

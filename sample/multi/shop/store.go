@@ -55,6 +55,8 @@ var (
 	errNoProduct = mega.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
 	errNoOrder   = mega.Error(http.StatusNotFound, "order.not_found", "There is no such order.")
 	errRefunded  = mega.Error(http.StatusConflict, "order.refunded", "The order was refunded before.")
+
+	errSameProduct = mega.Error(http.StatusConflict, "order.same_product", "The order is of this product already.")
 )
 
 // Store keeps products and orders. It does not order its callers: a caller that
@@ -189,25 +191,46 @@ func (s *Store) Add(ctx context.Context, name string, quantity int64) (Product, 
 // Sell writes a product together with its new order.
 func (s *Store) Sell(ctx context.Context, p Product, quantity int64) (o Order, err error) {
 	err = s.write(ctx, "sell", func(tx *sql.Tx) error {
-		if err := put(ctx, tx, p); err != nil {
-			return err
-		}
-		row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
-			p.Name, quantity, time.Now().UnixMilli())
-		return o.scan(row)
+		o, err = sell(ctx, tx, p, quantity)
+		return err
 	})
 	return o, err
 }
 
 // TakeBack writes a product together with its refunded order.
 func (s *Store) TakeBack(ctx context.Context, p Product, order int64) error {
-	return s.write(ctx, "take back", func(tx *sql.Tx) error {
-		if err := put(ctx, tx, p); err != nil {
+	return s.write(ctx, "take back", func(tx *sql.Tx) error { return takeBack(ctx, tx, p, order) })
+}
+
+// Exchange writes the product of an order with the refunded order, and another product
+// with its new order, in one transaction.
+func (s *Store) Exchange(ctx context.Context, back, out Product, refunded Order) (placed Order, err error) {
+	err = s.write(ctx, "exchange", func(tx *sql.Tx) error {
+		if err := takeBack(ctx, tx, back, refunded.ID); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
+		placed, err = sell(ctx, tx, out, refunded.Quantity)
 		return err
 	})
+	return placed, err
+}
+
+func sell(ctx context.Context, tx *sql.Tx, p Product, quantity int64) (o Order, err error) {
+	if err := put(ctx, tx, p); err != nil {
+		return o, err
+	}
+	row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
+		p.Name, quantity, time.Now().UnixMilli())
+	err = o.scan(row)
+	return o, err
+}
+
+func takeBack(ctx context.Context, tx *sql.Tx, p Product, order int64) error {
+	if err := put(ctx, tx, p); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
+	return err
 }
 
 func put(ctx context.Context, tx *sql.Tx, p Product) error {
