@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,4 +169,61 @@ func TestFailoverAwayFromAFrozenMasterIsNoticedOnACluster(t *testing.T) {
 			t.Logf("forced after %v", time.Since(start))
 		})
 	}
+}
+
+// heard returns how many inboxes a master has.
+func heard(t *testing.T, s *redistest.Server) int {
+	t.Helper()
+	v, err := s.Do("PUBSUB", "CHANNELS", "mega:inbox:*")
+	must(t, err)
+	return len(v.([]any))
+}
+
+// L21: the keys of the other masters stay available although the subscription was at
+// the lost one: pushes reach every master.
+func TestALostMasterTakesNoKeysOfOthersWithItsSubscription(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*redistest.Server) error{
+		"dead": (*redistest.Server).Kill, "frozen": (*redistest.Server).Pause,
+	} {
+		for how, way := range clusterWays {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				c := redistest.StartCluster(t, 3, redistest.Options{Config: []string{"cluster-require-full-coverage no"}})
+				d := open(t, way(t, c))
+				lost, healthy := inboxAt(t, c)
+				key := keysAt(healthy, 1)[0]
+				others := slices.DeleteFunc(c.Servers(), func(s *redistest.Server) bool { return s == lost })
+				must(t, lose(lost))
+				t.Cleanup(func() { _ = lost.Continue() })
+				start := time.Now()
+				within(t, rerouted, "a hand-over with a subscription at another master", func() bool {
+					return handedOver(t, d, key) && heard(t, others[0])+heard(t, others[1]) == 1
+				})
+				t.Logf("subscribed after %v", time.Since(start))
+			})
+		}
+	}
+}
+
+// handedOver passes key from one caller to another, and reports whether that worked.
+// A push that is missed on the way leads to a check of the subscription.
+func handedOver(t *testing.T, d driver.Driver, key string) bool {
+	t.Helper()
+	held, err := d.Acquire(t.Context(), request(key))
+	if err != nil {
+		return false
+	}
+	ended := make(chan error, 1)
+	go func() {
+		next, err := d.Acquire(t.Context(), request(key))
+		if err == nil {
+			err = d.Release(t.Context(), next)
+		}
+		ended <- err
+	}()
+	for redis.Queued(d, key) == 0 && len(ended) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return errors.Join(d.Release(t.Context(), held), <-ended) == nil
 }

@@ -45,6 +45,7 @@ type inbox struct {
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	sub    *goredis.PubSub
+	master *goredis.Client // at which sub is; nil without a Cluster
 	closed bool
 
 	reader sync.WaitGroup
@@ -73,7 +74,8 @@ func newInbox(c *connection, receive func(message), again, cut func()) *inbox {
 
 // open subscribes, and returns when the server has confirmed it.
 func (in *inbox) open(ctx context.Context) error {
-	sub := in.client.Subscribe(ctx, in.name)
+	sub, master := in.elsewhere(ctx, nil)
+	_ = sub.Subscribe(ctx, in.name) // the receipt reports its error
 	for {
 		m, err := sub.ReceiveTimeout(ctx, attemptTimeout)
 		if err != nil {
@@ -84,10 +86,36 @@ func (in *inbox) open(ctx context.Context) error {
 			break
 		}
 	}
-	in.sub = sub
+	in.sub, in.master = sub, master
 	in.reader.Go(in.read)
 	return nil
 }
+
+// elsewhere returns a new subscription, which has no channel yet. On a Cluster, which
+// passes each push to every node, it is at any master but the last one, if there is
+// another: the client would return to the owner of the name's hash slot, which may be
+// lost. L21
+func (in *inbox) elsewhere(ctx context.Context, last *goredis.Client) (*goredis.PubSub, *goredis.Client) {
+	c, cluster := in.client.(*goredis.ClusterClient)
+	if !cluster {
+		return in.client.Subscribe(ctx), nil
+	}
+	var master *goredis.Client
+	for range draws {
+		m, err := c.MasterForKey(ctx, rand.Text())
+		if err != nil {
+			return c.Subscribe(ctx), nil // it reports why there is none
+		}
+		if master = m; m != last {
+			break
+		}
+	}
+	return master.Subscribe(ctx), master
+}
+
+// draws is how many masters are drawn to find another one. Among two with as many hash
+// slots it fails once in 65536 times.
+const draws = 16
 
 // drain unsubscribes, and returns when all earlier messages were received, or
 // after a time limit.
@@ -124,7 +152,8 @@ func (in *inbox) current() (sub *goredis.PubSub, closed bool) {
 }
 
 // read delivers messages until close. The client reconnects and subscribes
-// again by itself when its connection ends; a Subscription message reports it.
+// again by itself when its connection ends, on a Cluster at the same master; a
+// Subscription message reports it.
 func (in *inbox) read() {
 	ctx := context.Background()
 	asked, failed := false, 0
@@ -172,6 +201,9 @@ func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
 	}
 	in.lost.Store(&loss{since, err})
 	pause(in.ending, backOff(number))
+	if _, cluster := in.client.(*goredis.ClusterClient); cluster {
+		in.replace(sub)
+	}
 }
 
 // refusesPing reports whether err is the answer to a ping by a user that may not.
@@ -240,11 +272,14 @@ func (in *inbox) interrupt() {
 // replace replaces a subscription that no longer receives. If Subscribe fails,
 // the next Receive repeats it.
 func (in *inbox) replace(old *goredis.PubSub) {
-	sub := in.client.Subscribe(context.Background())
+	in.mu.Lock()
+	last := in.master
+	in.mu.Unlock()
+	sub, master := in.elsewhere(context.Background(), last)
 	in.mu.Lock()
 	current := !in.closed && in.sub == old
 	if current {
-		in.sub = sub
+		in.sub, in.master = sub, master
 	}
 	in.mu.Unlock()
 	if !current { // closed, or replaced by another caller meanwhile
