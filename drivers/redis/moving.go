@@ -66,8 +66,11 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 		case "release", "acquire":
 			// P5: the record of a slot is at the target. L6: a request that is
 			// repeated must not wait for its own lease.
-			keep := len(argv) > plainRelease || s.name == "acquire"
-			released, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep)
+			keep, notice := len(argv) > plainRelease || s.name == "acquire", no
+			if s.name == "release" && len(argv) >= plainRelease {
+				notice = argv[plainRelease-1]
+			}
+			released, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep, notice)
 			switch {
 			case err != nil || released != nil && !keep:
 				return released, err
@@ -145,16 +148,17 @@ func locate(ctx context.Context, source *goredis.Client, keys []string, gives bo
 const plainRelease = 3
 
 // compareAndDelete is the release for a lock of which only the holder key can
-// be used.
+// be used. As in release, a late push ends no cooldown. O5
 const compareAndDelete = `local v = redis.call('get', KEYS[1])
 if not v or string.sub(v, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '` + refusing + `' and not string.find(v, '^%S+ 3 %d+ %d+ 0') then return 0 end
 return ARGV[2] == '1' and 1 or redis.call('del', KEYS[1])`
 
 // releaseAtSource deletes a lease that was not moved yet, unless keep is set. It
 // returns the answer of release, or nil if there is no such lease. The queue is at
 // the target, where the next heartbeat serves it.
-func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder, token string, keep bool) (any, error) {
-	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token, keep).Int64()
+func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder, token string, keep bool, notice string) (any, error) {
+	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token, keep, notice).Int64()
 	if n == 0 || err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,4 +295,25 @@ func TestSlotMarksLieInTheirSlots(t *testing.T) {
 			t.Errorf("%q: %s and %s are in the slots %v", key, holder, mark, slots)
 		}
 	}
+}
+
+// O5: as TestALatePushDoesNotEndACooldown, while the lease is at the source.
+func TestALatePushDoesNotEndACooldownInASlotThatIsBeingMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d := open(t, redis.Config{URL: c.URL()})
+	g := acquire(t, d, request("k"))
+	g.Rev, g.Rest = 1, 5*time.Minute
+	release(t, d, g)
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	value, err := move.Source.Do("GET", "mega:{k}")
+	must(t, err)
+	inbox := "mega:inbox:" + strings.Fields(fmt.Sprintf("%s", value))[5]
+	_, err = move.Source.Do("PUBLISH", inbox, fmt.Sprintf("g2 %s %d 0 mega:{k}", g.Token, g.Fence))
+	must(t, err)
+	during(t, 2*time.Second, "the cooldown has ended", func() bool {
+		n, err := move.Source.Do("EXISTS", "mega:{k}")
+		return err == nil && n == int64(1)
+	})
 }
