@@ -236,6 +236,8 @@ var mutations = mutants.Table{
 		"cleanersAtOnce = 32\n", "cleanersAtOnce = 32_000\n"},
 	{"A1/a list that is empty, too long or invalid is refused before the driver is called", "several.go",
 		"\tif c.sized {\n", "\tif c.slots != 0 {\n"},
+	{"A1/a list that is empty, too long or invalid is refused before the driver is called", "several.go",
+		"const MaxKeys = 64", "const MaxKeys = 65"},
 	{"A1/duplicates count once", "several.go",
 		"\tkeys = slices.Compact(keys) // A1\n", ""},
 	{"A2/after a failure no key is held", "several.go",
