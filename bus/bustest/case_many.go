@@ -222,8 +222,8 @@ func manyUnread(e *env) {
 		name             string
 		sent, size, most int
 	}{
-		{"in number", bus.DefaultBuffer + 10, 0, bus.DefaultBuffer},
-		{"in bytes", 70, 1<<20 - 1<<10, bus.DefaultBufferBytes / (1<<20 - 1<<10)},
+		{"in number", 65_536 + 10, 0, 65_536}, // S14
+		{"in bytes", 70, 1<<20 - 1<<10, 64 << 20 / (1<<20 - 1<<10)},
 	} {
 		s := b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 			data := make([]byte, c.size)
