@@ -11,7 +11,8 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// leads reports whether a goroutine that the test has started reads pushes.
+// leads reports whether a goroutine that the test has started reads pushes. Its caller
+// runs beside no other test: the stacks of a crowd of waiters are longer than 8 MB.
 func leads(t *testing.T) bool {
 	t.Helper()
 	all := make([]byte, 8<<20)
@@ -26,7 +27,6 @@ func leads(t *testing.T) bool {
 // A waiter reads its grant itself, with and without a queue of its process, also on a
 // Cluster and of a Sentinel's master: a push wakes no other goroutine.
 func TestWaiterReadsItsGrant(t *testing.T) {
-	t.Parallel()
 	sentinels := redistest.StartSentinels(t, 0, redistest.Options{})
 	for topology, url := range map[string]string{
 		"single":   redistest.Start(t, redistest.Options{}).URL(),
@@ -63,7 +63,6 @@ func TestWaiterReadsItsGrant(t *testing.T) {
 
 // The grant of a waiter that reads may come by a heartbeat, because its push was lost.
 func TestWaiterThatReadsTakesTheGrantOfAHeartbeat(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	near, far := open(t, redis.Config{URL: server.URL()}), open(t, redis.Config{URL: server.URL()})
 	held := acquire(t, near, request("k"))
