@@ -44,6 +44,7 @@ type sharedRequest struct {
 	mu   sync.Mutex
 	left int  // how many clients still have the request
 	dead bool // one of the clients has ended
+	full bool // one of the clients has no room for it
 
 	answered bool
 }

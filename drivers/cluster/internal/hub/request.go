@@ -35,20 +35,23 @@ func (h *hubBus) deliverRequest(c *Client, x *addressed, a protocol.RequestID, o
 	x.tail, x.request, x.pending = tail, &a, owed
 	o, again := c.batch.deliver(x.to, &x.delivery)
 	for _, r := range again {
-		part := owed
-		if o == sent {
-			part = owed.split()
+		part := owed.split() // owed stays until the end, so that the request does not fail between two groups
+		if part == nil {
+			part, o = owed, sent
 		}
-		o = sent
-		if part != nil && h.reassign(c, r.groupKey, r.client, delivery{tail: tail, request: &a, pending: part}) != sent {
-			h.settle(c, a.Number, part, protocol.FailNoResponder)
-		}
+		h.settleUnsent(c, a.Number, part, h.reassign(c, r.groupKey, r.client, delivery{tail: tail, request: &a, pending: part}))
 	}
+	h.settleUnsent(c, a.Number, owed, o)
+}
+
+// settleUnsent settles a request that a client did not get, with the outcome as the
+// reason.
+func (h *hubBus) settleUnsent(c *Client, id uint64, x *pending, o outcome) {
 	switch o {
 	case dropped:
-		h.settle(c, a.Number, owed, protocol.FailFull)
+		h.settle(c, id, x, protocol.FailFull)
 	case refused:
-		h.settle(c, a.Number, owed, protocol.FailNoResponder)
+		h.settle(c, id, x, protocol.FailNoResponder)
 	}
 }
 
@@ -130,9 +133,7 @@ func (h *hubBus) reassignRequest(c *Client, a protocol.RequestID, done bool, to 
 	if x == nil {
 		return
 	}
-	if h.reassign(c, to, c, delivery{tail: tail, request: &a, pending: x}) != sent {
-		h.settle(c, a.Number, x, protocol.FailNoResponder)
-	}
+	h.settleUnsent(c, a.Number, x, h.reassign(c, to, c, delivery{tail: tail, request: &a, pending: x}))
 }
 
 // pass takes the pending request out for another client. Unless done is true,
@@ -165,13 +166,17 @@ func (h *hubBus) settle(c *Client, id uint64, x *pending, why byte) {
 	s.left--
 	s.answered = s.answered || x.answered
 	s.dead = s.dead || why == protocol.FailGone
-	last, dead, answered := s.left == 0, s.dead, s.answered
+	s.full = s.full || why == protocol.FailFull
+	last, dead, full, answered := s.left == 0, s.dead, s.full, s.answered
 	s.mu.Unlock()
 	switch {
 	case !last:
 	case dead:
 		h.fail(c, x.requester, id, protocol.FailGone)
-	case !answered:
+	case answered:
+	case full:
+		h.fail(c, x.requester, id, protocol.FailFull)
+	default:
 		h.fail(c, x.requester, id, why)
 	}
 }

@@ -1,0 +1,218 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+)
+
+// newPeer returns a client of h that nobody serves. Each frame that the hub sends to it
+// appears in the list, in words.
+func newPeer(t *testing.T, h *Hub, number uint64) (*Client, *[]string) {
+	here, there := net.Pipe()
+	c, far, got := newClient(h, here, "peer"), protocol.NewLine(there), new([]string)
+	c.number = number
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_ = far.Read(func(typ protocol.Type, body []byte) error {
+			d := protocol.NewDecoder(body)
+			switch typ {
+			case protocol.TypeServe, protocol.TypeDeliver:
+				if typ == protocol.TypeServe {
+					_ = protocol.ReadRequestID(&d)
+				}
+				to := []uint64{}
+				d.Bool()
+				for range d.Count() {
+					to = append(to, d.Uint())
+				}
+				*got = append(*got, fmt.Sprint("for ", to))
+			case protocol.TypeReply:
+				*got = append(*got, "answer")
+			case protocol.TypeFailed:
+				d.Uint()
+				*got = append(*got, fmt.Sprint("failed ", d.Byte()))
+			}
+			return nil
+		}, func() {})
+	}()
+	t.Cleanup(func() {
+		h.bus.leave(c)
+		c.line.Close()
+		far.Close()
+		<-read
+	})
+	return c, got
+}
+
+// enlist adds registrations of groups to c, numbered from 1 on.
+func enlist(c *Client, k driver.Kind, groups ...string) (all []*registration) {
+	for i, g := range groups {
+		r := &registration{client: c, number: uint64(i + 1), groupKey: groupKey{k, "a", g}}
+		r.members.Store(1)
+		c.bus.add(r)
+		c.hub.bus.tables[k].Add(r.pattern, r.group, r)
+		all = append(all, r)
+	}
+	return all
+}
+
+// A responder leaves between the choice and the delivery of a request. Other processes
+// get what it has not received, and the request fails once, with the reason, when nobody
+// is left who may answer (S11, S12).
+func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
+	const noResponder, full = "failed 0", "failed 2"
+	for _, c := range []struct {
+		name            string
+		groups, others  []string // of the chosen process, and of another one
+		change          func(chosen *Client, of []*registration, other *Client)
+		chosen, another []string // what the processes receive
+		before, after   []string // what the asker receives before and after the answers
+	}{
+		{
+			name: "one of two groups has left", groups: []string{"g", "h"}, others: []string{"g"},
+			change: func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
+			chosen: []string{"for [2]"}, another: []string{"for [1]"},
+			after: []string{"answer", "answer"},
+		},
+		{
+			name: "nobody else is in the group that has left", groups: []string{"g", "h"},
+			change: func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
+			chosen: []string{"for [2]"},
+			after:  []string{"answer"},
+		},
+		{
+			name: "the process has ended, and the other one has its second group", groups: []string{"g", "h"}, others: []string{"h"},
+			change:  func(chosen *Client, _ []*registration, _ *Client) { chosen.bus.close() },
+			another: []string{"for [1]"},
+			after:   []string{"answer"},
+		},
+		{
+			name: "the line has ended", groups: []string{"g"}, others: []string{"g"},
+			change:  func(chosen *Client, _ []*registration, _ *Client) { chosen.line.Close() },
+			another: []string{"for [1]"},
+			after:   []string{"answer"},
+		},
+		{
+			name: "the lines of all have ended", groups: []string{"g"}, others: []string{"g"},
+			change: func(chosen *Client, _ []*registration, other *Client) {
+				chosen.line.Close()
+				other.line.Close()
+			},
+			before: []string{noResponder},
+		},
+		{
+			name: "the process has ended, and was the last one", groups: []string{"g", "h"},
+			change: func(chosen *Client, _ []*registration, _ *Client) { chosen.bus.close() },
+			before: []string{noResponder},
+		},
+		{
+			name: "the other one takes no messages", groups: []string{"g"}, others: []string{"g"},
+			change: func(chosen *Client, _ []*registration, other *Client) {
+				chosen.bus.close()
+				other.bus.full.Store(true)
+			},
+			before: []string{full},
+		},
+		{
+			name: "the other one has a group of two, and takes no messages", groups: []string{"g", "h"}, others: []string{"g"},
+			change: func(chosen *Client, _ []*registration, other *Client) {
+				chosen.bus.close()
+				other.bus.full.Store(true)
+			},
+			before: []string{full},
+		},
+		{
+			name: "no process takes messages, and a group has left", groups: []string{"g", "h"},
+			change: func(chosen *Client, of []*registration, _ *Client) {
+				of[0].ended.Store(true)
+				chosen.bus.full.Store(true)
+			},
+			before: []string{full},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := New(Config{})
+				defer func() { _ = h.Close(context.Background()) }()
+				asker, askerGot := newPeer(t, h, 1)
+				chosen, chosenGot := newPeer(t, h, 2)
+				other, otherGot := newPeer(t, h, 3)
+				of := enlist(chosen, driver.Request, c.groups...)
+				enlist(other, driver.Request, c.others...)
+				want := func(when string, of *[]string, want []string) {
+					t.Helper()
+					for _, c := range []*Client{asker, chosen, other} {
+						c.batch.flush()
+					}
+					synctest.Wait()
+					if !slices.Equal(*of, want) {
+						t.Errorf("%s: %q, want %q", when, *of, want)
+					}
+				}
+				h.bus.remember(asker)
+				tail := protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a", Deadline: time.Now().Add(time.Hour)}).Body()
+				id := protocol.RequestID{Client: 1, Number: 7}
+				owed := &pending{requester: asker, until: protocol.DeadlineOf(tail)}
+				if len(c.groups) > 1 {
+					owed.shared = &sharedRequest{left: 1}
+				}
+				c.change(chosen, of, other)
+				h.bus.deliverRequest(asker, &addressed{delivery{groups: slices.Clone(of)}, chosen}, id, owed, tail)
+				want("the chosen process", chosenGot, c.chosen)
+				want("the other process", otherGot, c.another)
+				want("the asker", askerGot, c.before)
+				for who, got := range map[*Client][]string{chosen: c.chosen, other: c.another} {
+					for range got {
+						f := protocol.Begin(protocol.TypeAnswer).Uint(1).Uint(7).Bool(true).Rest(tail)
+						d := protocol.NewDecoder(f.Body())
+						if err := h.bus.answer(who, &d); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				want("the asker after the answers", askerGot, append(c.before, c.after...))
+				for _, who := range []*Client{chosen, other} {
+					if n := len(who.bus.pending); n > 0 {
+						t.Errorf("%d requests are left", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A process whose line has ended is not known to have left. The events for its group go to
+// another process (S4).
+func TestEventForAProcessWhoseLineHasEndedGoesToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		sender, _ := newPeer(t, h, 1)
+		ended, _ := newPeer(t, h, 2)
+		other, got := newPeer(t, h, 3)
+		enlist(ended, driver.Event, "g")
+		enlist(other, driver.Event, "g")
+		ended.line.Close()
+		const events = 64 // one of them is for the ended one first, nearly certainly
+		for range events {
+			d := protocol.NewDecoder(protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a"}).Body())
+			if err := h.bus.event(sender, &d); err != nil {
+				t.Fatal(err)
+			}
+			sender.batch.flush()
+			synctest.Wait()
+		}
+		if len(*got) != events {
+			t.Errorf("%d of %d events have arrived", len(*got), events)
+		}
+	})
+}
