@@ -287,3 +287,37 @@ func TestTheRepairOfAReplacedSubscriptionPrecedesItsMessages(t *testing.T) {
 		l.want(t, "gap -1", "1", "2")
 	})
 }
+
+// What a subscription has lost until its end may be known later. It counts in the numbers of
+// the Bus, and the observer gets it (S4).
+func TestLossThatIsKnownAfterTheEndOfASubscriptionIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		var l log
+		s := subscribe(t, b, "a", l.handler)
+		r.sinks[0].Gap(1)
+		synctest.Wait()
+		if err := s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.sinks[0].Gap(5)
+		r.sinks[0].Gap(-1)
+		synctest.Wait()
+		st := b.Stats()
+		if n := len(st.Subs); n > 0 || st.Total.Missed != 6 || st.Total.Gaps != 1 {
+			t.Errorf("%d subscriptions; in all %d messages and %d gaps, want 6 and 1", n, st.Total.Missed, st.Total.Gaps)
+		}
+		lost := 0
+		for _, m := range of[bus.Missed](&o) {
+			lost += m.Count
+		}
+		if lost != 1+5-1 {
+			t.Errorf("the observer has counted %d, want 5", lost)
+		}
+		publish(t, b, "a", "x")
+		synctest.Wait()
+		l.want(t) // no handler has started after the end
+	})
+}
