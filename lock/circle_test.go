@@ -107,6 +107,46 @@ func TestOfACircleOfThreeTheWaitThatEndsFirstGivesUp(t *testing.T) {
 	})
 }
 
+// A wait ends with the deadline of its context, too (A5).
+func TestOfACircleTheWaitWhoseDeadlineComesFirstGivesUp(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		deadlines [2]time.Duration // of the calls that hold "a" and "b"; 0 is none
+		waits     [2]time.Duration
+		victim    int
+	}{
+		{"a deadline before the end of a Wait", [2]time.Duration{time.Minute, 0}, [2]time.Duration{time.Hour, 30 * time.Minute}, 0},
+		{"a deadline without a Wait", [2]time.Duration{time.Minute, 0}, [2]time.Duration{lock.Forever, lock.Forever}, 0},
+		{"a deadline after the end of a Wait", [2]time.Duration{time.Hour, 10 * time.Minute}, [2]time.Duration{time.Minute, time.Hour}, 0},
+		{"two deadlines", [2]time.Duration{time.Hour, time.Minute}, [2]time.Duration{lock.Forever, lock.Forever}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newMemoryLocker(t)
+				keys, errs := []string{"a", "b"}, make([]error, 2)
+				var all sync.WaitGroup
+				for i := range keys {
+					all.Go(func() {
+						errs[i] = l.With(t.Context(), keys[i], func(ctx context.Context) error {
+							if d := c.deadlines[i]; d > 0 {
+								bounded, cancel := context.WithTimeout(ctx, d)
+								defer cancel()
+								ctx = bounded
+							}
+							time.Sleep(time.Duration(i+1) * time.Second)
+							return l.With(ctx, keys[1-i], func(context.Context) error { return nil }, lock.Wait(c.waits[i]))
+						})
+					})
+				}
+				all.Wait()
+				if !errors.Is(errs[c.victim], lock.ErrDeadlock) || errs[1-c.victim] != nil {
+					t.Errorf("the calls got %v and %v, want that number %d gives up", errs[0], errs[1], c.victim)
+				}
+			})
+		})
+	}
+}
+
 func newMemoryLocker(t *testing.T) *lock.Locker {
 	t.Helper()
 	l, err := lock.New(memory.NewLock(), lock.Config{})

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,6 +207,50 @@ func TestALostSlotIsNotCleanedByItsHolder(t *testing.T) {
 		b.want(t, "cleanup0 init0 fn cleanup0") // P4
 		if left == nil || left.Why != lock.LeftForced || left.By.PID == 0 || time.Since(left.At) < time.Minute {
 			t.Errorf("left %+v", left)
+		}
+	})
+}
+
+// tardy is a backend in memory whose next grant arrives at its deadline, if late is true.
+type tardy struct {
+	*memory.Lock
+	late   bool
+	grants int
+}
+
+func (d *tardy) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, wait, err := d.Lock.Ask(ctx, r)
+	d.grants++
+	if d.late {
+		d.late, g.Deadline = false, driver.Now()
+	}
+	return g, wait, err
+}
+
+// A process that was stopped may read the grant of a dirty slot too late. It gives the slot
+// back as it was, and the next holder sees whose it was (L22, P4).
+func TestDirtySlotThatNobodyTouchedStaysDirty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &tardy{Lock: memory.NewLock()}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		held, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
+			t.Fatal(err)
+		}
+		_ = held.Release()
+		b.took()
+		d.late, d.grants = true, 0
+		var left *lock.Leaving
+		b.cleanup = func(_ context.Context, s *lock.Slot) error { left = cmp.Or(left, s.Left()); return nil }
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work, lock.Wait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "cleanup0 init0 fn cleanup0")
+		if d.grants != 2 || left == nil || left.Why != lock.LeftForced {
+			t.Errorf("after %d grants, left %+v", d.grants, left)
 		}
 	})
 }
