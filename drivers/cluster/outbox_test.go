@@ -148,3 +148,91 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 		}
 	}
 }
+
+// Requests wait behind events for a hub that takes nothing more. The given up ones do not stay
+// in the queue for long, and the end of the hub removes the others: both make room (S6, S12).
+func TestRequestsThatLeaveTheQueueMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, far := net.Pipe()
+		defer far.Close()
+		line := protocol.NewLine(conn)
+		b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+		o := &b.out
+		defer func() {
+			line.Close()
+			o.close()
+		}()
+		o.resume(line)
+		check := func(when string, events, requests, most int) {
+			t.Helper()
+			synctest.Wait()
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			size, empty := 0, 0
+			for _, e := range o.queue[o.head:] {
+				switch {
+				case e.bound == nil:
+					events--
+				case e.bound.frame == nil:
+					empty++
+					continue
+				default:
+					requests--
+				}
+				size += e.size
+			}
+			if events != 0 || requests != 0 || o.waiting() > most {
+				t.Errorf("%s: %d events and %d requests fewer than expected, in %d entries, want at most %d", when, events, requests, o.waiting(), most)
+			}
+			if o.size != size || o.empty != empty {
+				t.Errorf("%s: %d bytes and %d empty entries are counted, want %d and %d", when, o.size, o.empty, size, empty)
+			}
+		}
+		const events, requests = 6, 3 * maxBatch
+		for range events {
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		o.mu.Lock()
+		waiting := o.waiting() // the line has the others
+		o.mu.Unlock()
+		cancels := make([]context.CancelFunc, requests)
+		for i := range cancels {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cancels[i] = cancel
+			m := driver.Message{Kind: driver.Request, Subject: "a", ID: uint64(i), Deadline: time.Now().Add(time.Hour)}
+			if err := b.Request(ctx, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check("at first", waiting, requests, waiting+requests)
+		kept := waiting + requests
+		for i := range requests {
+			if i%3 != 0 {
+				cancels[i]()
+				kept--
+			}
+		}
+		check("given up", waiting, requests/3, 2*kept+maxBatch)
+		full := o.limit
+		o.mu.Lock()
+		o.limit = o.size // nothing more has room
+		o.mu.Unlock()
+		published := make(chan error, 1)
+		go func() { published <- b.Publish(t.Context(), driver.Message{Subject: "a"}) }()
+		synctest.Wait()
+		o.cut()
+		if err := <-published; err != nil {
+			t.Errorf("an event that waited for room: %v", err)
+		}
+		o.limit = full
+		check("after the end of the hub", waiting+1, 0, waiting+1)
+		for _, cancel := range cancels {
+			cancel()
+		}
+		check("after the end of the callers", waiting+1, 0, waiting+1)
+	})
+}
