@@ -17,24 +17,32 @@ import (
 // A mark in the middle and the drops around it are one, also when the oldest
 // messages are dropped.
 func TestMarksMergeWhereTheMessagesBetweenAreDropped(t *testing.T) {
+	ordered := []bus.SubOption{bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" })}
 	for _, c := range []struct {
+		opts   []bus.SubOption
 		policy bus.Policy
 		gap    int
 		want   []string
 	}{
-		{bus.DropNewest, 7, []string{"0", "1", "2 after 7", "3", "8 after 4"}},
-		{bus.DropOldest, 7, []string{"0", "5 after 11", "6", "7"}},
-		{bus.DropOldest, -1, []string{"0", "5 after -1", "6", "7"}},
+		{nil, bus.DropNewest, 7, []string{"0", "1", "2 after 7", "3", "8 after 4"}},
+		{nil, bus.DropOldest, 7, []string{"0", "5 after 11", "6", "7"}},
+		{nil, bus.DropOldest, -1, []string{"0", "5 after -1", "6", "7"}},
+		{ordered, bus.DropNewest, 7, []string{"0", "1", "2 after 7", "3", "8 after 4"}},
+		{ordered, bus.DropOldest, 7, []string{"0", "5 after 11", "6", "7"}},
+		{ordered, bus.DropOldest, -1, []string{"0", "5 after -1", "6", "7"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b, r := newRemoteBus(t, bus.Config{})
 			l := newGatedLog()
-			subscribe(t, b, "a", l.handler, bus.Buffer(3, 1<<20), bus.OnFull(c.policy))
+			subscribe(t, b, "a", l.handler, append(c.opts, bus.Buffer(3, 1<<20), bus.OnFull(c.policy))...)
 			publish(t, b, "a", "0")
 			synctest.Wait()
 			publish(t, b, "a", "1")
 			r.sinks[0].Gap(c.gap)
-			publishAll(t, b, "a", 2, 7)
+			for i := range 6 {
+				publish(t, b, "a", fmt.Sprint(2+i))
+				synctest.Wait() // OrderBy has placed it
+			}
 			close(l.gate)
 			synctest.Wait()
 			if c.policy == bus.DropNewest {
