@@ -277,24 +277,39 @@ func TestTheFirstEndOfASubscriptionCounts(t *testing.T) {
 	})
 }
 
-// hasty refuses a subscription before it confirms it.
-type hasty struct{ *remote }
+// hasty refuses a subscription before it confirms it, and after it has passed on first, if
+// that is not nil.
+type hasty struct {
+	*remote
+	first *driver.Message
+}
 
 func (h hasty) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	i, err := h.remote.Subscribe(ctx, s)
+	if h.first != nil {
+		s.Sink.Deliver(*h.first)
+		synctest.Wait()
+	}
 	s.Sink.Fail(driver.ErrRefused)
 	return i, err
 }
 
 func TestASubscriptionThatIsRefusedBeforeItIsConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRemote()
-		b := busOn(t, hasty{r}, bus.Config{})
-		_, err := b.Subscribe(t.Context(), "a", ignore)
-		if st := b.Stats(); !errors.Is(err, bus.ErrRefused) || r.ends != 1 || len(st.Subs) != 0 {
-			t.Errorf("subscribe: %v; its registration ended %d times; left: %+v", err, r.ends, st.Subs)
-		}
-	})
+	for name, first := range map[string]*driver.Message{"at once": nil, "while a handler runs": {Subject: "a"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRemote()
+				b := busOn(t, hasty{r, first}, bus.Config{})
+				ctx, end := foreign{t.Context(), make(chan struct{})}, make(chan struct{})
+				_, err := b.Subscribe(ctx, "a", func(context.Context, *bus.Msg) error { <-end; return nil })
+				close(end)
+				synctest.Wait()
+				if st := b.Stats(); !errors.Is(err, bus.ErrRefused) || r.ends != 1 || len(st.Subs) != 0 {
+					t.Errorf("subscribe: %v; its registration ended %d times; left: %+v", err, r.ends, st.Subs)
+				}
+			})
+		})
+	}
 }
 
 func TestASubscriptionThatFailsLeavesNothing(t *testing.T) {
@@ -315,6 +330,9 @@ func TestASubscriptionThatFailsLeavesNothing(t *testing.T) {
 		defer cancel()
 		if _, err := b.Subscribe(ctx, "a", h); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an impatient caller: %v", err)
+		}
+		if st := b.Stats(); len(st.Subs) != 0 {
+			t.Errorf("left before Close: %+v", st.Subs)
 		}
 		var closed error
 		var subscriber sync.WaitGroup

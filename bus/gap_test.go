@@ -296,6 +296,47 @@ func TestTheRepairOfAReplacedSubscriptionPrecedesItsMessages(t *testing.T) {
 	})
 }
 
+// The end of a drained subscription is final: nothing ends it once more, and OnGap, which has
+// failed and would be called again, is not called any more (S8).
+func TestNothingHappensAfterADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		calls := 0
+		s, err := b.Subscribe(ctx, "a", ignore, bus.OnGap(func(context.Context, int) error {
+			calls++
+			return errors.New("the store is away")
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.sinks[0].Gap(1)
+		synctest.Wait()
+		if err := s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := calls
+		for _, end := range []func(){
+			s.Stop,
+			func() { r.sinks[0].Fail(errors.New("permission withdrawn")) },
+			cancel,
+			func() { r.sinks[0].Gap(-1) },
+			func() { time.Sleep(time.Hour) },
+		} {
+			end()
+			synctest.Wait()
+			if err := errors.Join(s.Drain(t.Context()), s.Err()); err != nil {
+				t.Error(err)
+			}
+		}
+		if ended := of[bus.Ended](&o); before != 1 || calls != before || r.ends != 1 || len(ended) != 0 {
+			t.Errorf("OnGap is called %d times before the end and %d after it; the registration has ended %d times, reported %+v", before, calls-before, r.ends, ended)
+		}
+	})
+}
+
 // What a subscription has lost until its end may be known later. It counts in the numbers of
 // the Bus, and the observer gets it (S4).
 func TestLossThatIsKnownAfterTheEndOfASubscriptionIsCounted(t *testing.T) {
