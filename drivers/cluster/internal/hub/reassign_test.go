@@ -84,6 +84,12 @@ func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
 			after: []string{"answer", "answer"},
 		},
 		{
+			name: "its only group has left", groups: []string{"g"}, others: []string{"g"},
+			change:  func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
+			another: []string{"for [1]"},
+			after:   []string{"answer"},
+		},
+		{
 			name: "nobody else is in the group that has left", groups: []string{"g", "h"},
 			change: func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
 			chosen: []string{"for [2]"},
