@@ -26,15 +26,15 @@ func newPeer(t *testing.T, h *Hub, number uint64) (*Client, *[]string) {
 			d := protocol.NewDecoder(body)
 			switch typ {
 			case protocol.TypeServe, protocol.TypeDeliver:
+				what, to := "event", []uint64{}
 				if typ == protocol.TypeServe {
-					_ = protocol.ReadRequestID(&d)
+					what = fmt.Sprint("request ", protocol.ReadRequestID(&d).Number)
 				}
-				to := []uint64{}
 				d.Bool()
 				for range d.Count() {
 					to = append(to, d.Uint())
 				}
-				*got = append(*got, fmt.Sprint("for ", to))
+				*got = append(*got, fmt.Sprint(what, " for ", to))
 			case protocol.TypeReply:
 				*got = append(*got, "answer")
 			case protocol.TypeFailed:
@@ -80,31 +80,31 @@ func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
 		{
 			name: "one of two groups has left", groups: []string{"g", "h"}, others: []string{"g"},
 			change: func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
-			chosen: []string{"for [2]"}, another: []string{"for [1]"},
+			chosen: []string{"request 7 for [2]"}, another: []string{"request 7 for [1]"},
 			after: []string{"answer", "answer"},
 		},
 		{
 			name: "its only group has left", groups: []string{"g"}, others: []string{"g"},
 			change:  func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
-			another: []string{"for [1]"},
+			another: []string{"request 7 for [1]"},
 			after:   []string{"answer"},
 		},
 		{
 			name: "nobody else is in the group that has left", groups: []string{"g", "h"},
 			change: func(_ *Client, of []*registration, _ *Client) { of[0].ended.Store(true) },
-			chosen: []string{"for [2]"},
+			chosen: []string{"request 7 for [2]"},
 			after:  []string{"answer"},
 		},
 		{
 			name: "the process has ended, and the other one has its second group", groups: []string{"g", "h"}, others: []string{"h"},
 			change:  func(chosen *Client, _ []*registration, _ *Client) { chosen.bus.close() },
-			another: []string{"for [1]"},
+			another: []string{"request 7 for [1]"},
 			after:   []string{"answer"},
 		},
 		{
 			name: "the line has ended", groups: []string{"g"}, others: []string{"g"},
 			change:  func(chosen *Client, _ []*registration, _ *Client) { chosen.line.Close() },
-			another: []string{"for [1]"},
+			another: []string{"request 7 for [1]"},
 			after:   []string{"answer"},
 		},
 		{
@@ -177,6 +177,9 @@ func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
 				want("the other process", otherGot, c.another)
 				want("the asker", askerGot, c.before)
 				for who, got := range map[*Client][]string{chosen: c.chosen, other: c.another} {
+					if n := len(who.bus.pending); n != len(got) {
+						t.Errorf("%d requests are pending, want %d", n, len(got))
+					}
 					for range got {
 						f := protocol.Begin(protocol.TypeAnswer).Uint(1).Uint(7).Bool(true).Rest(tail)
 						d := protocol.NewDecoder(f.Body())
