@@ -199,6 +199,86 @@ func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
 	}
 }
 
+// A request of two groups is in two processes. It fails once, after the last of them, with
+// ErrDisconnected if one of them has ended, and not at all if one has answered in full and
+// the other has nobody who answers (S12).
+func TestRequestEndsWithTheLastProcessThatHasIt(t *testing.T) {
+	const noResponder, gone, more, done, none, back, leave = "failed 0", "failed 1", "more", "done", "none", "back", "leave"
+	type step struct {
+		of   int // the process
+		what string
+	}
+	for _, c := range []struct {
+		groups []string // of the processes
+		steps  []step
+		want   []string // what the asker receives
+	}{
+		{nil, nil, []string{noResponder}},
+		{[]string{"g"}, []step{{0, done}}, []string{"answer"}},
+		{[]string{"g"}, []step{{0, done}, {0, leave}}, []string{"answer"}},
+		{[]string{"g"}, []step{{0, more}, {0, leave}}, []string{"answer", gone}},
+		{[]string{"g"}, []step{{0, more}, {0, none}}, []string{"answer"}},
+		{[]string{"g"}, []step{{0, none}, {0, leave}}, []string{noResponder}},
+		{[]string{"g"}, []step{{0, back}}, []string{noResponder}},
+		{[]string{"g", "h"}, []step{{0, none}, {1, none}}, []string{noResponder}},
+		{[]string{"g", "h"}, []step{{0, none}, {1, back}}, []string{noResponder}},
+		{[]string{"g", "h"}, []step{{0, none}, {1, done}}, []string{"answer"}},
+		{[]string{"g", "h"}, []step{{0, done}, {1, none}}, []string{"answer"}},
+		{[]string{"g", "h"}, []step{{0, more}, {1, none}}, []string{"answer"}},
+		{[]string{"g", "h"}, []step{{0, done}, {1, done}}, []string{"answer", "answer"}},
+		{[]string{"g", "h"}, []step{{0, leave}, {1, none}}, []string{gone}},
+		{[]string{"g", "h"}, []step{{0, none}, {1, leave}}, []string{gone}},
+		{[]string{"g", "h"}, []step{{0, leave}, {1, done}}, []string{"answer", gone}},
+		{[]string{"g", "h"}, []step{{0, leave}}, nil},
+	} {
+		t.Run(fmt.Sprint(c.groups, c.steps), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := New(Config{})
+				defer func() { _ = h.Close(context.Background()) }()
+				asker, got := newPeer(t, h, 1)
+				all := make([]*Client, len(c.groups))
+				for i, g := range c.groups {
+					all[i], _ = newPeer(t, h, uint64(2+i))
+					enlist(all[i], driver.Request, g)
+				}
+				m := protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a"}).Body()
+				d := protocol.NewDecoder(protocol.Begin(0).Uint(7).Rest(m).Body())
+				if err := h.bus.request(asker, &d); err != nil {
+					t.Fatal(err)
+				}
+				id := func() *protocol.Frame { return protocol.Begin(0).Uint(1).Uint(7) }
+				for _, s := range c.steps {
+					who := all[s.of]
+					var f *protocol.Frame
+					typ := protocol.TypeAnswer
+					switch s.what {
+					case leave:
+						h.bus.leave(who)
+						who.batch.flush()
+						continue
+					case none:
+						typ, f = protocol.TypeNoMember, id()
+					case back:
+						typ, f = protocol.TypeReturn, id().Bool(true).Byte(byte(driver.Request)).String("a").String(c.groups[s.of]).Rest(m)
+					default:
+						f = id().Bool(s.what == done).Rest(m)
+					}
+					d := protocol.NewDecoder(f.Body())
+					if err := h.bus.handle(who, typ, &d); err != nil {
+						t.Fatal(err)
+					}
+					who.batch.flush()
+				}
+				asker.batch.flush()
+				synctest.Wait()
+				if !slices.Equal(*got, c.want) {
+					t.Errorf("the asker has %q, want %q", *got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // A process whose line has ended is not known to have left. The events for its group go to
 // another process (S4).
 func TestEventForAProcessWhoseLineHasEndedGoesToAnother(t *testing.T) {
