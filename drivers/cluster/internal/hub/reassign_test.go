@@ -16,6 +16,7 @@ import (
 // newPeer returns a client of h that nobody serves. Each frame that the hub sends to it
 // appears in the list, in words.
 func newPeer(t *testing.T, h *Hub, number uint64) (*Client, *[]string) {
+	t.Helper()
 	here, there := net.Pipe()
 	c, far, got := newClient(h, here, "peer"), protocol.NewLine(there), new([]string)
 	c.number = number
