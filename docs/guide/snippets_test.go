@@ -16,7 +16,7 @@ func TestEverySnippetIsCompiled(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("the guide's pages: %q, %v", pages, err)
 	}
-	for _, page := range append(pages, "../../README.md", "../../sample/crud/README.md") {
+	for _, page := range append(pages, "../../README.md", "../../sample/crud/README.md", "../../sample/multi/README.md") {
 		for _, s := range snippets(read(t, page)) {
 			if !strings.Contains(code, flat(s)) {
 				t.Errorf("%s shows code that no test compiles:\n%s", page, s)

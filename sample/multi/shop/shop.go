@@ -128,7 +128,7 @@ func (s *Shop) swap(ctx *mega.Ctx, id int64, product string) (returned, placed O
 		return Order{}, Order{}, errSameProduct
 	}
 	// Both locks at once: exchanges in opposite directions do not wait for each other.
-	keys := []string{lockKey(returned.Product), lockKey(product)}
+	keys := []string{"product:" + returned.Product, "product:" + product}
 	err = ctx.Lock.WithAll(keys, func(ctx *mega.Ctx) error {
 		back, err := s.store.ProductForChange(ctx, returned.Product)
 		if err != nil {
@@ -181,10 +181,8 @@ func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, er
 // one product exclude each other in both apps. The ctx of fn ends if the lock is
 // lost.
 func (s *Shop) exclusive(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
-	return ctx.Lock.With(lockKey(product), fn, lock.Label(label))
+	return ctx.Lock.With("product:"+product, fn, lock.Label(label))
 }
-
-func lockKey(product string) string { return "product:" + product }
 
 func soldOut(stock int64) error {
 	return mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", stock))

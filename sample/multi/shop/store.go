@@ -197,9 +197,27 @@ func (s *Store) Sell(ctx context.Context, p Product, quantity int64) (o Order, e
 	return o, err
 }
 
+func sell(ctx context.Context, tx *sql.Tx, p Product, quantity int64) (o Order, err error) {
+	if err := put(ctx, tx, p); err != nil {
+		return o, err
+	}
+	row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
+		p.Name, quantity, time.Now().UnixMilli())
+	err = o.scan(row)
+	return o, err
+}
+
 // TakeBack writes a product together with its refunded order.
 func (s *Store) TakeBack(ctx context.Context, p Product, order int64) error {
 	return s.write(ctx, "take back", func(tx *sql.Tx) error { return takeBack(ctx, tx, p, order) })
+}
+
+func takeBack(ctx context.Context, tx *sql.Tx, p Product, order int64) error {
+	if err := put(ctx, tx, p); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
+	return err
 }
 
 // Exchange writes the product of an order with the refunded order, and another product
@@ -213,24 +231,6 @@ func (s *Store) Exchange(ctx context.Context, back, out Product, refunded Order)
 		return err
 	})
 	return placed, err
-}
-
-func sell(ctx context.Context, tx *sql.Tx, p Product, quantity int64) (o Order, err error) {
-	if err := put(ctx, tx, p); err != nil {
-		return o, err
-	}
-	row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
-		p.Name, quantity, time.Now().UnixMilli())
-	err = o.scan(row)
-	return o, err
-}
-
-func takeBack(ctx context.Context, tx *sql.Tx, p Product, order int64) error {
-	if err := put(ctx, tx, p); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
-	return err
 }
 
 func put(ctx context.Context, tx *sql.Tx, p Product) error {
