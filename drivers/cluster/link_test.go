@@ -15,8 +15,8 @@ import (
 	"github.com/megaframework/mega/lock/locktest"
 )
 
-// link stands between a node and its hub and passes frames on, late, twice or
-// not at all.
+// link stands between a node and its hub and passes frames on, late or not at
+// all.
 type link struct {
 	node, hub net.Conn
 	pumps     sync.WaitGroup
@@ -29,7 +29,6 @@ type link struct {
 	asked    map[uint64]locktest.Op // by number, of questions under way
 	drop     map[locktest.Op]bool   // the next answer
 	delay    map[locktest.Op]time.Duration
-	twice    map[locktest.Op]time.Duration
 	late     map[uint64][][]byte // frames of answers that wait for later
 	passedUp int
 }
@@ -54,8 +53,7 @@ func linkOf(node, hub net.Conn) *link {
 	l := &link{
 		node: node, hub: hub,
 		asked: map[uint64]locktest.Op{}, drop: map[locktest.Op]bool{},
-		delay: map[locktest.Op]time.Duration{}, twice: map[locktest.Op]time.Duration{},
-		late: map[uint64][][]byte{},
+		delay: map[locktest.Op]time.Duration{}, late: map[uint64][][]byte{},
 	}
 	l.moved.L = &l.mu
 	l.pumps.Go(func() { l.pump(up) })
@@ -131,15 +129,16 @@ func readFrame(from io.Reader) ([]byte, error) {
 // pass waits until the frame may go on, and says whether it may.
 func (l *link) pass(way int, frame []byte) bool {
 	number, op := l.look(way, frame)
-	if way == up {
-		l.again(number, op, frame)
-	} else if l.joins(number, frame) {
-		return false
-	} else if by, drop := l.answers(op); drop {
-		return false
-	} else if by > 0 {
-		l.later(by, number, frame)
-		return false
+	if way == down {
+		if l.joins(number, frame) {
+			return false
+		}
+		if by, drop := l.answers(op); drop {
+			return false
+		} else if by > 0 {
+			l.later(by, number, frame)
+			return false
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,21 +179,6 @@ func (l *link) look(way int, frame []byte) (number uint64, op locktest.Op) {
 	l.asked[number] = op
 	l.passedUp++
 	return number, op
-}
-
-// again sends the frame a second time, later, if that was asked for.
-func (l *link) again(number uint64, op locktest.Op, frame []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	late, wanted := l.twice[op]
-	if number == 0 || !wanted {
-		return
-	}
-	delete(l.twice, op)
-	l.pumps.Go(func() {
-		time.Sleep(late)
-		_ = l.write(up, frame)
-	})
 }
 
 // answers returns how late the answer to op is, or that it is dropped.
