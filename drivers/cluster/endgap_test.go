@@ -109,3 +109,129 @@ func TestAGapOnItsWayReachesASubscriptionThatEnds(t *testing.T) {
 		t.Errorf("%d and %d messages are told to be lost, want 5 and 10", first, second)
 	}
 }
+
+// subscribed returns subscriptions of a node whose hub is h, and the number of their
+// registration.
+func subscribed(t *testing.T, n *Node, h *handHub, group string, sinks ...driver.Sink) (subs []driver.Registration, number uint64) {
+	t.Helper()
+	for _, s := range sinks {
+		done := make(chan error, 1)
+		go func() {
+			in, err := n.Bus().Subscribe(t.Context(), driver.Subscription{Kind: driver.Event, Pattern: "x", Group: group, Sink: s})
+			subs = append(subs, in)
+			done <- err
+		}()
+		h.synced(t, <-h.syncs)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return subs, <-h.joins
+}
+
+var errCut = errors.New("connection reset by the test")
+
+// A subscription has no gap if the next hub follows the one that had sent everything, and
+// one gap otherwise: also if that was an earlier one, or if the hub opens without it (S23).
+func TestAnOutageIsOneGapUnlessNothingWasMissed(t *testing.T) {
+	n, h := handServed(t, Config{})
+	in := gapSink{meanwhile: func() {}}
+	subscribed(t, n, h, "", &in)
+	s, err := n.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := n.Bus()
+	change := func(to *session) {
+		to.line, to.shut = s.line, true
+		b.disconnected(errCut)
+		b.connected(to)
+	}
+	want := func(when string, gaps int) {
+		t.Helper()
+		if in.gaps != gaps {
+			t.Errorf("%s: %d gaps, want %d", when, in.gaps, gaps)
+		}
+	}
+	b.whole(&session{self: 1})
+	next := &session{self: 2, follows: 1}
+	change(next)
+	want("at the next hub", 0)
+	b.opened(next)
+	b.absent()
+	want("after it has opened", 0)
+	change(&session{self: 3, follows: 1})
+	want("at a hub after an earlier one", 1)
+	b.absent()
+	want("when that one opens without the process", 1)
+}
+
+// End reports the gap of an outage that it has seen, and then the driver does not (S4).
+func TestASubscriptionThatEndsInAnOutageReportsItsGap(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var sinks [4]gapSink
+	for i := range sinks {
+		sinks[i].meanwhile = func() {}
+	}
+	subs, _ := subscribed(t, n, h, "", &sinks[0], &sinks[1], &sinks[2], &sinks[3])
+	s, err := n.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := n.Bus()
+	before := make(chan error, 1)
+	go func() { before <- subs[0].End(t.Context()) }()
+	<-h.syncs
+	b.disconnected(errCut)
+	late := subs[2].(*subscription)
+	late.gone = make(chan struct{})
+	b.retire(late) // the goroutine of its End stops here until the hub is back
+	for i, err := range []error{<-before, subs[1].End(t.Context())} {
+		if !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("End of subscription %d: %v", i, err)
+		}
+	}
+	b.connected(s)
+	b.bury(late, driver.ErrDisconnected)
+	for i, want := range []int{0, 0, 0, 1} {
+		if sinks[i].gaps != want {
+			t.Errorf("subscription %d: %d gaps, want %d", i, sinks[i].gaps, want)
+		}
+	}
+}
+
+// The hub counts a loss of a group once, and so does the group (S10).
+func TestALossOfAGroupIsReportedToOneMember(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var sinks [2]lossSink
+	_, number := subscribed(t, n, h, "g", &sinks[0], &sinks[1])
+	d := protocol.NewDecoder(protocol.Begin(protocol.TypeGap).Uint(number).Uint(5).Body())
+	n.Bus().missed(&d)
+	if lost := sinks[0].lost.Load() + sinks[1].lost.Load(); lost != 5 {
+		t.Errorf("%d messages are told to be lost, want 5", lost)
+	}
+}
+
+// A member that ends is not chosen while the group has another one (S11), and the other
+// one learns of the losses.
+func TestAMemberThatEndsIsNotChosen(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var sinks [2]lossSink
+	subs, number := subscribed(t, n, h, "g", &sinks[0], &sinks[1])
+	done := make(chan error, 1)
+	go func() { done <- subs[0].End(t.Context()) }()
+	end := <-h.syncs
+	const messages = 100
+	for range messages {
+		f := protocol.Begin(protocol.TypeDeliver).Bool(false).Uint(1).Uint(number)
+		h.say(t, protocol.AddMessage(f, &driver.Message{Subject: "x"}))
+	}
+	h.say(t, protocol.Begin(protocol.TypeGap).Uint(number).Uint(5))
+	h.synced(t, end)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n, lost := sinks[1].got.Load(), sinks[1].lost.Load(); n != messages || lost != 5 {
+		t.Errorf("the member that stays has %d of %d messages, and was told of %d losses, want 5", n, messages, lost)
+	}
+}

@@ -106,6 +106,40 @@ func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
 	}
 }
 
+// An event that expires without a hub leaves nothing behind for which later ones wait (S24).
+func TestNoEventWaitsForOneThatHasExpired(t *testing.T) {
+	conn, far := net.Pipe()
+	defer far.Close()
+	line := protocol.NewLine(conn)
+	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+	defer func() {
+		line.Close()
+		b.out.close()
+	}()
+	o := &b.out
+	put := func(m driver.Message) (late bool) {
+		t.Helper()
+		f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
+		late, room, err := o.tryPut(t.Context(), &outgoing{frame: f, size: f.Len(), deadline: m.Deadline}, &m)
+		if room != nil || err != nil {
+			t.Fatalf("it is not taken: %v", err)
+		}
+		return late
+	}
+	if !put(driver.Message{Subject: "a", Deadline: time.Now().Add(-time.Second)}) {
+		t.Error("without a hub, an event is delivered here at once")
+	}
+	o.mu.Lock()
+	o.line, o.pumping = line, true // the pump of the test
+	o.mu.Unlock()
+	if _, late, expired, more := o.next(); len(late) != 0 || expired != 1 || more {
+		t.Errorf("%d events to deliver and %d expired, want 1 expired; more: %v", len(late), expired, more)
+	}
+	if put(driver.Message{Subject: "a"}) {
+		t.Error("an event waits although nothing is before it")
+	}
+}
+
 // Events that were handed to a line and not confirmed are lost with it. A Flush that began
 // before, or that does not reach the hub, does not end the report of the loss (S28).
 func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
