@@ -477,16 +477,59 @@ func TestUndecodableCallsAndRecordsAreRefused(t *testing.T) {
 }
 
 // The hub remembers resets for a report that may still bring the key. Later ones
-// would pile up.
+// would pile up, and so would those from before.
 func TestResetsAreNotRememberedAfterTheReport(t *testing.T) {
+	for name, end := range map[string]func(*hubLimits, *Client){"of the limits": (*hubLimits).reported, "of the leases alone": (*hubLimits).leasesReported} {
+		t.Run(name, func(t *testing.T) {
+			h, clients := limitHub(t, 1)
+			h.limits.introduce(clients[0])
+			for range 2 {
+				if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
+					t.Fatal(err)
+				}
+				end(h.limits, clients[0])
+				if n := len(h.limits.copies[clients[0]].reset); n != 0 {
+					t.Errorf("%d resets are remembered", n)
+				}
+			}
+		})
+	}
+}
+
+// A client whose limits follow its leases has not reported them with these: what follows
+// counts (W1).
+func TestLimitsThatFollowTheLeasesCount(t *testing.T) {
 	h, clients := limitHub(t, 1)
 	h.limits.introduce(clients[0])
-	h.limits.reported(clients[0])
-	if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
-		t.Fatal(err)
+	h.limits.begin(clients[0])
+	h.limits.leasesReported(clients[0])
+	restore(t, clients[0], record(t, "k", protocol.NodeMicros()-9))
+	s, err := h.limits.table.Inspect("k", nil)
+	if err != nil || len(s.Rates) != 1 || s.Rates[0].Used != 1 {
+		t.Errorf("used: %+v, %v; want 1 unit", s.Rates, err)
 	}
-	if n := len(h.limits.copies[clients[0]].reset); n != 0 {
-		t.Errorf("%d resets are remembered", n)
+}
+
+// A client without limits is sent the grants that the hub has: it may be the only one at
+// the next hub (W1).
+func TestAClientWithoutLimitsGetsTheGrants(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	h.limits.copied = true
+	r := driver.Request{Key: "k", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1}
+	if a, err := h.limits.table.Take(&r); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	got := make(chan struct{}, 100)
+	joinHand(t, h, true, func(_ *handClient, typ protocol.Type, _ []byte) {
+		if typ == protocol.LimitRecord {
+			got <- struct{}{}
+		}
+	})
+	select {
+	case <-got:
+	case <-time.After(20 * time.Second):
+		t.Error("no grant was sent")
 	}
 }
 
