@@ -315,10 +315,7 @@ func TestReleasedClaimIsNotReported(t *testing.T) {
 		x, c := newClaim(t, driver.Now())
 		c.state, c.grant = claimHeld, driver.Grant{Key: "k", Token: "token", TTL: time.Minute, Deadline: driver.Now().Add(time.Minute)}
 		q := newQuestion("k")
-		q.over = c
-		if test.grant.Rest > 0 {
-			q.rest = &test.grant
-		}
+		q.over, q.rest, q.rev = c, test.grant.Rest, test.grant.Rev
 		x.asked[1] = q
 		d := protocol.NewDecoder(test.answer.Body())
 		x.answer(&d)

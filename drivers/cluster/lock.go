@@ -218,13 +218,10 @@ func (x *Lock) boundAll(grants []driver.Grant) error {
 // If the hub ends meanwhile, this process reports the grant to the next hub
 // before it releases it there, so that the next hub finds the grant (L5).
 func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
-	if g.Rest > 0 {
-		return x.rest(ctx, g)
-	}
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
-	q.over = c
+	q.over, q.rest, q.rev = c, g.Rest, g.Rev
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return x.releaseFrame(number, c, &g) })
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -232,17 +229,18 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	return x.unlessRepeated(c, q, err)
 }
 
-// conclude removes the claim that q has released, or records that its key stays taken,
-// with err, the answer to q. A hub that takes over right after the answer must not
-// learn of a lease. The caller holds x's lock.
+// conclude ends the lease of the claim that q has released, with err, the answer to
+// q: a hub that takes over right after the answer must not learn of a lease. If the
+// key stays taken, the claim stays as long, so that the next hub learns of that. The
+// caller holds x's lock.
 func (x *Lock) conclude(q *question, err error) {
 	c := q.over
 	switch {
-	case errors.Is(err, driver.ErrLost), err == nil && q.rest == nil:
+	case errors.Is(err, driver.ErrLost), err == nil && q.rest == 0:
 		x.forget(c)
 	case err == nil:
 		c.rests = true
-		c.grant.TTL, c.grant.Rev, c.grant.Deadline = q.rest.Rest, q.rest.Rev, driver.Deadline(driver.Now(), q.rest.Rest)
+		c.grant.TTL, c.grant.Rev, c.grant.Deadline = q.rest, q.rev, driver.Deadline(driver.Now(), q.rest)
 	}
 }
 

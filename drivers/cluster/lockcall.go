@@ -25,7 +25,8 @@ type question struct {
 	key      string
 	claim    *claim        // the claim to grant or to queue
 	over     *claim        // the claim to release
-	rest     *driver.Grant // of over, if its key stays taken
+	rest     time.Duration // how long the key of over stays taken
+	rev      uint64        // of the release that keeps it taken
 	grants   []driver.Grant
 	renewals []driver.Renewal
 	states   []driver.State

@@ -12,18 +12,42 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
+// newOutbox returns a bus with an outbox and no hub, and a line that nobody reads.
+func newOutbox(t *testing.T) (*Bus, *protocol.Line) {
+	conn, far := net.Pipe()
+	line := protocol.NewLine(conn)
+	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+	t.Cleanup(func() {
+		line.Close()
+		b.out.close()
+		_ = far.Close()
+	})
+	return b, line
+}
+
+// put queues an event, and reports whether it is delivered here.
+func put(t *testing.T, o *outbox, m driver.Message) (late bool) {
+	t.Helper()
+	f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
+	late, room, err := o.tryPut(t.Context(), &outgoing{frame: f, size: f.Len(), deadline: m.Deadline}, &m)
+	if room != nil || err != nil {
+		t.Fatalf("it is not taken: %v", err)
+	}
+	return late
+}
+
+// pumpByHand gives the outbox a line, and lets the test take the place of its pump.
+func pumpByHand(o *outbox, line *protocol.Line) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line, o.pumping = line, true
+}
+
 // A hub that is slow for longer than RoomTimeout gets a queued request whose
 // time is not over (S12).
 func TestAQueuedRequestStaysUntilItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn, far := net.Pipe()
-		defer far.Close()
-		line := protocol.NewLine(conn)
-		b := newBus(&Node{config: Config{Buffer: 8 << 20}})
-		defer func() {
-			line.Close()
-			b.out.close()
-		}()
+		b, line := newOutbox(t)
 		b.out.resume(line)
 		queued := func() (requests int) {
 			b.out.mu.Lock()
@@ -58,31 +82,13 @@ func TestAQueuedRequestStaysUntilItsDeadline(t *testing.T) {
 // While the events that were published without a hub are delivered here, a later one waits
 // behind them, although the hub takes frames (S5).
 func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
-	conn, far := net.Pipe()
-	defer far.Close()
-	line := protocol.NewLine(conn)
-	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
-	defer func() {
-		line.Close()
-		b.out.close()
-	}()
+	b, line := newOutbox(t)
 	o := &b.out
 	m := driver.Message{Kind: driver.Event, Subject: "a"}
-	put := func() (late bool) {
-		t.Helper()
-		f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
-		late, room, err := o.tryPut(t.Context(), &outgoing{frame: f, size: f.Len()}, &m)
-		if room != nil || err != nil {
-			t.Fatalf("it is not taken: %v", err)
-		}
-		return late
-	}
-	if !put() {
+	if !put(t, o, m) {
 		t.Error("without a hub, an event is delivered here at once")
 	}
-	o.mu.Lock()
-	o.line, o.pumping = line, true // the pump of the test
-	o.mu.Unlock()
+	pumpByHand(o, line)
 	_, late, _, _ := o.next()
 	if len(late) != 1 {
 		t.Fatalf("%d events to deliver, want 1", len(late))
@@ -93,7 +99,7 @@ func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
 	if !pumping {
 		t.Error("a second pump would deliver an event before an earlier one")
 	}
-	if !put() { // the pump has not delivered the first one yet
+	if !put(t, o, m) { // the pump has not delivered the first one yet
 		t.Error("an event is delivered here before an earlier one")
 	}
 	o.served(1)
@@ -101,41 +107,23 @@ func TestEventWaitsForTheDeliveryOfEarlierOnes(t *testing.T) {
 		t.Errorf("%d events to deliver after that, want 1", len(late))
 	}
 	o.served(1)
-	if put() {
+	if put(t, o, m) {
 		t.Error("an event waits although nothing is before it")
 	}
 }
 
 // An event that expires without a hub leaves nothing behind for which later ones wait (S24).
 func TestNoEventWaitsForOneThatHasExpired(t *testing.T) {
-	conn, far := net.Pipe()
-	defer far.Close()
-	line := protocol.NewLine(conn)
-	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
-	defer func() {
-		line.Close()
-		b.out.close()
-	}()
+	b, line := newOutbox(t)
 	o := &b.out
-	put := func(m driver.Message) (late bool) {
-		t.Helper()
-		f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
-		late, room, err := o.tryPut(t.Context(), &outgoing{frame: f, size: f.Len(), deadline: m.Deadline}, &m)
-		if room != nil || err != nil {
-			t.Fatalf("it is not taken: %v", err)
-		}
-		return late
-	}
-	if !put(driver.Message{Subject: "a", Deadline: time.Now().Add(-time.Second)}) {
+	if !put(t, o, driver.Message{Subject: "a", Deadline: time.Now().Add(-time.Second)}) {
 		t.Error("without a hub, an event is delivered here at once")
 	}
-	o.mu.Lock()
-	o.line, o.pumping = line, true // the pump of the test
-	o.mu.Unlock()
+	pumpByHand(o, line)
 	if _, late, expired, more := o.next(); len(late) != 0 || expired != 1 || more {
 		t.Errorf("%d events to deliver and %d expired, want 1 expired; more: %v", len(late), expired, more)
 	}
-	if put(driver.Message{Subject: "a"}) {
+	if put(t, o, driver.Message{Subject: "a"}) {
 		t.Error("an event waits although nothing is before it")
 	}
 }
@@ -187,15 +175,8 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 // in the queue for long, and the end of the hub removes the others: both make room (S6, S12).
 func TestRequestsThatLeaveTheQueueMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn, far := net.Pipe()
-		defer far.Close()
-		line := protocol.NewLine(conn)
-		b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+		b, line := newOutbox(t)
 		o := &b.out
-		defer func() {
-			line.Close()
-			o.close()
-		}()
 		o.resume(line)
 		check := func(when string, events, requests, most int) {
 			t.Helper()

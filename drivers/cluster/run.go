@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -35,20 +34,6 @@ func (x *Lock) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
 	return x.inquire(ctx, q, func(number uint64) *protocol.Frame {
 		return protocol.AddRun(protocol.Begin(protocol.LockEnd).Uint(number).String(g.Key).String(g.Token), &r)
 	})
-}
-
-// rest releases a grant whose key stays taken. The claim stays as long, so that
-// the next hub learns of it.
-func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
-	c := x.held(g.Key, g.Token)
-	q := newQuestion(g.Key)
-	defer q.free()
-	q.over, q.rest = c, &g
-	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return restFrame(number, &g) })
-	if errors.Is(err, driver.ErrLost) {
-		return x.unlessRepeated(c, q, err)
-	}
-	return err
 }
 
 // restFrame returns the frame that releases g and keeps its key taken.

@@ -14,8 +14,11 @@ var (
 )
 
 // releaseFrame returns the frame that releases g, the grant of c, with what becomes
-// of its slot.
+// of its key or slot.
 func (x *Lock) releaseFrame(number uint64, c *claim, g *driver.Grant) *protocol.Frame {
+	if g.Rest > 0 {
+		return restFrame(number, g)
+	}
 	h := g.Handback
 	if x.leaves(c) && h != nil && h.Status == driver.SlotFree {
 		// An earlier hub may have executed the release and granted the slot to a

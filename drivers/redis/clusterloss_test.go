@@ -222,8 +222,6 @@ func handedOver(t *testing.T, d driver.Driver, key string) bool {
 		}
 		ended <- err
 	}()
-	for redis.Queued(d, key) == 0 && len(ended) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	soon(t, "the second caller to wait", func() bool { return redis.Queued(d, key) > 0 || len(ended) > 0 })
 	return errors.Join(d.Release(t.Context(), held), <-ended) == nil
 }

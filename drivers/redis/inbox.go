@@ -74,7 +74,7 @@ func newInbox(c *connection, receive func(message), again, cut func()) *inbox {
 
 // open subscribes, and returns when the server has confirmed it.
 func (in *inbox) open(ctx context.Context) error {
-	sub, master := in.elsewhere(ctx, nil)
+	sub, master := in.subscription(ctx, nil)
 	_ = sub.Subscribe(ctx, in.name) // the receipt reports its error
 	for {
 		m, err := sub.ReceiveTimeout(ctx, attemptTimeout)
@@ -91,11 +91,11 @@ func (in *inbox) open(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere returns a new subscription, which has no channel yet. On a Cluster, which
-// passes each push to every node, it is at any master but the last one, if there is
-// another: the client would return to the owner of the name's hash slot, which may be
+// subscription returns a new subscription, which has no channel yet. On a Cluster,
+// which passes each push to every node, it is at any master but last, if there is
+// another: the client would choose the owner of the name's hash slot, which may be
 // lost. L21
-func (in *inbox) elsewhere(ctx context.Context, last *goredis.Client) (*goredis.PubSub, *goredis.Client) {
+func (in *inbox) subscription(ctx context.Context, last *goredis.Client) (*goredis.PubSub, *goredis.Client) {
 	c, cluster := in.client.(*goredis.ClusterClient)
 	if !cluster {
 		return in.client.Subscribe(ctx), nil
@@ -151,9 +151,9 @@ func (in *inbox) current() (sub *goredis.PubSub, closed bool) {
 	return in.sub, in.closed
 }
 
-// read delivers messages until close. The client reconnects and subscribes
-// again by itself when its connection ends, on a Cluster at the same master; a
-// Subscription message reports it.
+// read delivers messages until close. When the connection ends, the client reconnects
+// and subscribes again by itself; a Subscription message reports it. On a Cluster, fail
+// replaces the subscription before that.
 func (in *inbox) read() {
 	ctx := context.Background()
 	asked, failed := false, 0
@@ -202,7 +202,7 @@ func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
 	in.lost.Store(&loss{since, err})
 	pause(in.ending, backOff(number))
 	if _, cluster := in.client.(*goredis.ClusterClient); cluster {
-		in.replace(sub)
+		in.replace(sub) // at another master: the client would return to this one (L21)
 	}
 }
 
@@ -275,7 +275,7 @@ func (in *inbox) replace(old *goredis.PubSub) {
 	in.mu.Lock()
 	last := in.master
 	in.mu.Unlock()
-	sub, master := in.elsewhere(context.Background(), last)
+	sub, master := in.subscription(context.Background(), last)
 	in.mu.Lock()
 	current := !in.closed && in.sub == old
 	if current {

@@ -263,8 +263,8 @@ func (m *Move) MoveKeys(except ...string) error {
 	}
 }
 
-// Finish gives the slot to the target. It tells every master, so that a new client
-// learns of it from whichever server it asks.
+// Finish gives the slot to the target. Every master learns of it at once, so that a new
+// client gets the new owner from whichever server it asks.
 func (m *Move) Finish() error {
 	err := m.MoveKeys()
 	others := slices.DeleteFunc(slices.Clone(m.cluster.servers), func(s *Server) bool { return s == m.Target })
