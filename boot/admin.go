@@ -35,7 +35,7 @@ func (b *booting) operated() admin.Process {
 	return admin.Process{
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Main: admin.MainPackage(), Env: b.plan.Config.Env, Apps: b.plan.Program.Running(),
-			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Meets: b.plan.Config.Cluster.Socket,
+			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Ops: b.report.Ops, Meets: b.plan.Config.Cluster.Socket,
 			Bus:   admin.DriverScope{Driver: messages.Name, Scope: messages.Scope.String()},
 			Limit: admin.DriverScope{Driver: limits.Name, Scope: limits.Scope.String()},
 		},

@@ -342,7 +342,7 @@ func (s *supervisor) info() admin.Info {
 	r := s.report
 	s.mu.Unlock()
 	return admin.Info{
-		Name: r.Program, PID: r.PID, Main: admin.MainPackage(), Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Meets: s.plan.Config.Cluster.Socket,
+		Name: r.Program, PID: r.PID, Main: admin.MainPackage(), Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Ops: r.Ops, Meets: s.plan.Config.Cluster.Socket,
 		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.DriverScope{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
 		Limit: admin.DriverScope{Driver: r.Limit.Chosen, Scope: r.Limit.Scope},
 	}

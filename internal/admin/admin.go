@@ -66,6 +66,8 @@ type Info struct {
 	Bus    DriverScope `json:"bus"`
 	Limit  DriverScope `json:"limit"`
 	Since  time.Time   `json:"since"`
+	// Ops is the URL of the listener of ops.addr. A worker has none.
+	Ops string `json:"ops,omitempty"`
 	// Meets is the cluster socket: cluster.socket. It is empty if a
 	// supervisor's workers use the supervisor's own hub.
 	Meets string `json:"meets,omitempty"`

@@ -74,12 +74,7 @@ func listening(ctx context.Context, environ []string, name, addr string) int {
 		if f.Err != nil || f.Info.Main != admin.MainPackage() || admin.Dial(f.Path).Get(ctx, "/boot", &r) != nil {
 			continue
 		}
-		urls := []string{r.Ops}
-		for _, s := range r.Set {
-			if s.Key == "ops.addr" { // the report of a worker has no URL of its supervisor's listener
-				urls = append(urls, listen.URL(s.Value))
-			}
-		}
+		urls := []string{f.Info.Ops}
 		for _, a := range r.Apps {
 			urls = append(urls, a.URL)
 		}
