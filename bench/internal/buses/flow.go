@@ -102,13 +102,13 @@ func flowClaims(ctx context.Context, l *lab.Lab, subscriptions int) (claims []me
 	if subscriptions > 1 {
 		bound, objects = 1600, 5
 	}
-	what := fmt.Sprintf("publish + %d concurrent subscribers", subscriptions)
+	subscribers := fmt.Sprintf("%d concurrent subscribers", subscriptions)
 	if subscriptions == 1 {
-		what = "publish + 1 concurrent subscriber"
+		subscribers = "1 concurrent subscriber"
 	}
 	return []measure.Claim{
-		times.Absolute(what, "ns", channel, goChannel).AtMost(bound),
-		allocs.Absolute("allocations", "", channel, goChannel).AtMost(objects),
+		times.Absolute("publish + "+subscribers, "ns", channel, goChannel).AtMost(bound),
+		allocs.Absolute("allocations, "+subscribers, "", channel, goChannel).AtMost(objects),
 	}, nil
 }
 
