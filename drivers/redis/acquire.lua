@@ -1,20 +1,24 @@
--- acquire: grants at once, or else queues, if it may wait. The failing try is
--- the enqueueing. Asked again with the token of a live grant or of a ticket, it
--- answers the same again.
+-- acquire: grants a slot, or queues a ticket if the caller waits, in one step: no
+-- release is missed between the refusal and the queue. A repetition with the token of
+-- a live grant or of a ticket gets the same answer again.
 -- ARGV: token, ttl, wait (1 or 0), wants (slots; or slots;fixed; or, for slots
--- with states, slots;fixed;rest;prefer;avoid), span, tail, and then, if the ticket
--- was lost, the number that it had.
--- Answers {1, fence, slot, resized, span, found} if granted, or the fence as text
--- if the slot is 0, nothing was resized or found, and span is what was asked for; {2, number, position,
--- left, resized} if queued; {0, {slot, left, value, ...}, resized} if busy; {-1, why} if the
--- token is barred; {-2, {...}, resized} if the queue is full; {-3, resized} if all slots are
--- withdrawn; {-4, size} if the pool has another size, and fixed is 1.
+-- with states, slots;fixed;rest;prefer;avoid), span, tail, and then, if the server
+-- has lost the ticket, the ticket's number.
+-- Answers
+--   {1, fence, slot, resized, span, found} if granted; or the fence alone, as text, if
+--     slot is 0, span is the requested one, and nothing was resized or found
+--   {2, number, position, left, resized} if queued
+--   {0, {slot, left, value, ...}, resized} if busy
+--   {-1, why} if the token is barred
+--   {-2, {slot, left, value, ...}, resized} if the queue is full
+--   {-3, resized} if all slots are withdrawn
+--   {-4, size} if the pool has another size, and fixed is 1
 local token, ttl, wait, wants, span, tail, number = unpack(ARGV)
 local slots, fixed, rests, prefer, avoid = string.match(wants, '^(%d+);?(%d?);?(%d*);?(-?%d*);?(-?%d*)$')
 prefer, avoid = tonumber(prefer) or -1, tonumber(avoid) or -1
 clock()
 
--- mark_pooled notes in a plain lease on slot 0 that a pool is beside it now.
+-- mark_pooled adds the mark of a pool to a plain lease on slot 0.
 local function mark_pooled()
   local v = call('get', H)
   local life = v and call('pttl', H) or 0
@@ -23,13 +27,14 @@ local function mark_pooled()
   if head and not string.find(marks, 'b', 1, true) then call('set', H, head .. marks .. 'b' .. after, 'px', life) end
 end
 
--- resize makes the pool as large as this request says, and returns what it was
--- before, if it is in use; and true if it may not.
+-- resize gives the pool the requested size. It returns the earlier size if the pool is
+-- in use and changes its size, otherwise 0. If the size is fixed, it changes nothing
+-- and returns the present size and true.
 local function resize(n)
   local was, rested = size or 1, tonumber(rests)
   if n == was and (not rested or rest == rested) then return 0 end
   local used = call('exists', H) + call('exists', Q) > 0 or (size and call('zcount', S, taken, '+inf') > 0)
-  local known = size and (P or not rested) and number -- a ticket that comes back to a pool that is there
+  local known = size and (P or not rested) and number -- a lost ticket comes back to a pool that exists
   if used and (known or find(token) or call('zscore', Q, token)) then return 0 end -- repeated: a newer call may have set the size. L15
   if n ~= was and fixed == '1' and used then return was, true end
   rest = rested or rest
@@ -58,7 +63,7 @@ local function resize(n)
 end
 
 -- enqueue returns false if the queue is full. A ticket that the server has lost
--- comes back to its place.
+-- gets its earlier place.
 local function enqueue()
   if not number and call('zcard', Q) >= room and not call('zscore', Q, token) then return false end -- L10
   local last = tonumber(call('zrange', Q, -1, -1, 'withscores')[2])
@@ -69,7 +74,7 @@ local function enqueue()
   return true
 end
 
-call('zadd', D, 'xx', 0, '') -- fails on a full server, as a later write would not: only the queue is served there. L21
+call('zadd', D, 'xx', 0, '') -- fails on a full server, which only serves the queue. Later writes would not fail. L21
 open()
 local why = barred(token)
 if why then return {-1, why} end

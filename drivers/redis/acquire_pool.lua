@@ -1,7 +1,6 @@
--- The short way of acquire to a slot with a state: the one that the process had
--- last, if it is clean, there is no ticket and no bar, and no slot has expired. It
--- does what the long way does then, and is written out for the reason that
--- acquire_plain.lua has.
+-- The fast path of acquire to a slot with a state: the last slot of this process, if
+-- it is clean, and the pool has no ticket, no bar and no expired slot. It has the effect
+-- of the whole script. It defines no function, see acquire_plain.lua.
 do
   local match, find, sub, token = string.match, string.find, string.sub, ARGV[1]
   local slots, rest, slot = match(ARGV[4], '^(%d+);%d;(%d+);(%d+);%-1$')
@@ -15,15 +14,15 @@ do
     local size, top, rested = match(kept[1] or '', '^3 (%d+) (%d+) (%d+)$')
     local strikes, lasts = match(kept[2] or '', '^3\n\n(%d+)\n\n\n\n()') -- of a record that is clean
     local ends = lasts and find(kept[2], '\n', lasts, true)
-    local zero = kept[4] and match(kept[4], '^3\n([^\n]+)') -- the token on slot 0, which expires by itself
+    local zero = kept[4] and match(kept[4], '^3\n([^\n]+)') -- the token on slot 0, whose lease expires without a call
     local v = zero and call('getrange', H, 0, #zero - 1)
-    -- A repeated call is known by its token. With a top below the size no slot is
-    -- beyond it, so one of them is free.
+    -- A repeated call is known by its token. While top is below the size, every held
+    -- slot counts to the size, so a free slot may be granted.
     if size == slots and rested == rest and top + 0 < slots + 0 and ends and not kept[3] and
         (not zero or zero ~= token and v == zero) and call('zscore', S, slot) == slot and
         (slot == '0' and call('exists', H, Q, D) or call('exists', Q, D)) == 0 then
       local t = call('time')
-      local first = t[1] .. sub('00000' .. t[2], -6) -- as text, for the reason that acquire_plain.lua has
+      local first = t[1] .. sub('00000' .. t[2], -6) -- as text, see acquire_plain.lua
       local ms = sub(first, 1, -4)
       if call('zcount', S, '10000000000', ms) == 0 then
         local last = redis.pcall('get', M)
@@ -44,9 +43,9 @@ do
           call('zadd', S, string.format('%.0f', ms + ttl), slot)
         end
         call('set', M, first)
-        -- A life that is left from the last lease is enough for this one, until a
-        -- renewal prolongs it, and for half the time that is remembered after it.
-        -- Where a slot has to rest it is not: the rest begins when the loss is seen.
+        -- A TTL that is left from the last lease stays if it covers this lease and half
+        -- of keeping; a renewal prolongs it. If slots rest it has to cover all of
+        -- keeping, because the rest begins with the call that sees the loss.
         local left = call('pttl', L)
         if left >= 0 and left < ttl + (rested == '0' and keeping / 2 or keeping) then
           call('pexpire', L, keeping + ttl)

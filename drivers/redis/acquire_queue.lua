@@ -1,9 +1,9 @@
--- The short way of acquire into the queue of a plain lock that is held, where
--- nothing has to be mended: no pool, no bar, no ticket of this token, nothing that
--- is due, and a call about this lock within the last heartbeat. It does what the
--- long way does then, and is written out for the reason that acquire_plain.lua has.
--- Each condition keeps a rule, and has a mutant without it in queuemutants_test.go,
--- but for the test of seen: without an earlier call there is nothing to subtract.
+-- The fast path of acquire into the queue of a plain lock that is held and needs no
+-- repair: no pool, no bar, no ticket of this token, no due ticket, and a call about
+-- this lock within the last heartbeat. It has the effect of the whole script. It defines
+-- no function, see acquire_plain.lua. Each condition keeps a rule, and has a mutant
+-- without it in queuemutants_test.go, except the test of seen: without an earlier call
+-- there is nothing to subtract.
 if ARGV[4] == '1' and ARGV[3] == '1' and not ARGV[7] then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, D
@@ -26,9 +26,9 @@ if ARGV[4] == '1' and ARGV[3] == '1' and not ARGV[7] then
         call('zadd', Q, format('%.0f', at), token) -- fails on a full server. L21
         call('hset', L, token, '3 ' .. ARGV[5] .. ' 1' .. ARGV[6])
         call('zadd', D, format('%.0f', ms + stale), token, format('%.0f', 1e15 + ms), 'seen')
-        call('zrem', D, holder) -- which a hand-over leaves there; otherwise it becomes due
-        -- A new queue has no TTL. Without heartbeats nobody else prolongs them: the
-        -- first call of each second does. L18
+        call('zrem', D, holder) -- a hand-over leaves it there, and it would become due
+        -- A new queue has no TTL. If no heartbeat comes, only this prolongs the keys,
+        -- in the first call of each second. L18
         local turn = ms % heartbeat < ago
         if not last or turn then
           call('pexpire', L, keeping)

@@ -1,6 +1,5 @@
--- beat: reports for the tickets of several locks that somebody still waits, and
--- learns what has become of them.
--- ARGV, for each lock: how many tickets, then the tickets.
+-- beat: the heartbeat of the tickets of several locks, which returns their states.
+-- ARGV, for each lock: the number of its tickets, then the tickets.
 -- Answers, for each lock: left; then for each ticket: 2, 0, 0, 0, '' if queued;
 -- 1, fence, slot, left, found if granted; 0, 0, 0, 0, '' if unknown, and
 -- -3, 0, 0, 0, '' if all slots are withdrawn.
@@ -10,7 +9,8 @@ local function answer(...)
   for _, v in ipairs({...}) do out[#out + 1] = v end
 end
 
-local function beaten(waiting)
+-- prolonged moves the due times of the tickets, and returns the tickets as a set.
+local function prolonged(waiting)
   local alive, due, at = {}, {'xx'}, format('%.0f', ms + stale)
   for i, ticket in ipairs(waiting) do
     alive[ticket] = true
@@ -20,7 +20,8 @@ local function beaten(waiting)
   return alive
 end
 
-local function tell(ticket, gone)
+-- report answers the state of a ticket. gone reports whether all slots are withdrawn.
+local function report(ticket, gone)
   if call('zscore', Q, ticket) then
     if not gone then return answer(2, 0, 0, 0, '') end
     leave(ticket)
@@ -41,11 +42,11 @@ for i = 1, math.floor(#KEYS / perLock) do
   local n = tonumber(ARGV[a])
   local waiting = {unpack(ARGV, a + 1, a + n)}
   a = a + n + 1
-  settle(beaten(waiting))
+  settle(prolonged(waiting))
   if alien then other(alien) end
   keep()
   answer(left())
   local gone = P and P.gone()
-  for _, ticket in ipairs(waiting) do tell(ticket, gone) end
+  for _, ticket in ipairs(waiting) do report(ticket, gone) end
 end
 return out

@@ -1,16 +1,15 @@
--- confirm: renews grants of one lock, of any slot, and says of what is lost why.
--- ARGV, for each grant: token, ttl (0: only look), rev, mode (1: a grant that
--- was pushed, and that nobody renews, shall live for exactly its ttl; 2: a release
--- leaves a grant to its expiry after ttl; 3: as 2, and a copy of its acquire may be
--- on its way).
+-- confirm: renews grants of one lock, of any slot, and returns why a grant was lost.
+-- ARGV, for each grant: token, ttl (0: only look), rev, mode (1: the grant was pushed
+-- and is not renewed, so it lives for exactly ttl; 2: a release leaves the grant to its
+-- expiry after ttl; 3: as 2, and a copy of its acquire may be on its way).
 -- Answers, for each: {1, fence, slot, left, found}, where left is '' if the grant
--- lives for ttl now, or {0, reason}.
+-- lives for ttl from now, or {0, reason}.
 clock()
 writable()
 open()
 settle({})
 
--- settled ends the window of a pushed grant, once: its mark goes with it.
+-- settled ends the window of a pushed grant, once: it removes the mark of the window.
 local function settled(slot, v, ttl)
   local plain, n = string.gsub(v, '^(%S+ 3 %d+ %d+ %d+%a-)p', '%1', 1)
   if n == 0 then return prolong(slot, v, ttl, 0) end

@@ -8,9 +8,9 @@
 //	locks, err := lock.New(d, lock.Config{})
 //
 // There are two engines. [EngineQueue], the default, queues in Redis and wakes
-// waiters by pushes. [EngineRedislock] obtains with github.com/bsm/redislock and
-// polls: for a Redis without pub/sub, and as a first step in a fleet whose other
-// services use redislock. On one key both engines and plain redislock clients
+// waiters by pushes. [EngineRedislock] obtains locks with github.com/bsm/redislock
+// and polls. It is for a Redis without pub/sub, and a first step in a fleet whose
+// other services use redislock. On one key both engines and plain redislock clients
 // exclude each other.
 //
 // [OpenLimit] returns a driver of limits with the same configuration.
@@ -22,7 +22,7 @@
 //	mega:{k}         string  the lease of slot 0, in words; expires with the lease
 //	mega:{k}:state   hash    ticket -> "3 span slots tail"; !token -> why it is barred;
 //	                         pool -> "3 size top", s<slot> -> lease, h<token> -> slot,
-//	                         told -> the head of a pool's queue and the time that it was given
+//	                         told -> the head of a pool's queue and the time in its last hint
 //	mega:{k}:order   zset    ticket -> number: server time in µs when it was first queued
 //	mega:{k}:due     zset    ticket or !token -> when it is removed, in ms
 //	mega:{k}:slots   zset    slot -> when its lease ends, in ms, or its number if it is free
@@ -33,26 +33,27 @@
 //
 //	s8Kf0YbLq3Zt1mWc7RxEaD 3 1795189625145255 1 0 4QF7XJ2MZK3TB 1795189625144871 4121 2 node-1 web nightly
 //
-// A ticket is the token of a request that waits. A token whose acquire may have
-// been sent twice, that was released before it came, or that was taken away is
-// barred for a minute: a late copy of its acquire is refused. All keys but the
-// first expire half a minute to a minute after their use. The holder key has the form that
-// redislock uses, so that its clients see a held lock, and we see theirs.
+// A ticket is the token of a request that waits. A token is barred for a minute, and
+// a late copy of its acquire refused, if the acquire may have been sent twice, if the
+// release arrived first, or if the lease was taken away. All keys except the first
+// expire half a minute to a minute after their use. The holder key has the form of
+// redislock's, so that each side sees the locks of the other as held.
 //
 // A pool whose slots have states has "3 size top rest" instead, and a record
-// r<slot> of each slot: the token of its holder, why it is dirty, since when and by whom, its last holder,
-// note, strikes, and the reason of a withdrawal. The number of a slot in the last
-// key is its state: free, dirty, withdrawn, held until then, or resting until then.
-// The script that ends a lease changes both. The lease of slot 0 can expire without
-// a call; the next call changes them then. These keys stay for about a minute after the last lease and the
-// last rest, and for as long as a slot is withdrawn. slots.lua has the rest.
+// r<slot> of each slot: the token of its holder, why it is dirty, since when and by
+// which process, its last holder, note, strikes, and the reason of a withdrawal. The
+// number of a slot in the last key is its state: free, dirty, withdrawn, held until
+// then, or resting until then. The script that ends a lease changes both. The lease of
+// slot 0 can expire without a call; the next call changes them then. These keys stay
+// for about a minute after the last lease and the last rest, and for as long as a slot
+// is withdrawn. slots.lua describes them.
 //
 // A lock with runs (Once and Every) has one more key, mega:{k}:run: a string with the
-// last run and the newest spent tick, in words, which run.lua explains. It expires a
+// last run and the newest spent tick, in words, which run.lua describes. It expires a
 // day and two intervals after the run has begun or ended.
 //
-// Beside the locks there is the clock mark, mega:{}:clock: the highest fence that
-// was given. It never expires, so that fences grow while the server's clock steps
+// Beside the locks there is the clock mark, mega:{}:clock: the highest fence of all
+// grants. It never expires, so that fences grow while the server's clock steps
 // back. On a Cluster each hash slot has its own. See
 // docs/adr/0013-five-keys-and-a-clock-mark.md.
 //
@@ -60,31 +61,30 @@
 //
 // Each operation is one script, and so one round trip:
 //
-//	acquire  grants, or else queues: the failing try is the enqueueing
-//	release  ends a grant or withdraws a ticket, and hands over to the next
-//	beat     is the heartbeat of many tickets, and returns what became of them
+//	acquire  grants a slot or queues a ticket
+//	release  ends a grant or withdraws a ticket, and hands over to the next ticket
+//	beat     is the heartbeat of many tickets, and returns their states
 //	renew    renews the plain leases of many keys
 //	confirm  renews leases of one key in any slot, or returns why they ended
 //	force    takes the key, or one slot or grant of it, from its holders
-//	heal     puts a slot back into circulation
+//	heal     makes a resting or withdrawn slot dirty, so that it can be granted
 //	inspect  reads, and writes nothing
 //	run      begins and ends a run
-//	stamp    gives what redislock has obtained its fences
+//	stamp    writes fences into a grant that redislock has obtained
 //
-// Those that change one lock begin with the same repair: while a slot is free and
-// somebody is queued, grant. So every call by anyone mends a crashed holder or a
-// dead head of the queue. Acquire and release have short ways in front of it, for
-// a plain lock and its queue, and for the clean slot that a process had last: they
-// apply where nothing has to be mended. On a Cluster, and on a server that asks for it
-// (Dragonfly), a call names every key that its script may touch. Elsewhere it
-// names the holder key, and the script makes the others of it: that halves what
-// a server has to parse.
+// The scripts that change one lock begin with the same repair: while a slot is free
+// and the queue has a ticket, grant. So any call of any process repairs the lock after
+// the crash of its holder or of the head of its queue. Acquire and release have fast
+// paths before the repair, for a plain lock and its queue, and for the clean slot that
+// a process had last. They apply if no repair is needed. On a Cluster, and on a server
+// that requires it (Dragonfly), a call names every key that its script may touch. With
+// other servers it names the holder key, and the script derives the others: that halves
+// the bytes that a server has to parse.
 //
 // # Waiting
 //
 // A process subscribes to one channel, its inbox, when the driver opens: on a Cluster
-// at any master, and at another one whenever that is lost. A
-// release publishes the grant to the inbox of the next ticket and writes it, in
+// at any master, and at another one when that is lost. A release publishes the grant to the inbox of the next ticket and writes it, in
 // the same script. PUBLISH returns the number of receivers; if there is none, the
 // ticket is removed, and the next heartbeat of a process that lives brings it back
 // with its number. (On a Cluster PUBLISH returns no such number, and heartbeats
@@ -102,30 +102,31 @@
 // (docs/adr/0023-waiters-read-their-pushes.md).
 //
 // Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
-// That bounds everything that a push may miss. A ticket without a heartbeat for
-// two seconds is removed. Where the server has executed no call about the lock for a
-// time, as in a stall, missing heartbeats remove no ticket for one second more. A ticket that the server has lost is queued
-// again with its number. Where a lease or the rest of a slot will end by itself
-// before the next heartbeat, the heartbeat comes at that time. Each answer to a
-// ticket contains the time until then. A script that makes it sooner, or that
-// brings another ticket to the head of a pool's queue, informs the head by a push.
+// That bounds the delay after a missed push. A ticket without a heartbeat for two
+// seconds is removed. After a time in which the server has executed no call about the
+// lock, such as a stall, missing heartbeats remove no ticket for one more second. A
+// ticket that the server has lost is queued again with its number. If a lease or the
+// rest of a slot ends without a call before the next heartbeat, the heartbeat is sent
+// at that time. Each answer to a ticket contains the time until then. A script that
+// makes it sooner, or that brings another ticket to the head of a pool's queue, informs
+// the head by a push.
 //
 // # Calls
 //
-// A client never sends again by itself; the driver does, for as long as
-// driver.CallTimeout, because it knows that every script is idempotent by token.
-// A call does not wait for the answers to other calls: a caller writes its command
-// to the connection that all calls share, with what others have added meanwhile, or
-// leaves it to many that have just been answered; and one of the callers that wait
-// reads the answers for all. No goroutine is in between, which a call that comes
-// alone would have to wake (docs/adr/0021-calls-share-a-stream.md). While there is
-// no such connection, calls wait for the next one. The next one may lead to another
-// server while the subscription stays at the old one, as in a failover away from a
-// master that stands still: before the first call on it, every lease is due for a
-// renewal, and the driver then checks the subscription by a push to itself.
+// The client never repeats a command; the driver does, for driver.CallTimeout, because
+// every script is idempotent by token. A call does not wait for the answers to other
+// calls. Its caller writes the command to the connection that all calls share, together
+// with the commands that others have added meanwhile, or leaves the write to callers
+// that have just got their answers. One of the waiting callers reads the answers for
+// all. A lone call so has no other goroutine to wake
+// (docs/adr/0021-calls-share-a-stream.md). While there is no such connection, calls wait
+// for the next one. The next one may lead to another server while the subscription stays
+// at the old one, as in a failover away from a master that stands still. Before the first
+// call on it every lease is due for a renewal, and the driver then checks the
+// subscription by a push to itself.
 //
-// With [Config.Client] and on a Cluster, calls that come while others are in flight
-// gather and go as one pipeline. There, leases and subscription are checked with the
+// With [Config.Client] and on a Cluster, the calls that are made while others are in
+// flight form one pipeline. There, leases and subscription are checked with the
 // first answer after a connection of the client has ended, and when another master
 // serves a key. The number of connections is fixed: one for calls, or two with
 // pipelines, one for pushes, and one for the boot and for lists.
@@ -146,10 +147,10 @@
 // All times are microseconds. Units in a window are the difference of two scores of
 // a log, so that take, the decision, reads a few entries whatever N is: the last one,
 // the first one of the window, and by its score the one that has to leave the window
-// before more units fit. (The usual case, a grant without waiters, has a short way
-// in front, limit_plain.lua.) Above N = 128 the times are rounded up to Per/128, and a log
-// has at most 131 entries, the first of which may have 0 units. The other scripts are withdraw, settle, pause, reset and
-// inspect. take with a cost of 0 and inspect write nothing.
+// before more units fit. The usual case, a grant without waiters, has a fast path,
+// limit_plain.lua. Above N = 128 the times are rounded up to Per/128, and a log has at
+// most 131 entries, the first of which may have 0 units. The other scripts are withdraw,
+// settle, pause, reset and inspect. take with a cost of 0 and inspect write nothing.
 //
 // The time of a key is the server's clock and a lead. After the clock has stepped
 // back, the next call finds a time in the log or in the head that is later, and makes
@@ -162,6 +163,6 @@
 //
 // The keys of a log and of the state expire Per and some seconds after the last
 // grant. The keys of the tickets expire 15 seconds after their last use and a minute
-// after the last settlement. A reset removes the fields of the state; a log without its field
-// counts as empty.
+// after the last settlement. A reset removes the fields of the state; a log without its
+// field counts as empty.
 package redis

@@ -58,7 +58,7 @@ func withoutKeys(t *testing.T, ask func(string, int) driver.Request, seed uint64
 		case op < 3 || len(held) == 0:
 			r := ask(key, 3)
 			r.TTL, r.Wait = time.Duration(150+random.IntN(400))*time.Millisecond, time.Duration(random.IntN(2)*20)*time.Millisecond
-			if r.Pool != nil { // the short ways
+			if r.Pool != nil { // the fast paths
 				r.Pool.Prefer = random.IntN(n+1) - 1
 			}
 			g, err := d.Acquire(t.Context(), r)

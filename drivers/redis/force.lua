@@ -1,8 +1,10 @@
--- force: takes the key, or one slot or grant of it, from its holders, tells each, bars their tokens with
--- the reason, which their next renewal reads, and serves the queue.
--- ARGV: id of this call, so that a repeat takes nothing from a successor; why,
--- as JSON; the slot, or '' for all; a fence of the grant, 0 for one without a fence, or '' for all.
--- Answers how many there were, or -1 if the value at the key is not a lease.
+-- force: takes the key, or one slot or grant of it, from its holders, and serves the
+-- queue. Each holder gets a push, and its token is barred with the reason, which its
+-- next renewal reads.
+-- ARGV: id of this call, so that a repetition takes nothing from a successor; why,
+-- as JSON; the slot, or '' for all; a fence of the grant, 0 for a grant without a
+-- fence, or '' for all.
+-- Answers the number of the grants, or -1 if the value at the key is not a lease.
 local id, why, only, of = unpack(ARGV)
 only, of = tonumber(only), tonumber(of)
 local done = barred(id)
@@ -22,8 +24,8 @@ local function take_away(slot, v)
   end
   local token = string.sub(v, 1, 22)
   local to = string.match(v, '^%S+ 3 %d+ %d+ %S+ (%S+)')
-  -- First, and not protected: without the push the holder would go on until its next
-  -- renewal. '-' is a holder that polls. L4
+  -- First, and its error ends the script: without the push the holder would continue
+  -- until its next renewal. '-' is a holder that polls. L4
   if to and to ~= '-' then call('publish', inboxes .. to, format('f2 %s %s', token, why)) end
   bar(token, why)
   vacate(slot, 'forced')

@@ -1,12 +1,12 @@
 -- The head of every script on a lock: its keys, its clock and its fences.
 --
--- The driver puts constants in front of it: sep (what stands between the parts
--- of a key), the times window, stale, heartbeat, barring and keeping in ms, room
--- (of a queue), and the mode: counted (PUBLISH counts all subscribers), declared,
--- moving and mark.
--- A lock has five keys: holder, state, order, due, slots. Where declared is
--- true all of them are in KEYS, and the clock mark is the last of KEYS.
--- Elsewhere KEYS has just the holders, which is less to send and to parse.
+-- The driver puts constants in front of it: sep (the separator of the parts of a
+-- key), the times window, stale, heartbeat, barring and keeping in ms, room (the
+-- capacity of a queue), and the mode: counted (PUBLISH counts all subscribers),
+-- declared, moving and mark.
+-- A lock has five keys: holder, state, order, due, slots. If declared is true, all
+-- of them are in KEYS, and the clock mark is the last of KEYS. Otherwise KEYS has
+-- only the holder keys, which is less to send and to parse.
 local call, pcall, format = redis.call, redis.pcall, string.format
 
 local H, L, Q, D, S
@@ -25,11 +25,11 @@ local function lock(i)
 end
 lock(1)
 
--- While a slot of a Cluster is being moved: floor is the highest fence that the
--- source has given, or 0 if it has no mark; elsewhere reports that it has the holder
--- key; apart reports that the mark is still there. Then fences are counted in a key
--- of the lock from floor on, and the source has reserved them: the mark, which
--- arrives later, is above them, whatever the two clocks say. L2
+-- While a slot of a Cluster is moved: floor is the highest fence that the source has
+-- given, or 0 if the source has no mark; elsewhere reports that the source has the
+-- holder key; apart reports that the source still has the mark. If it has, fences are
+-- counted from floor on in a key of the lock. The source has reserved them, so the
+-- mark is above them when it arrives, however the two clocks differ. L2
 local floor, elsewhere, apart = 0, false, false
 if moving then
   floor, elsewhere, M = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1) == '1', table.remove(ARGV, 1)
@@ -44,9 +44,10 @@ local function clock()
   ms = math.floor(us / 1000)
 end
 
--- fence is the next fence: above every earlier one, and never below the clock,
--- so that it grows although the mark was lost. A mark that is no fence counts as
--- none, whatever its type. One that this user may not read may be ahead. L2
+-- fence returns the next fence. It is above every earlier one, and never below the
+-- clock, so that fences grow although the mark was lost. A mark that is not a fence
+-- is ignored, whatever its type. A mark that this user may not read is an error: it
+-- may be ahead of the clock. L2
 local function fence()
   local last = pcall('get', M)
   if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then error(last.err) end
@@ -56,35 +57,36 @@ local function fence()
   return last + 1
 end
 
--- reserve records span fences from first on. The mark never expires: it is what
--- fences grow by when the clock has stepped back.
+-- reserve records span fences from first on. The mark never expires: after a step
+-- back of the clock, fences grow from the mark.
 local function reserve(first, span)
   local last = format('%.0f', first + span - 1)
   if apart then return call('set', M, last, 'px', keeping) end
   call('set', M, last)
 end
 
--- value is what a grant stores, in words: the token, the version of the format,
--- the fence, the span, marks, the inbox of its process, and its holder, as
--- value.go writes it. Marks are the number of changes of its TTL, and letters: p
--- for a grant that was pushed and may not have arrived, b for slot 0 of a pool,
--- whose holder renews by confirm, which keeps what is beside it. L15
+-- value returns the stored value of a grant, in words: the token, the version of the
+-- format, the fence, the span, the marks, the inbox of its process, and its holder in
+-- the form of value.go. The marks are the number of changes of its TTL, and letters:
+-- p for a grant that was pushed and may not have arrived, b for slot 0 of a pool,
+-- whose holder renews by confirm, which also prolongs the keys of the pool. L15
 local function value(token, first, span, marks, tail)
   return format('%s 3 %.0f %s %s%s', token, first, span, marks, tail)
 end
 
--- other fails for data that another version of the format has written. L24
+-- other fails because of data in another version of the format. L24
 local function other(data)
   error('MEGAFORMAT ' .. (string.match(data, '^(%d+)') or 'unknown'))
 end
 
--- barred returns why a token is barred, '' where no reason was given, or nil.
+-- barred returns the reason why a token is barred, '' if there is no reason, or nil
+-- if the token is not barred.
 local function barred(token)
   local why = call('hget', L, '!' .. token)
   return why and string.sub(why, 3)
 end
 
--- bar refuses a token from now on.
+-- bar makes the server refuse a token from now on, for the reason why.
 local function bar(token, why)
   call('hset', L, '!' .. token, '3 ' .. why)
   call('zadd', D, format('%.0f', ms + barring), '!' .. token)

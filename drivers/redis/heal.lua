@@ -1,4 +1,4 @@
--- heal: puts a slot that rests or is withdrawn back into circulation, dirty, and
+-- heal: makes a resting or withdrawn slot dirty, which may be granted again, and
 -- serves the queue.
 -- ARGV: slot, by (words, as in a value). Answers 1, or 0 if the slot was neither.
 clock()

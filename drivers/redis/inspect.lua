@@ -1,6 +1,6 @@
--- inspect: who holds the key, and who waits for it. It writes nothing.
+-- inspect: the holders and the waiters of the key. It writes nothing.
 -- Answers {size, {slot, left, value, ...}, {ticket's record, ...}, last run, {number,
--- state, rest, record, ...}}, or {-1, type} if what is at the key is not a lease.
+-- state, rest, record, ...}}, or {-1, type} if the value at the key is not a lease.
 clock()
 local kind = call('type', H).ok
 if kind ~= 'string' and kind ~= 'none' then return {-1, kind} end
@@ -16,8 +16,8 @@ end
 local v = call('get', H)
 if v and not lease(v, call('pttl', H)) then return {-1, kind} end
 
--- A ticket that was silent for so long that nobody can wait behind it is left
--- out, although only a call that changes something removes it. L8
+-- A ticket whose heartbeats are missing for so long that no waiter can be behind it is
+-- left out, although only a script that writes removes it. L8
 local waiters, quiet = {}, ms - 8000 + stale
 local queue = call('zrange', Q, 0, -1)
 for i = 1, #queue, 64 do
@@ -31,7 +31,7 @@ for i = 1, #queue, 64 do
     end
   end
 end
--- The key of the last run is not declared, so that a call names no more keys. A
--- server that refuses such keys shows no runs. O4
+-- The key of the last run is not declared, so that a call has no more keys. On a
+-- server that refuses undeclared keys there is no last run. O4
 local run = pcall('get', H .. sep .. 'run')
 return {size or 1, holders(4096), waiters, type(run) == 'string' and run or '', P and P.list() or {}}

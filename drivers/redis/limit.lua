@@ -2,11 +2,10 @@
 --
 -- KEYS: state, tickets, queue, due, and the log of each rate. ARGV begins with N
 -- and Per (in us) of each rate; arg is the index of the last of them. Times are in
--- us, and those of the key: the clock of this server, and lead after a step back.
+-- us on the key's clock: the clock of this server, plus lead after a step back.
 --
--- A log has an entry for each time at which something was granted. Its score is the
--- sum of all units granted until then, so that the units in a window are the
--- difference of two scores. The entry before the first one in the window is kept:
+-- A log has an entry for each time of a grant. Its score is the sum of all units
+-- granted until then, so that the units in a window are the difference of two scores. The entry before the first one in the window is kept:
 -- its score is the base of that difference. A log begins with an entry of 0 units.
 local call, format, match, ceil, floor, max, min =
   redis.call, string.format, string.match, math.ceil, math.floor, math.max, math.min
@@ -19,7 +18,8 @@ local fields = {'head', 'pause'}
 for i = 2, arg, 2 do fields[#fields + 1] = ARGV[i] end
 local state = call('hmget', S, unpack(fields))
 
--- latest is a time that the key has reached. expires is when the state expires.
+-- latest is the latest known time on the key's clock. expires is the time at which the
+-- state expires.
 local latest, lead, expires = 0, 0, 0
 if state[1] then
   latest, lead, expires = match(state[1], '^1 (%d+) (%d+) (%d+)$')
@@ -27,7 +27,7 @@ if state[1] then
   latest, lead, expires = tonumber(latest), tonumber(lead), tonumber(expires)
 end
 
--- A log of which the state has nothing is forgotten: it was reset.
+-- A log without a field in the state was reset, and counts as empty.
 local logs = {}
 for i = 1, arg / 2 do
   local l = {key = KEYS[i + 4], field = ARGV[2 * i], n = tonumber(ARGV[2 * i - 1]), per = tonumber(ARGV[2 * i]),
@@ -53,7 +53,7 @@ for i = 1, arg / 2 do
   l.coarse = l.n > exact -- W2
 end
 
--- W10: after a step back, time goes on from the latest that is known.
+-- W10: after a step back, the key's clock continues from latest.
 local t = call('time')
 local now = t[1] * 1000000 + t[2] + lead
 local stepped = now < latest
@@ -64,8 +64,7 @@ local function entry(l, rank)
   return tonumber(e[1]), tonumber(e[2])
 end
 
--- search returns the rank of the first entry from rank on whose time is at or
--- later.
+-- search returns the rank of the first entry from rank on whose time is not before at.
 local function search(l, rank, at)
   local last = call('zcard', l.key)
   while rank < last do
@@ -95,8 +94,8 @@ end
 -- ends returns the time until a log is empty.
 local function ends(l) return l.total > l.base and max(l.newest + l.per - now, 0) or 0 end
 
--- earliest returns when the last of units can be granted. It is exact for units up
--- to N, and otherwise an estimate: the rest waits for further windows.
+-- earliest returns the time at which units can be granted. It is exact for up to N
+-- units, and otherwise an estimate: the other units wait for further windows.
 local function earliest(l, units)
   local sum, later = l.total + units - l.n, 0
   if sum > l.total then
@@ -107,7 +106,7 @@ local function earliest(l, units)
   return call('zrange', l.key, int(sum), '+inf', 'byscore', 'limit', 0, 1)[1] + l.per + later
 end
 
--- last returns the time and the units of the last grant that is known.
+-- last returns the time and the units of the last known grant.
 local function last(l)
   if l.last then return l.last, l.units end
   if l.total <= l.base then return now, 0 end
@@ -115,8 +114,8 @@ local function last(l)
   return l.newest, l.total - (before or 0)
 end
 
--- spaced returns when a request may be granted, if grants are spaced by Per/N for
--- each unit. The last grant, which may have had more than N units, delays it by one
+-- spaced returns the time at which a request may be granted if grants are spaced by
+-- Per/N for each unit. The last grant, which may have had more than N units, delays it by one
 -- window at most. W8
 local function spaced(l, units)
   local function spacing(n) return min(ceil(n * l.per / l.n), 4e15) end
@@ -124,7 +123,7 @@ local function spaced(l, units)
   return max(at + min(spacing(had), l.per), now) + spacing(units)
 end
 
--- paused returns how long the key is paused, in us, and the JSON that describes it.
+-- paused returns the time left of the pause, in us, and its description as JSON.
 local function paused()
   local to, text = match(state[2] or '', '^(%d+) (.*)$')
   if not to or tonumber(to) <= now then return 0, '' end

@@ -1,11 +1,12 @@
--- What the scripts that change a limit have in common.
+-- The common part of the scripts that change a limit.
 
--- returning fails if this server takes no writes, and exempts the later ones of this
--- script from the limit of memory: what a grant did not use, or has used beyond its
--- units, counts on a full server, too.
+-- returning fails if this server takes no writes. It exempts the later writes of this
+-- script from the limit of memory: a full server also counts the units that a grant
+-- has not used, and its debt.
 local function returning() call('hdel', T, '') end
 
--- save writes the state, which lives for at least ms from now on, and fields of it.
+-- save writes the head of the state and the given fields. The state lives for at least
+-- ms from now on.
 local function save(ms, ...)
   local had = expires
   latest, expires = max(latest, now), max(expires, now + ms * 1000)
@@ -13,14 +14,14 @@ local function save(ms, ...)
   if expires > had then call('pexpire', S, int(ceil((expires - now) / 1000))) end
 end
 
--- described returns the field of a log in the state. Its last grant is in it if it
--- was spaced; and with a mark if it was not, but a debt hides it in the log.
+-- described returns the field of a log in the state. The last grant is in it if it was
+-- spaced, and, with a mark, if it was not but a debt follows it in the log.
 local function described(l)
   if l.last then return format('%.0f %.0f %.0f %.0f%s', l.n, l.seen, l.last, l.units, l.plain and ' plain' or '') end
   return format('%.0f %.0f', l.n, l.seen)
 end
 
--- shift takes units off all entries from rank on.
+-- shift subtracts units from all entries from rank on.
 local function shift(l, rank, units)
   local e = call('zrange', l.key, rank, -1, 'withscores')
   for i = 1, #e, 2 do e[i], e[i + 1] = int(e[i + 1] - units), e[i] end
@@ -29,10 +30,10 @@ local function shift(l, rank, units)
 end
 
 -- add appends units to the log. The times of a log never decrease. It drops the
--- entries that have left the window, but the last of them.
+-- entries that have left the window, except the last of them.
 local function add(l, units)
-  if not l.known then -- nothing is returned to a grant from before
-    call('zadd', l.key, 'xx', 0, 0) -- changes nothing, but a full server refuses it; after a del it no longer would
+  if not l.known then -- a new log: an earlier grant cannot return units to it
+    call('zadd', l.key, 'xx', 0, 0) -- has no effect, but fails on a full server. After the del nothing would fail
     call('del', l.key)
     call('zadd', l.key, 0, int(now - 1))
   end
@@ -51,7 +52,7 @@ local function add(l, units)
   end
 end
 
--- prune forgets the rates whose logs are over.
+-- prune removes the fields of the rates whose logs have expired.
 local function prune()
   local all, gone = call('hgetall', S), {}
   for i = 1, #all, 2 do
@@ -61,14 +62,14 @@ local function prune()
   if gone[1] then call('hdel', S, unpack(gone)) end
 end
 
--- grow adds units to all logs (W3), and writes what has changed of the state. A
--- log and the state get a new life only now and then, because each costs a write.
+-- grow adds units to all logs (W3), and writes the changed fields of the state. A log
+-- and the state get a new TTL once per refresh, because each is one more write.
 -- spaced is true if the grants are spaced, and nil for a debt.
 local function grow(units, spaced)
   local changed, longest = {}, 0
   for _, l in ipairs(logs) do
     local was = l.known
-    if spaced == nil then -- a debt is no grant: the N of the last one stays
+    if spaced == nil then -- a debt is not a grant: the N of the last grant stays
       l.n = l.known or l.n
       if not l.last then -- the debt hides it in the log
         l.last, l.units = last(l)
@@ -94,7 +95,7 @@ local function grow(units, spaced)
     end
   end
   if changed[1] or stepped then save(longest, unpack(changed)) end
-  if state[2] and paused() == 0 then call('hdel', S, 'pause') end -- with it no grant goes the short way
+  if state[2] and paused() == 0 then call('hdel', S, 'pause') end -- with it no grant takes the fast path
 end
 
 -- refund returns units of the grant at the time at to its own window. The entry
@@ -116,11 +117,10 @@ local function refund(l, units, at)
   end
 end
 
--- forget removes dead tickets (W7), and what was remembered for long enough. All
--- that is in T and Q is in D: if a full server has deleted D, nobody knows which
--- tickets are dead. A newcomer is the ticket of a request, or '' if it has none:
--- unless it is queued, a full server refuses it before the removal, after which it
--- would refuse nothing.
+-- forget removes dead tickets (W7) and expired records. All members of T and Q are in
+-- D: if a full server has evicted D, the dead ones are unknown, and all are removed.
+-- newcomer is the ticket of a request, or '' if it has none. Unless the newcomer is
+-- queued, a full server refuses it before the removal, after which no write fails.
 local function forget(newcomer)
   local gone = call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500)
   local lost = not gone[1] and call('exists', D) == 0 and call('exists', T, Q) > 0
@@ -140,11 +140,11 @@ local function leave(ticket)
   call('hdel', T, ticket)
 end
 
--- remember keeps the record of a ticket or of a settlement until due.
+-- remember stores the record of a ticket or of a settlement until due.
 local function remember(name, record, due)
   call('hset', T, name, record)
   call('zadd', D, int(due), name)
-  local life = max(keeping, call('pttl', T), ceil((due - now) / 1000)) -- another record may have to stay for longer
+  local life = max(keeping, call('pttl', T), ceil((due - now) / 1000)) -- another record may be due later
   for _, key in ipairs({T, Q, D}) do call('pexpire', key, int(life)) end
   save(keeping)
 end

@@ -1,6 +1,6 @@
--- The short way of take: a grant of which nothing but one entry of each log changes.
--- It is what most calls are, so that it makes as few commands, functions and tables
--- as it can. Every other call goes the long way, and decides the same.
+-- The fast path of take: a grant that only adds an entry to each log. Most calls are
+-- such grants, so it makes as few commands, functions and tables as possible. It
+-- decides as the whole script, which handles all other calls.
 local function plain()
   local call, rates = redis.call, #KEYS - 4
   local arg = 2 * rates

@@ -1,4 +1,4 @@
--- reset: forgets the logs and the pause. A log without a field in the state counts
+-- reset: removes the logs and the pause. A log without a field in the state counts
 -- as empty, and expires.
 if not state[1] then return 0 end
 local gone = {}

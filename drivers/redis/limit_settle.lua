@@ -1,5 +1,5 @@
 -- settle: returns units of a grant to their own windows, or records a debt now. A
--- second copy does nothing. ARGV: id of the settlement, units (negative for a
+-- second copy has no effect. ARGV: id of the settlement, units (negative for a
 -- debt), time of the grant.
 local id, units, at = ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
 returning()
@@ -11,5 +11,5 @@ else
   for _, l in ipairs(logs) do l.coarse = l.coarse or call('zcard', l.key) >= 2 * exact end -- debts have no limit
   grow(-units)
 end
-remember(id, 's', now + barring) -- a copy may come as late as one of an acquire
+remember(id, 's', now + barring) -- a copy may arrive as late as a copy of an acquire
 return 1

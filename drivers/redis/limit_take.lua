@@ -21,7 +21,7 @@ local function granted(at)
   return {1, at, 0, 0, measure()}
 end
 
--- A ticket is remembered for a while after its grant. W9
+-- The record of a ticket stays for a while after its grant. W9
 local rank -- of the ticket in the queue
 if ticket ~= '' then
   forget(ticket)
@@ -44,7 +44,7 @@ local function ahead()
   local count = rank or call('zcard', Q)
   if count == 0 then return 0, 0 end
   local some = call('zrange', Q, 0, min(count, 64) - 1)
-  local due = cost == 0 and call('zmscore', D, unpack(some)) -- a look removes no dead ones
+  local due = cost == 0 and call('zmscore', D, unpack(some)) -- a call of cost 0 removes no dead tickets
   local units, live = 0, 0
   for i, record in ipairs(call('hmget', T, unpack(some))) do
     if record and not (due and tonumber(due[i] or 0) <= now) then
@@ -70,7 +70,7 @@ local pause, why = paused()
 if now + pause > at then at, by = now + pause, -1 end -- W13
 local wait = at - now
 
--- W5: nobody overtakes a ticket.
+-- W5: no request overtakes a ticket.
 if cost > 0 and waiting == 0 and wait == 0 then
   if rank then call('zrem', Q, ticket) end
   grow(cost, smooth)
@@ -92,5 +92,5 @@ if ticket ~= '' and cost > 0 then
     remember(ticket, format('w %.0f %.0f %s', seq, cost, ARGV[arg + 6]), now + again + grace)
   end
 end
-if stepped and cost > 0 then save(0) end -- or the time of the key would stand still
+if stepped and cost > 0 then save(0) end -- otherwise the key's clock would stand still
 return {cost == 0 and waiting == 0 and wait == 0 and 1 or 0, 0, wait, again, by, left, empty, full, pause, why}

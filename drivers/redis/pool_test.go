@@ -335,7 +335,7 @@ func TestASlotThatItsWaiterCannotUseDoesNotRest(t *testing.T) {
 	}
 }
 
-// A pool takes the short ways again when its last waiter has gone: they make a
+// A pool takes the fast paths again when its last waiter has gone: they make a
 // third of the calls.
 func TestAPoolForgetsItsQueue(t *testing.T) {
 	d := openShared(t)

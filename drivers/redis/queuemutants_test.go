@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// queueMutants are mutants of the short way of acquire into the queue, each
+// queueMutants are mutants of the fast path of acquire into the queue, each
 // without one of its guards.
 var queueMutants = []mutant{
 	{name: "takes a pool for a plain lock on the way into the queue", noticed: "L15/a grown pool serves its queue",
@@ -35,7 +35,7 @@ var queueMutants = []mutant{
 		old: `(kept[1] or kept[2] or kept[3])`, new: `(kept[1] or kept[2])`},
 }
 
-// queueCases are cases about the short way of acquire into the queue that need
+// queueCases are cases about the fast path of acquire into the queue that need
 // data as only this driver stores it, each with the mutant that it notices.
 var queueCases = []struct {
 	name     string
@@ -71,7 +71,7 @@ func TestShortWayIntoTheQueueKeepsTheRules(t *testing.T) {
 				return strings.ReplaceAll(source, c.old, c.new)
 			}
 			var err error
-			for range 3 { // after a pause of the machine the call goes the long way
+			for range 3 { // after a pause of the machine the call takes the whole script
 				if err = checkQueue(t, s, mutated, c.check); err != nil {
 					break
 				}

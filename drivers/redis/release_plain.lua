@@ -1,7 +1,6 @@
--- The short ways of release, whose arguments and answer release.lua explains: of
--- a plain lock that nobody waits for, and of one whose next waiter is there. They
--- stand before everything else, and are written out, because to make a function
--- in Lua costs as much as to ask Redis for something.
+-- The fast paths of release, for a plain lock without a waiter, and for a plain lock
+-- whose next waiter receives the push. Their arguments and answer are in release.lua.
+-- They define no function, see acquire_plain.lua.
 if not ARGV[2] then
   local call, H, token = redis.call, KEYS[1], ARGV[1]
   local L, Q, M
@@ -12,10 +11,10 @@ if not ARGV[2] then
       return 1
     end
 
-    -- The head of the queue is offered the lock although it may be silent: a
-    -- ticket that stays so was removed by the sweep of another waiter, and where
-    -- nobody else waits nobody is delayed.
-    local head = call('zpopmin', Q) -- fails where nothing can be written, and exempts what follows from the limit of memory
+    -- The head of the queue gets the offer although its heartbeats may be missing: the
+    -- sweep of another waiter removes a dead ticket, and without another waiter nobody
+    -- is delayed.
+    local head = call('zpopmin', Q) -- fails if this server takes no writes, and exempts the later ones from the limit of memory
     local ticket = head[1]
     local kept = ticket and call('hmget', L, 'pool', ticket)
     local last = kept and redis.pcall('get', M)
@@ -27,8 +26,8 @@ if not ARGV[2] then
         last = tonumber(last)
         if last and last >= first and last < 9e15 then first = last + 1 end
         local digits = string.format('%.0f', first)
-        -- Before the push: a user that may not write must push no grant. A record that
-        -- is missing after that removes the ticket. L6
+        -- Before the push: a user that may not write the grant must not push it. If the
+        -- script fails here, its missing record removes the ticket later. L6
         call('set', M, string.format('%.0f', first + span - 1))
         call('hdel', L, ticket)
         local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)

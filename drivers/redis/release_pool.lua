@@ -1,6 +1,6 @@
--- The short way of release for a slot that is handed back clean, where there is no
--- ticket, no bar, and the slot has not expired. It does what the long way does
--- then. The slot is the last argument.
+-- The fast path of release for a slot that is handed back clean and has not expired, if
+-- the pool has no ticket and no bar. It has the effect of the whole script. The slot is
+-- the last argument.
 if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
   local call, match, sub, H, token, slot = redis.call, string.match, string.sub, KEYS[1], ARGV[1], ARGV[11]
   local L, Q, D, S
@@ -13,7 +13,7 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
   local lasts = sub(record, 3, 2 + #token) == token and match(record, '^\n%d+\n[^\n]*\n[^\n]*\n[^\n]*\n()', 3 + #token)
   local ends = lasts and string.find(record, '\n', lasts, true)
   if top and top + 0 < size + 0 and ends and call('exists', Q, D) == 0 then
-    -- Slot 0 expires by itself: its token says whether it has.
+    -- The lease of slot 0 expires without a call: the token shows whether it has.
     local zero = slot == '0' and token or match(kept[3] or '', '^3\n([^\n]+)')
     local v = zero and call('getrange', H, 0, #zero - 1)
     local ms = 0
@@ -25,8 +25,8 @@ if ARGV[4] == 'free' and ARGV[2] == '0' and ARGV[3] == '0' and ARGV[11] then
       if slot == '0' then call('del', H) else call('hdel', L, 's' .. slot, 'h' .. token) end
       call('hset', L, 'r' .. slot, '3\n\n' .. ARGV[5] .. '\n\n\n\n' .. sub(record, lasts, ends) .. ARGV[6] .. '\n')
       call('zadd', S, slot, slot)
-      -- The keys live for a minute after the last lease. A life that is up to five
-      -- seconds shorter stays, which saves two commands in most cycles. P10
+      -- The keys live for a minute after the last lease. A TTL that is up to 5 s shorter
+      -- stays, which saves two commands in most cycles. P10
       local left = call('pttl', L)
       if left >= 0 and left < keeping - 5000 or
           left > keeping and (slot == '0' or not zero) and call('zcount', S, 0, '(20000') == top + 1 then -- every slot is free

@@ -1,8 +1,7 @@
--- renew: makes plain grants of many keys live for their ttl from now. It needs no
--- repair: a key whose holder is there has nothing to mend. What else there is to
--- do is left to confirm: where the holder is not there, where its ttl was
--- changed, where a life so short has become shorter that waiters have to know,
--- and where a pool is kept beside the holder.
+-- renew: makes plain grants of many keys live for their ttl from now. It does no
+-- repair: a key with its holder needs none. Other grants are left to confirm: a grant
+-- that is not there, one whose TTL was changed, one whose short TTL becomes shorter,
+-- which waiters have to learn, and one with a pool.
 -- KEYS: holder keys. ARGV, for each: token, ttl (0: only look), rev.
 -- Answers, for each: 1 if it lives, 0 if confirm has to look.
 local out = {}

@@ -332,7 +332,7 @@ func TestShortWayIntoTheQueueEqualsTheLongOne(t *testing.T) {
 				all = append(all, queueUp(t, d, request(key)))
 			}
 			if taken := do(t, "GET", ways) != nil; taken != short {
-				t.Fatalf("the short way was taken: %v", taken)
+				t.Fatalf("the fast path was taken: %v", taken)
 			}
 			for part, count := range map[string][]any{"state": {"HLEN"}, "order": {"ZCARD"}, "due": {"ZCOUNT", 1, 1e14}} { // not seen and since
 				name := "mega:{" + key + "}:" + part

@@ -44,7 +44,7 @@ end
 if op == 'end' then
   local tick, every, outcome, life = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], lifeof(ARGV[7])
   if tonumber(r.fence or 0) ~= fence or r.outcome ~= '-' then return {0} end
-  call('pexpire', KEYS[2], life) -- a full server records what is over, in the place of what it has; L21
+  call('pexpire', KEYS[2], life) -- exempts the write from the limit of memory: the new record replaces the present one. L21
   local spent = math.max(tonumber(r.spent), tick * every)
   write(spent, tick, every, tonumber(r.start), us, outcome, r.by, life)
   return {1, tick, 0, tonumber(r.start)}

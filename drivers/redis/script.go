@@ -110,11 +110,11 @@ func newScripts(l *layout, moving bool) *scripts {
 	if !declared {
 		keys = nil
 	}
-	onLock := func(name, short string, parts ...string) *script {
+	onLock := func(name, fast string, parts ...string) *script {
 		if moving {
-			short = "" // it looks at several keys in one command
+			fast = "" // it looks at several keys in one command
 		}
-		return newScript(name, edited(head+short+headLua+strings.Join(parts, "")), keys)
+		return newScript(name, edited(head+fast+headLua+strings.Join(parts, "")), keys)
 	}
 	repair := slotsLua + settleLua
 	return &scripts{

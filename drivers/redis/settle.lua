@@ -1,19 +1,19 @@
--- The repair with which every script that changes a lock begins: while a slot is
--- free and somebody is queued, grant. So every call by anyone mends a crashed
--- holder or a dead head. Where nobody is queued and there is no pool there is
--- nothing to mend, and acquire and release have a shorter way, which stands
--- before this.
+-- The repair at the beginning of every script that changes a lock: while a slot is
+-- free and the queue has a ticket, grant. So any call of any process repairs the lock
+-- after the crash of its holder or of the head of its queue. A lock without a queue
+-- and without a pool needs no repair. Acquire and release have fast paths for it,
+-- which stand before this.
 
--- most bounds what one call removes, and to how many tickets it offers. more
--- reports that there is more to do. L8
+-- most bounds the tickets that one call removes, and the tickets that it makes an
+-- offer to. more reports that there is more to do. L8
 local most, more = 128, false
 
--- alien is a ticket in another version of the format, behind which nobody is
--- served. L24
+-- alien is the record of a ticket in another version of the format. No ticket behind
+-- it is served. L24
 local alien
 
--- vacate frees a slot. why is what becomes of one that has a state, or the list
--- of what handBack takes.
+-- vacate frees a slot. If the slot has a state, why is the reason for which it becomes
+-- dirty, or the list of the arguments of handBack.
 local function vacate(slot, why)
   if slot == 0 then
     call('del', H)
@@ -29,7 +29,7 @@ local function vacate(slot, why)
   if slot < size then call('zadd', S, slot, slot) else call('zrem', S, slot) end
 end
 
--- open reads the pool, if the key is one, and frees what has expired.
+-- open reads the pool, if the key is one, and frees its expired slots.
 local function open()
   size, top, rest, P = nil, nil, nil, nil
   local pool = call('hget', L, 'pool')
@@ -52,8 +52,8 @@ local function inbox(record)
   return id and inboxes .. id
 end
 
--- left is how long, in ms, until something may become free by itself; 0 if there
--- is more to do now.
+-- left returns the time in ms until a slot may become free without a call, 0 if there
+-- is more to do now, and a negative number if no slot will.
 local function left()
   if more then return 0 end
   local l = call('pttl', H)
@@ -64,9 +64,9 @@ local function left()
   return l
 end
 
--- hint tells the head of the queue how long it is until something becomes free,
--- if that is earlier than it has learnt: a waiter is served at that time, not at
--- its next heartbeat. A head that nobody hears is passed over. P11
+-- hint pushes the time until a slot becomes free to the head of the queue, if that is
+-- earlier than in the last hint: the waiter is served at that time, and not at its
+-- next heartbeat. A head without a subscriber is skipped. P11
 local function hint()
   local heads = call('zrange', Q, 0, 7)
   if not heads[1] then return end
@@ -85,8 +85,8 @@ local function hint()
   end
 end
 
--- keep lets the keys beside the holder live a little longer than what they are
--- for: a queue that is served, a bar, the longest lease of a pool. L15, L18
+-- keep sets the TTL of the keys beside the holder key. They live longer than the
+-- queue, than a bar, and than the longest lease of a pool. L15, L18
 local function keep()
   local life = keeping
   if size then
@@ -98,7 +98,7 @@ local function keep()
       size, top = nil, nil
     else
       hint()
-      -- Where no ticket and no bar is left, the short ways of a pool are open again.
+      -- Without a ticket and without a bar, the fast paths of a pool apply again.
       if P and call('exists', Q) == 0 and call('zcount', D, '(0', far / 2) == 0 then call('del', D) end
       if known == far then
         for _, key in ipairs({L, D, S}) do call('persist', key) end
@@ -112,7 +112,7 @@ local function keep()
   if size then call('pexpire', S, life) end
 end
 
--- find returns the slot that token holds, and what is stored there.
+-- find returns the slot that token holds, and its stored value.
 local function find(token)
   local v = call('get', H)
   if v and string.sub(v, 1, #token) == token then return 0, v end
@@ -120,10 +120,10 @@ local function find(token)
   if slot then return slot, call('hget', L, 's' .. slot) end
 end
 
--- vacant returns a slot that may be given now, the lowest first, and never one
--- that is held. P1. A pool that has shrunk gives none until fewer are held than it
--- has now. While a slot of a Cluster is moved, the holder key elsewhere is the
--- lease of slot 0.
+-- vacant returns a slot that may be granted now, the lowest first, or nil. It never
+-- returns a slot that is held. P1. A pool that has shrunk grants none until fewer
+-- slots are held than its new size. While a slot of a Cluster is moved, the holder
+-- key at the source is the lease of slot 0.
 local function vacant(prefer, avoid)
   local held = elsewhere and 1 or call('exists', H)
   if not size then return held == 0 and 0 or nil end
@@ -132,7 +132,7 @@ local function vacant(prefer, avoid)
   if held == 0 then return 0 end
   local slot = tonumber(call('zrangebyscore', S, 0, taken, 'limit', 0, 1)[1]) or top + 1
   if slot < size then return slot end
-  for lost = 1, size - 1 do -- the server has lost S: who held this one has lost it
+  for lost = 1, size - 1 do -- the server has lost S: the holder of this slot has lost it
     if not call('zscore', S, lost) then
       vacate(lost)
       return lost
@@ -157,9 +157,9 @@ local function take(slot, token, first, ttl, span, marks, tail)
   end
 end
 
--- prolong makes a grant live for ttl from now, longer or shorter than it would
--- by itself. rev counts the changes of its TTL: a late copy of a call from
--- before the last change does nothing. L12
+-- prolong makes a grant live for ttl from now, which may be longer or shorter than
+-- before. rev counts the changes of its TTL: a late copy of a call from before the
+-- last change has no effect, and prolong returns false. L12
 local function prolong(slot, v, ttl, rev)
   local head, had, rest = string.match(v, '^(%S+ 3 %d+ %d+ )(%d+)(.*)$')
   rev, had = tonumber(rev), tonumber(had or 0)
@@ -176,9 +176,9 @@ local function prolong(slot, v, ttl, rev)
   return true
 end
 
--- writable fails if this server takes no writes, and exempts the later ones of
--- this script from the limit of memory: a queue is served on a full server, and
--- once a push has left, what it says has to be written. L21
+-- writable fails if this server takes no writes. It exempts the later writes of this
+-- script from the limit of memory: a full server serves the queue, and it must store
+-- the grant of a push that has left. L21
 local function writable() call('hdel', L, '') end
 
 local function leave(ticket)
@@ -187,13 +187,13 @@ local function leave(ticket)
   call('zrem', D, ticket)
 end
 
--- silent reports whether silence counts. It does not for one heartbeat after a
--- time in which no call about this lock was executed, as when the server stood
--- still: nobody could be heard then. L7
+-- silent reports whether a missing heartbeat counts. It does not count for one
+-- heartbeat after a time without an executed call about this lock, such as a stop of
+-- the server: no heartbeat could arrive then. L7
 local function silent()
   local seen = (tonumber(call('zscore', D, 'seen')) or 0) - far
   local since = (tonumber(call('zscore', D, 'since')) or 0) - far
-  if ms < seen then -- the clock has stepped back; what is due would stay for as long
+  if ms < seen then -- the clock has stepped back: all would be due later by as much
     for _, member in ipairs(call('zrangebyscore', D, ms + stale, far / 2)) do
       if string.sub(member, 1, 1) ~= '!' then call('zadd', D, format('%.0f', ms + stale), member) end
     end
@@ -203,7 +203,7 @@ local function silent()
   return ms - since >= heartbeat
 end
 
--- sweep removes what is due: tickets without a heartbeat, and bars. So each dead
+-- sweep removes the due members: tickets without a heartbeat, and bars. So each dead
 -- ticket is removed once, wherever it stands in the queue. L8
 local function sweep(alive)
   local counts, due, gone = silent(), call('zrangebyscore', D, '-inf', ms, 'limit', 0, most), {}
@@ -220,10 +220,10 @@ end
 -- refused is 1 after the server has refused a push.
 local refused = 0
 
--- offer gives slot to a ticket and returns true, or, if nobody hears the push,
+-- offer grants slot to a ticket and returns true. If the push has no subscriber, offer
 -- removes the ticket and returns nil: its process is dead, or its next heartbeat
--- brings the ticket back with its number. alive are the tickets whose process is
--- asking right now and needs no push; deaf are the inboxes that nobody heard.
+-- brings the ticket back with its number. alive has the tickets of the process whose
+-- call this is: it needs no push. deaf has the inboxes without a subscriber.
 local function offer(ticket, record, slot, alive, deaf)
   local span, wants, tail = string.match(record, '^3 (%d+) (%S+)( .*)$')
   local first = fence()
@@ -237,7 +237,7 @@ local function offer(ticket, record, slot, alive, deaf)
   local found = P and P.found(slot)
   reserve(first, span)
   take(slot, ticket, first, window, span, to and '0p' or '0', tail)
-  -- The push is last: a user that may not write all of it must push no grant. L6
+  -- The push is last: a user that may not write the grant must not push it. L6
   local heard = to and pcall('publish', to, P
     and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, found)
     or format('g2 %s %.0f %d %s', ticket, first, slot, H))
@@ -272,8 +272,8 @@ local function settle(alive)
   more = more or #tickets == most
 end
 
--- dismiss reports that every slot is withdrawn, and has all waiters beat at once,
--- which tells them. P8
+-- dismiss reports whether every slot is withdrawn. If so, it has all waiters send a
+-- heartbeat at once: its answer is their refusal. P8
 local function dismiss()
   if not P or not P.gone() then return false end
   for _, ticket in ipairs(call('zrange', Q, 0, most - 1)) do
@@ -283,7 +283,7 @@ local function dismiss()
   return true
 end
 
--- holders returns slot, time left and value of each live grant, at most n.
+-- holders returns slot, time left and value of the live grants, at most n of them.
 local function holders(n)
   local out, v = {}, call('get', H)
   if v then out = {0, call('pttl', H), v} end

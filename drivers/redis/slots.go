@@ -126,7 +126,7 @@ func slotStates(a answer) []driver.SlotState {
 const asItWas driver.SlotStatus = "back"
 
 // handback returns the arguments of release about a slot: none if its holder
-// hands nothing back. The number of a clean slot is among them for the short way.
+// hands nothing back. The number of a clean slot is among them for the fast path.
 func handback(h *driver.Handback, slot int) []string {
 	if h == nil {
 		return nil

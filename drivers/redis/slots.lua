@@ -1,15 +1,16 @@
--- What a pool is, and the states of its slots.
+-- The pool of a key, and the states of its slots.
 
--- size and top are nil unless the key is a pool: how many slots it has, and the
--- highest that was ever given. rest and P are nil unless its slots have states:
--- how long a slot rests, and the functions below.
+-- size is the number of slots and top the highest slot that was ever granted. Both are
+-- nil unless the key is a pool. rest is the time for which a slot rests, and P has the
+-- functions below. Both are nil unless the slots have states.
 local size, top, rest, P
 
--- The scores of the zset S say what a slot is: from taken on, held until that
--- time in ms; below, free, the lowest number first.
+-- The score of a slot in the zset S is its state: from taken on, held until that time
+-- in ms; below, free, the lowest number first.
 local taken = 1e10
 
--- far lifts the two times that the zset D keeps beside what is due.
+-- far is added to the two times that the zset D has beside the due ones, so that they
+-- are never due.
 local far = 1e15
 
 local function resized(n)
@@ -17,18 +18,18 @@ local function resized(n)
   call('hset', L, 'pool', rest and format('3 %d %d %.0f', size, top, rest) or format('3 %d %d', size, top))
 end
 
--- states makes the functions on slots with states. A script calls it only if its
--- key is such a pool, because to make a function in Lua costs as much as to ask
--- Redis for something.
+-- states returns the functions on slots with states. A script calls it only if its
+-- key is such a pool, because the definition of a function in Lua takes as long as a
+-- command of Redis.
 --
 -- The score of a slot in S is its state: below dirty, clean and free; from dirty
 -- on, dirty; from withdrawn on, withdrawn; from taken on, held until that time in
 -- ms; below 0, resting until that time, negated. Slot 0 is not in S while H is
 -- there, nor is a slot above top, of which nothing is known.
 --
--- The field r<slot> of L is what is known about it, in lines: version, the token
--- while it is held, strikes, why it is dirty ('' if it is clean), since when, who
--- left it and who had it last (as in a value), note and reason (JSON).
+-- The field r<slot> of L is the record of a slot, in lines: version, the token while
+-- it is held, strikes, why it is dirty ('' if it is clean), since when, the process
+-- that left it so and its last holder (both as in a value), note and reason (JSON).
 local function states()
   local dirty, withdrawn = 1e4, 2e4
   local lines = '^3\n' .. string.rep('([^\n]*)\n', 7) .. '([^\n]*)$'
@@ -51,7 +52,7 @@ local function states()
     r[TOKEN], r[WHY], r[AT], r[BY] = '', why, format('%.0f', ms), by
   end
 
-  -- found returns what the grant of a slot says about it.
+  -- found returns the record of a slot, for its grant.
   function T.found(slot) return '3\n' .. table.concat(read(slot), '\n') end
 
   function T.take(slot, token, tail)
@@ -61,8 +62,8 @@ local function states()
     if slot == 0 then call('zrem', S, 0) end
   end
 
-  -- lose ends a holder that hands nothing back: the slot is dirty. The rest begins
-  -- with the call that sees it. P4, P6
+  -- lose makes a slot dirty that its holder does not hand back. The rest begins with
+  -- the call that sees the loss. P4, P6
   function T.lose(slot, why)
     local r = read(slot)
     soil(r, why, r[LAST])
@@ -70,8 +71,9 @@ local function states()
     move(slot, rest > 0 and -(ms + rest) or dirty + slot)
   end
 
-  -- handBack ends a holder as it says. A slot whose holder has not touched it
-  -- ('back') is as it was. Strikes and note stay where it does not know them ('').
+  -- handBack gives a slot the state that its holder reports. The status 'back' is of a
+  -- holder that has not touched it: the state stays. If strikes is '', the strikes,
+  -- note and reason stay.
   function T.handBack(slot, status, strikes, note, reason, why, at, by)
     local r = read(slot)
     r[TOKEN] = ''
@@ -104,8 +106,8 @@ local function states()
     return true
   end
 
-  -- begin makes a plain pool, or a key that was none, a pool with states. The slots
-  -- that are held become known by it.
+  -- begin makes a plain pool, or a key without a pool, a pool with states. The slots
+  -- that are held get their records.
   function T.begin()
     for slot = 0, top do
       local v
@@ -128,8 +130,8 @@ local function states()
     end
   end
 
-  -- open sees what has changed without a call: slot 0, which expires by itself
-  -- or was obtained by redislock; rests that are over; and data that was lost.
+  -- open records the changes that happen without a call: slot 0 has expired or was
+  -- obtained by redislock, a rest is over, data was lost.
   function T.open()
     if top > 0 and call('exists', S) == 0 then
       for slot = 1, top do
@@ -152,14 +154,14 @@ local function states()
     if lost then
       T.lose(0, 'expired')
     elseif not v and not call('zscore', S, 0) then
-      call('hdel', L, 'r0') -- a holder of which nothing is known has gone
+      call('hdel', L, 'r0') -- a holder without a record has ended
       move(0, dirty)
     end
     if v then call('zrem', S, 0) end
   end
 
-  -- pick returns the slot that a ticket gets: clean ones first, of them the one
-  -- that its process had last, else the lowest; and the one to avoid last. P6, P7
+  -- pick returns the slot for a ticket: a clean slot before a dirty one, the last slot
+  -- of its process before the lowest one, and the slot to avoid after all others. P6, P7
   function T.pick(prefer, avoid)
     local function lowest(low)
       for _, slot in ipairs(call('zrangebyscore', S, low, '(' .. low + size, 'limit', 0, 2)) do
@@ -171,7 +173,7 @@ local function states()
     local slot = lowest(0) or lowest(dirty)
     if slot then return slot end
     if top + 1 < size and top + 1 ~= avoid then return top + 1 end
-    if top + 2 < size then -- the slot to avoid is passed over, and known from now on
+    if top + 2 < size then -- the slot to avoid is skipped, and gets a state
       move(avoid, dirty + avoid)
       return avoid + 1
     end
@@ -180,18 +182,18 @@ local function states()
     if top + 1 < size then return top + 1 end
   end
 
-  -- gone reports that every slot is withdrawn.
+  -- gone reports whether every slot is withdrawn.
   function T.gone() return call('zcount', S, withdrawn, '(' .. withdrawn + size) >= size end
 
-  -- life returns for how long what is known must be kept, or far for as long as it
-  -- takes: a withdrawn slot stays so until it is healed. P8, P10
+  -- life returns the time in ms for which the records must be kept, or far for no
+  -- limit: a withdrawn slot stays withdrawn until it is healed. P8, P10
   function T.life()
     if call('zcount', S, withdrawn, '(' .. withdrawn + 4096) > 0 then return far end
     local longest = tonumber(call('zrangebyscore', S, '-inf', '(0', 'withscores', 'limit', 0, 1)[2])
     return longest and -longest - ms or 0
   end
 
-  -- rested returns how long it is until a slot has rested, or nil.
+  -- rested returns the time in ms until a slot has rested, or nil if none rests.
   function T.rested()
     local first = tonumber(call('zrevrangebyscore', S, '(0', '-inf', 'withscores', 'limit', 0, 1)[2])
     return first and math.max(-first - ms, 0)
@@ -219,7 +221,7 @@ local function states()
         state = 'withdrawn'
       elseif at and -at > ms then
         state, life = 'resting', -at - ms
-      elseif at and at >= taken or slot == 0 and string.find(stored, '^3\n[%w_-]') then -- expired, and nobody has seen it
+      elseif at and at >= taken or slot == 0 and string.find(stored, '^3\n[%w_-]') then -- expired, and no call has seen it
         state, life = rest > 0 and 'resting' or 'dirty', rest
       end
       if slot < size or state == 'held' then

@@ -1,8 +1,8 @@
--- stamp: gives a grant that redislock has obtained its fences, from the mark
--- that all engines share, and writes them into its value.
+-- stamp: writes fences into the value of a grant that redislock has obtained. They
+-- come from the mark that all engines share.
 -- ARGV: token, span, tail.
--- Answers {1, fence}; {0} if the token does not hold the key; {-1} if it is barred,
--- and then it holds the key no more.
+-- Answers {1, fence}; {0} if the token does not hold the key; {-1} if the token is
+-- barred, after which it no longer holds the key.
 local token, span, tail = unpack(ARGV)
 
 local v = call('get', H)
