@@ -48,7 +48,7 @@ var mutations = mutants.Table{
 		"\tt.asked, t.unsure = true, true\n", "\tt.asked = true\n"},
 	{"W11/Closed fails within a second", "turn.go",
 		"until = l.now().add(driver.CallTimeout)", "until = l.now().add(3 * driver.CallTimeout)"},
-	{"W11/Closed fails within a second", "turn.go", "l.lines.fail(t.place, err, asked)\n\t\t\t}\n\t\t\treturn", "}\n\t\t\treturn"},
+	{"W11/Closed fails within a second", "turn.go", "l.lines.fail(t.place, err, asked)\n\t\t\t}\n\t\t\treturn", "_ = asked\n\t\t\t}\n\t\t\treturn"},
 	{"W11/Closed fails within a second", "turn.go", "l.lines.fail(t.place, outage, sent)", ""},
 	{"W11/Open and Share allow, and say so", "outage.go",
 		"Remaining: c.limit.smallest()}, outage, nil", "Remaining: c.limit.smallest()}, nil, nil"},
@@ -95,7 +95,7 @@ var mutations = mutants.Table{
 	{"W16/the slot is given back if the rate refuses", "turn.go",
 		"\t\t_ = s.release()\n", ""},
 	{"W16/a busy slot consumes no units", "slot.go",
-		"wait = max(t.deadline.sub(t.limiter.now()), 0)", "wait = t.deadline.sub(t.limiter.now()) + time.Hour"},
+		"wait = max(t.deadline.sub(t.limiter.now()), 0)", "wait = t.deadline.sub(t.limiter.now()) + 3600e9"},
 }
 
 // Each mutation of the front makes the case fail that is about it. A twentieth of the
