@@ -1,4 +1,4 @@
-# mega: what there is to do here. `make` alone lists it.
+# The targets of mega. `make` alone lists them.
 #
 # Everything covers every module of go.work. Test servers are started by the
 # tests themselves, on free loopback ports.
@@ -29,8 +29,8 @@ BROWSER = internal/testkit/browser
 AT_ONCE ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # The target vet looks at the tests too, and takes a sixth of the time of make test:
-# it is a step of its own. Nobody debugs these binaries, and without what a debugger
-# needs they take two thirds of the time to link.
+# it is a step of its own. These binaries are not debugged, and without the data for
+# a debugger they take two thirds of the time to link.
 GO_TEST = go test -vet=off -ldflags='-s -w'
 
 # MEGA_TEST_SCALE multiplies every count in the tests: 1 is `make test`.
@@ -56,7 +56,7 @@ test: tools ## run every test of every module
 
 .PHONY: race
 race: tools vet ## run every test under -race, with a fifth of the counts (RACE_SCALE)
-	@GOWORK=off go list -deps ./... >/dev/null # what the framework alone is built with: a test that builds it has no network
+	@GOWORK=off go list -deps ./... >/dev/null # downloads the dependencies of the framework alone: a test that builds it has no network
 	MEGA_TEST_SCALE=$(RACE_SCALE) $(GO_TEST) -race -p $(AT_ONCE) -timeout 30m $(LONGEST) $(PACKAGES)
 
 .PHONY: e2e

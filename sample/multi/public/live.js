@@ -1,10 +1,10 @@
 // Keeps the tables that are marked data-live current. After each event of the
 // stream it loads the page again and takes the changed rows from it, so that
 // there is one place that writes a row: the template. Without scripts the page
-// shows what was there when it was loaded.
+// shows the state at its load.
 const pause = 100; // ms between two loads, however many events arrive
 const patience = 15000; // ms without a sign of life; the stream has one every 5 s
-const parting = 1000; // ms until a row that somebody has left is loaded: they may press its button
+const parting = 1000; // ms from the end of the use of a row to its load: its button may be pressed next
 
 const events = document.currentScript.dataset.stream; // the address of the stream
 
@@ -77,9 +77,10 @@ let stream = null;
 let retry = 0;
 let silence = 0;
 
-// listen opens the stream of a page that can be seen. While it is lost or silent, the
-// page says so: the browser connects again, and this script does if the server refuses,
-// as one that is starting does, or ends no connection, as one that is stopped.
+// listen opens the stream of a visible page. While the stream is lost or silent, the
+// page shows that. The browser connects again. This script does if the server refuses
+// the connection, for example during its start, or keeps a dead one, for example while
+// it is stopped.
 function listen() {
   leave();
   if (document.hidden) return;

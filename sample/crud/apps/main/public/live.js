@@ -113,7 +113,7 @@ function note(n) {
   while (list.children.length > 10) list.lastElementChild.remove();
 }
 
-// The events of the stream, and what each does.
+// The events of the stream, with their handlers.
 const events = {
   changed: refresh,
   job: refresh,
@@ -139,9 +139,10 @@ let stream = null;
 let retry = 0;
 let silence = 0;
 
-// listen opens the stream of a page that can be seen. While it is lost or silent, the
-// page says so: the browser connects again, and this script does if the server refuses,
-// as one that is starting does, or ends no connection, as one that is stopped.
+// listen opens the stream of a visible page. While the stream is lost or silent, the
+// page shows that. The browser connects again. This script does if the server refuses
+// the connection, for example during its start, or keeps a dead one, for example while
+// it is stopped.
 function listen() {
   leave();
   if (document.hidden) return;
