@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/multi/shop"
 )
@@ -120,6 +121,26 @@ func TestRestockAddsToTheStock(t *testing.T) {
 	admin.Post("/restocks", order("kettle", 2)).Status(http.StatusOK).Contains(`"stock":2`)
 	kit.Post("/orders", order("kettle", 2)).Status(http.StatusCreated)
 	kit.Post("/orders", order("kettle", 1)).Status(http.StatusConflict).Code("product.sold_out")
+}
+
+// The command works in a process of its own, on the database of the shop. A wrong
+// command line changes nothing.
+func TestRestockFromAShellAddsToTheStock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	kit := openAt(t, file)
+	restock := func(words ...string) (status int) {
+		return boot.Main(t.Context(), boot.Process{
+			Name: "multi", Set: []string{"database.url=sqlite://" + file}, Command: "restock", Words: words,
+		}, program())
+	}
+	if status := restock("lamp", "5"); status != 0 || stock(kit, "lamp") != 25 {
+		t.Errorf("exit status %d, a stock of %d, want 0 and 25", status, stock(kit, "lamp"))
+	}
+	for _, wrong := range [][]string{nil, {"lamp"}, {"lamp", "many"}, {"lamp", "0"}, {"a/b", "1"}, {"lamp", "1", "2"}} {
+		if status := restock(wrong...); status != 1 || stock(kit, "lamp") != 25 {
+			t.Errorf("%q: exit status %d, a stock of %d, want 1 and 25", wrong, status, stock(kit, "lamp"))
+		}
+	}
 }
 
 // A restock whose lease is over, and which a later holder has overtaken, writes

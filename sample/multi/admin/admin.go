@@ -4,7 +4,10 @@ package admin
 
 import (
 	"embed"
+	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -27,6 +30,7 @@ var Module = mega.Module(
 		r.Get("/live", h.Live)
 		r.Post("/locks/release", h.Release)
 	}),
+	mega.Command("restock", restock),
 	mega.Every("low-stock", time.Hour, (*shop.Shop).ReportLow),
 	mega.Views(views),
 )
@@ -169,6 +173,28 @@ func (h *Handlers) Restock(ctx *mega.Ctx) error {
 		return err
 	}
 	return done(ctx, p, "restocked")
+}
+
+// restock is the command of a delivery: it adds to the stock of a product from a
+// shell.
+func restock(ctx *mega.Ctx, s *shop.Shop, words []string) error {
+	if len(words) != 2 {
+		return errors.New("want a product and a quantity: restock lamp 5")
+	}
+	n, err := strconv.ParseInt(words[1], 10, 64)
+	if err != nil {
+		return fmt.Errorf("quantity: %w", err)
+	}
+	in := shop.Quantity{Product: words[0], Quantity: n}
+	if err := in.Validate(); err != nil {
+		return err
+	}
+	p, err := s.Restock(ctx, in.Product, in.Quantity)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: the stock is %d\n", p.Name, p.Stock)
+	return nil
 }
 
 // done answers with the changed value, or redirects to the page that shows it with
