@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/megatest"
@@ -59,6 +60,26 @@ func TestLedgerHasPages(t *testing.T) {
 	kit.Get("/ledger?page=2", page...).Contains("Page 2 of 2").Contains(`<a href="?page=1" rel="prev">`).Contains(`data-label="No.">1</td>`)
 	kit.Get("/ledger?page=x", page...).Contains("Page 1 of 2")
 	kit.Get("/ledger?page=9", page...).Contains("The list does not have so many pages.").Contains(`<a href="?page=2" rel="prev">`)
+}
+
+// The time of the test begins at midnight UTC, as a day does.
+func TestLowStockIsReportedOnceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := offline(t)
+		kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+		buy := func() {
+			kit.Post("/products/1/buy", map[string]int{"quantity": 1}).Status(http.StatusOK)
+			kit.Bus.Settle()
+		}
+		for range 3 {
+			buy()
+		}
+		kit.Log.Expect("stock low", "product", 1, "left", 3)
+		kit.Log.Never("stock low", "left", 2)
+		time.Sleep(24 * time.Hour)
+		buy()
+		kit.Log.Expect("stock low", "product", 1, "left", 1)
+	})
 }
 
 func TestStockIsAnsweredOverTheBus(t *testing.T) {

@@ -1,8 +1,13 @@
 package services
 
 import (
+	"context"
+	"strconv"
+	"time"
+
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
@@ -16,22 +21,32 @@ type Sale struct {
 const Sold = bus.Topic[Sale]("product.sold")
 
 // Watch reports products that are nearly sold out. The processes on one bus form
-// a queue group, so one of them reports each.
-type Watch struct{}
+// a queue group, so one of them handles each sale.
+type Watch struct{ locks *lock.Locker }
 
 // NewWatch returns a Watch.
-func NewWatch() *Watch { return &Watch{} }
+func NewWatch(locks *lock.Locker) *Watch { return &Watch{locks} }
 
-// low is the stock of a product that is nearly sold out.
-const low = 3
+const (
+	low      = 3              // the stock of a product that is nearly sold out
+	lowEvery = 24 * time.Hour // from midnight UTC
+)
 
-// OnSold reports a sale that leaves little.
+// OnSold reports a sale that leaves little. It reports a product once a day: the
+// backend of the locks knows for all processes, and for their restarts, which
+// products were reported.
 func (w *Watch) OnSold(ctx *mega.Ctx, s Sale) error {
-	if s.Left <= low {
-		ctx.Log.Warn("stock low", "product", s.Product, "name", s.Name, "left", s.Left)
+	if s.Left > low {
+		return nil
 	}
-	return nil
+	_, err := w.locks.Once(ctx, lowKey(s.Product), lowEvery, func(context.Context) error {
+		ctx.Log.Warn("stock low", "product", s.Product, "name", s.Name, "left", s.Left)
+		return nil
+	})
+	return err
 }
+
+func lowKey(product int64) string { return "low-stock:" + strconv.FormatInt(product, 10) }
 
 // StockOf is the subject of requests for the stock of a product.
 const StockOf = "product.stock"
