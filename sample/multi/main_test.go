@@ -16,6 +16,8 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/multi/shop"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // open is the shop as it is, on a database of the test's own.
@@ -207,6 +209,60 @@ func TestInvalidOrdersAreRefused(t *testing.T) {
 	admin.Post("/refunds", map[string]int64{}).Status(http.StatusUnprocessableEntity)
 	admin.Post("/locks/release", map[string]string{"key": "product:lamp"}).Status(http.StatusUnprocessableEntity).Contains("reason")
 	admin.Post("/orders", order("lamp", 1)).Status(http.StatusNotFound) // the other app's
+}
+
+// What the warehouse does not pack is not counted, and while the warehouse is paused
+// nothing is sold.
+func TestOrdersAreLimitedToWhatIsPacked(t *testing.T) {
+	kit := open(t)
+	kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated)
+	kit.Post("/orders", order("lamp", 100)).Status(http.StatusConflict).Code("product.sold_out")
+	s, err := kit.Limits().Inspect(t.Context(), "packing")
+	if err != nil || len(s.Rates) != 1 || s.Rates[0].N != 300 || s.Rates[0].Used != 1 {
+		t.Errorf("the limit is %+v, %v, want 1 order of 300", s, err)
+	}
+	if err := kit.Limits().Pause(t.Context(), "packing", time.Hour, "stocktaking"); err != nil {
+		t.Fatal(err)
+	}
+	kit.Post("/orders", order("lamp", 1)).Status(http.StatusTooManyRequests).Code("limit.limited")
+	if left := stock(kit, "lamp"); left != 19 {
+		t.Errorf("there are %d lamps, want 19", left)
+	}
+}
+
+// A kit counts in memory, which has no outage. The locks are elsewhere, and exclude
+// also while nobody counts.
+func TestOrdersGoOnWithoutTheirLimit(t *testing.T) {
+	counters := redistest.Start(t, redistest.Options{})
+	running, err := boot.Start(t.Context(), boot.Process{Name: "multi", Set: []string{
+		"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db"),
+		"lock.driver=memory", "limit.cache=limits", "cache.limits.url=" + counters.URL(),
+		"apps.web.addr=127.0.0.1:0", "apps.admin.addr=127.0.0.1:0", "ops.addr=127.0.0.1:0",
+	}}, program())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = running.Stop() }()
+	web, _ := running.Handler("web")
+	order := func() {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"product":"lamp","quantity":1}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		web.ServeHTTP(w, r)
+		if w.Code != http.StatusCreated {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	order()
+	before := running.Limits().Stats()
+	if err := counters.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	order()
+	if after := running.Limits().Stats(); after.Driver != "redis" || after.Degraded != before.Degraded+1 {
+		t.Errorf("the limits are %+v, and were %+v", after, before)
+	}
 }
 
 // The two apps do not know of each other. That an order and a refund of one

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/sample/multi/shop"
 )
 
@@ -93,15 +94,29 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 	})
 }
 
-// Order accepts an order.
+const (
+	packingKey = "packing"       // of the limit packing, for all processes of the shop
+	patience   = 3 * time.Second // of a buyer
+)
+
+// packing is the number of orders that the warehouse packs. It can pack more of them
+// later, so that an outage of the limits does not stop the sale.
+var packing = limit.Limit{Rates: []limit.Rate{limit.PerMinute(300)}, Outage: limit.Open}
+
+// Order accepts an order, at most as many as the warehouse packs.
 func (h *Handlers) Order(ctx *mega.Ctx) error {
 	in := shop.Quantity{Quantity: 1}
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
+	permit, err := ctx.Limit.Wait(packingKey, packing, limit.MaxWait(patience)) // 429 at once if no unit is free by then
+	if err != nil {
+		return err
+	}
 	order, err := h.shop.Order(ctx, in.Product, in.Quantity)
 	switch {
 	case err != nil:
+		_ = permit.Cancel(ctx) // nothing to pack; a unit that is not given back is free a minute later
 		return err
 	case ctx.WantsJSON():
 		ctx.Writer().Header().Set("Location", ctx.URL(fmt.Sprintf("/orders/%d", order.ID)))
