@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/boot"
@@ -114,6 +115,26 @@ func TestOppositeExchangesDoNotWaitForEachOther(t *testing.T) {
 func TestLowStockIsReported(t *testing.T) {
 	kit := open(t)
 	kit.Log.Expect("stock low", "product", "teapot", "stock", int64(3))
+}
+
+// No event announces an order that stays in its work, so the leader has to look.
+func TestProductThatIsLockedForLongIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := open(t, "picking.time=30s", "lock.wait=1m", "apps.web.timeout=0s")
+		var orders sync.WaitGroup
+		defer orders.Wait()
+		for range 2 { // the second one waits for the first
+			orders.Go(func() { kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated) })
+		}
+		kit.Lock.AwaitWaiters("product:lamp", 1)
+		time.Sleep(9 * time.Second)
+		kit.Log.Never("product locked for long")
+		time.Sleep(20 * time.Second)
+		kit.Log.Expect("product locked for long", "key", "product:lamp", "waiters", 1)
+		if n := len(kit.Log.Records("product locked for long")); n != 1 {
+			t.Errorf("it is reported %d times", n)
+		}
+	})
 }
 
 func TestRestockAddsToTheStock(t *testing.T) {

@@ -31,6 +31,7 @@ var Module = mega.Module(
 		r.Post("/locks/release", h.Release)
 	}),
 	mega.Command("restock", restock),
+	mega.Lead("stuck-locks", watchStuck),
 	mega.Every("low-stock", time.Hour, (*shop.Shop).ReportLow),
 	mega.Views(views),
 )
@@ -52,7 +53,7 @@ type homePage struct {
 	Web      string // its address, or ""
 	Products []shop.Product
 	Orders   []shop.Order
-	Locks    []lock.State // the first ones, by key
+	Locks    []lock.State // of products; the first ones, by key
 	More     int          // the number of the others
 	Driver   string
 	Scope    string
@@ -85,7 +86,7 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	if page.Orders, err = h.store.Orders(ctx, newest); err != nil {
 		return err
 	}
-	locks, err := ctx.Lock.List("")
+	locks, err := ctx.Lock.List(productLocks)
 	if err != nil {
 		return err
 	}

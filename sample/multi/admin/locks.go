@@ -26,7 +26,8 @@ func (h *Handlers) Locks(ctx *mega.Ctx) error {
 const look = 250 * time.Millisecond
 
 // Live streams orders, refunds and stock as they change, by any process on the
-// bus, and the number of locks in use after each change of the locks.
+// bus, and the number of products whose locks are in use after each change of these
+// locks.
 func (h *Handlers) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		if err := shop.Watch(s); err != nil {
@@ -38,7 +39,7 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 		defer alive.Stop()
 		var sent []who
 		for {
-			states, err := s.Lock.List("")
+			states, err := s.Lock.List(productLocks)
 			if err != nil {
 				return err
 			}
