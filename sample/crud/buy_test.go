@@ -6,10 +6,14 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
 // TestBuyers has four times as many buyers as there are pieces, all at once,
@@ -21,8 +25,20 @@ func TestBuyers(t *testing.T) {
 		sellOut(t, open(t, executable, 1, environ...), "memory")
 	})
 	t.Run("redis, three processes", func(t *testing.T) {
-		sellOut(t, open(t, executable, 3, append(environ, "MEGA_CACHE_MAIN_URL="+redisServer(t))...), "redis")
+		sellOut(t, open(t, executable, 3, append(environ, "MEGA_CACHE_MAIN_URL="+redisServer(t), "MEGA_LOCK_REQUIRE=fleet")...), "redis")
 	})
+}
+
+// One of several shops that was started without the Redis of the others would sell
+// their pieces again.
+func TestShopOfAFleetNeedsLocksOfTheFleet(t *testing.T) {
+	var log strings.Builder
+	status := boot.Main(t.Context(), boot.Process{
+		Name: "crud", Stderr: &log, Set: []string{"lock.require=fleet", "database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(services.UnderLock))
+	if status != 78 || !strings.Contains(log.String(), "lock.scope_too_small") {
+		t.Errorf("exit status %d, want 78\n%s", status, &log)
+	}
 }
 
 func sellOut(t *testing.T, shops []*shop, driver string) {
