@@ -232,8 +232,7 @@ func TestInvalidOrdersAreRefused(t *testing.T) {
 	admin.Post("/orders", order("lamp", 1)).Status(http.StatusNotFound) // the other app's
 }
 
-// What the warehouse does not pack is not counted, and while the warehouse is paused
-// nothing is sold.
+// A refused order counts no unit, and while the limit is paused nothing is sold.
 func TestOrdersAreLimitedToWhatIsPacked(t *testing.T) {
 	kit := open(t)
 	kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated)

@@ -34,14 +34,14 @@ func watchStuck(ctx *mega.Ctx) error {
 	}
 }
 
-// A hold is what a leader knows of a holder.
+// A hold is the leader's record of a holder.
 type hold struct {
 	since    time.Time // of the first look that showed it
 	reported bool
 }
 
-// reportStuck logs what is new since the look that has seen before, and returns the
-// holders of this look.
+// reportStuck logs each holder that keeps others waiting for too long, once, and
+// returns the holders of this look. before has the holders of the last look.
 func reportStuck(ctx *mega.Ctx, states []lock.State, before map[who]hold) map[who]hold {
 	seen := map[who]hold{}
 	for _, s := range states {
