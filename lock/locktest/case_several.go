@@ -16,6 +16,7 @@ import (
 var severalCases = []testCase{
 	{rule: "A1", claim: "duplicates count once", run: duplicatesCountOnce},
 	{rule: "A1", claim: "a list that is empty, too long or invalid is refused before the driver is called", run: invalidLists},
+	{rule: "L13", claim: "a set with a key of the context's lease gets ErrDeadlock before its first key is acquired", run: setWithAHeldKey},
 	{rule: "A2", claim: "after a failure no key is held", run: allOrNone},
 	{rule: "A2", claim: "one Wait bounds the waits for all keys", fake: true, run: oneWaitForAll},
 	{rule: "A2", claim: "a lease that is lost while the next key is busy is ErrLost", run: lostOnTheWay},
@@ -47,6 +48,23 @@ func duplicatesCountOnce(e *env) {
 	e.Must(set.Release(), "release again")
 	p.free(e.key("a"))
 	p.free(e.key("b"))
+}
+
+func setWithAHeldKey(e *env) {
+	p := e.process()
+	e.Must(p.With(e.Ctx, e.key("b"), func(ctx context.Context) error {
+		had := p.Stats().Acquired
+		_, err := p.AcquireAll(ctx, e.keys("a", "b"))
+		e.Is(err, lock.ErrDeadlock, "a set with the held key")
+		e.Want(p.Stats().Acquired == had, "%d leases were acquired for it", p.Stats().Acquired-had)
+		return p.WithAll(ctx, e.keys("a", "c"), func(ctx context.Context) error {
+			e.Want(len(lock.LeasesFrom(ctx)) == 3, "%d leases are on the context, want 3", len(lock.LeasesFrom(ctx)))
+			return nil
+		})
+	}), "with")
+	for _, key := range e.keys("a", "b", "c") {
+		p.free(key)
+	}
 }
 
 func invalidLists(e *env) {
