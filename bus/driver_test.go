@@ -192,6 +192,24 @@ func TestADisconnectWithoutAReason(t *testing.T) {
 	})
 }
 
+// The driver may notice the deadline just before the context of the call ends with it.
+func TestARequestThatTimesOutInTheDriverCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for i, ctx := range []context.Context{t.Context(), ctx} {
+			r.set("Request", fmt.Errorf("%w: %w", driver.ErrTimeout, context.DeadlineExceeded), ctx != t.Context())
+			if _, err := b.Request(ctx, "a", nil); !errors.Is(err, bus.ErrTimeout) {
+				t.Errorf("request %d: %v", i, err)
+			}
+			if n := b.Stats().TimedOut; int(n) != i+1 {
+				t.Errorf("after request %d, %d count as timed out", i, n)
+			}
+		}
+	})
+}
+
 func TestNextMessageCarriesTheGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps []int

@@ -105,11 +105,11 @@ func (b *Bus) failed(ctx context.Context, err error) error {
 	if b.isClosed() {
 		return ErrClosed
 	}
-	if errors.Is(err, ErrTimeout) {
-		b.counters.timedOut.Add(1)
-	}
 	if isContextError(err) && ctx.Err() != nil && !errors.Is(err, ErrOverloaded) {
 		return b.timedOut(ctx)
+	}
+	if errors.Is(err, ErrTimeout) {
+		b.counters.timedOut.Add(1)
 	}
 	return classify(ctx, err)
 }
