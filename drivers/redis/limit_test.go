@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/windows"
+	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -282,6 +283,42 @@ func TestListLeavesOutLimitsWithTheMemoryOfATicketAlone(t *testing.T) {
 	must(t, w.Reset(t.Context(), w.key))
 	if all, err := w.List(t.Context(), w.key); err != nil || len(all) != 0 {
 		t.Errorf("got %+v, %v, want no limit after a reset", all, err)
+	}
+}
+
+// A key has 10 000 tickets at most. A request above that is refused with a code of its
+// own, and waiting requests keep their places.
+func TestAFullQueueOfALimitHasItsOwnError(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	queue := "mega:{" + w.key + "}:rate:"
+	fill := w.client.Pipeline()
+	for i := range 10_000 - 1 { // not by take, which would take seconds
+		ticket := fmt.Sprint("ticket", i)
+		fill.ZAdd(t.Context(), queue+"queue", goredis.Z{Score: float64(w.now), Member: ticket})
+		fill.ZAdd(t.Context(), queue+"due", goredis.Z{Score: float64(w.now + time.Minute.Microseconds()), Member: ticket})
+		fill.HSet(t.Context(), queue+"tickets", ticket, "w 1 1 {}")
+	}
+	_, err := fill.Exec(t.Context())
+	must(t, err)
+	ask := func(ticket string) driver.Answer {
+		t.Helper()
+		return w.ask(driver.Request{Rates: rates(1, time.Minute), Cost: 1, Ticket: ticket, Seq: 1, MaxWait: -1})
+	}
+	if a := ask("last"); a.Full || a.Again == 0 {
+		t.Errorf("the last place: %+v", a)
+	}
+	if a := ask("more"); !a.Full || a.Again != 0 {
+		t.Errorf("one ticket too many: %+v", a)
+	}
+	if a := ask("ticket1"); a.Full || a.Again == 0 {
+		t.Errorf("a ticket that waits has lost its place: %+v", a)
+	}
+	limits, err := limit.New(w.Driver, limit.Config{})
+	must(t, err)
+	_, err = limits.Wait(t.Context(), w.key, limit.Limit{Rates: []limit.Rate{limit.PerMinute(1)}})
+	if full, ok := errors.AsType[*limit.LimitedError](err); !ok || !full.Full || full.Code() != "limit.queue_full" || full.RetryAfter <= 0 {
+		t.Errorf("a call: %v", err)
 	}
 }
 
