@@ -132,8 +132,8 @@ func TestADoubleClickReleasesOnce(t *testing.T) {
 	go abandon(ctx, p.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
 	b := open(t, browser(t), wide)
 	b.visit(p.addr["ops"] + "/console/locks")
-	b.awaits(`document.querySelector("#live a.key")`)
-	b.visit(get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key").href`)))
+	b.awaits(`document.querySelector("#live a.key[href*=product]")`)
+	b.visit(get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key[href*=product]").href`)))
 	b.do("enter the reason", chromedp.SendKeys(chromedp.CSS("#reason"), "stuck"))
 	if sent := get(b, chromedp.Evaluate[string](`(() => {
 		const form = document.querySelector('form[method="post"]'), sent = [];
