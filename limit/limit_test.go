@@ -300,6 +300,79 @@ func TestACallBehindAnotherIsTooLateWithItsEstimate(t *testing.T) {
 	})
 }
 
+// slow is a driver whose answers take a while.
+type slow struct {
+	driver.Driver
+	by time.Duration
+}
+
+func (s slow) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	time.Sleep(s.by)
+	return s.Driver.Take(ctx, r)
+}
+
+// A MaxWait bounds the wait for units. Calls that come together are answered one after
+// the other, which is no lack of units.
+func TestCallsThatComeTogetherDoNotRefuseEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, slow{memory.NewLimit(), 10 * time.Millisecond}, limit.Config{})
+		m := rates(limit.PerMinute(15))
+		var allowed atomic.Int64
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Duration(i)*time.Millisecond))
+				if err == nil {
+					allowed.Add(1)
+				} else if late, ok := errors.AsType[*limit.LimitedError](err); !ok || late.RetryAfter < 59*time.Second {
+					t.Errorf("got %+v, want a retry after a minute", err)
+				}
+			})
+		}
+		all.Wait()
+		if n := allowed.Load(); n != 15 {
+			t.Errorf("%d of 20 calls were allowed, want 15", n)
+		}
+	})
+}
+
+// A call behind another one whose request is under way learns with its answer that it
+// is too late.
+func TestACallBehindARequestIsTooLateWithItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, slow{memory.NewLimit(), 10 * time.Millisecond}, limit.Config{})
+		m := rates(limit.PerMinute(1))
+		wait(t, l, m)
+		var first sync.WaitGroup
+		first.Go(func() { wait(t, l, m) })
+		synctest.Wait()
+		start := time.Now()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		late, ok := errors.AsType[*limit.LimitedError](err)
+		if took := time.Since(start); !ok || late.RetryAfter < 59*time.Second || took != 10*time.Millisecond {
+			t.Errorf("got %+v after %v, want a retry after a minute with the answer", err, took)
+		}
+		first.Wait()
+	})
+}
+
+// A call behind a request without an answer ends with the second of the backend.
+func TestACallBehindARequestWithoutAnAnswerIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, slow{memory.NewLimit(), time.Minute}, limit.Config{})
+		m := rates(limit.PerMinute(15))
+		var first sync.WaitGroup
+		first.Go(func() { _, _ = l.Wait(t.Context(), "k", m) })
+		synctest.Wait()
+		start := time.Now()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		if took := time.Since(start); err == nil || took != time.Second {
+			t.Errorf("got %v after %v, want an error after a second", err, took)
+		}
+		first.Wait()
+	})
+}
+
 // A bound that is further away than a clock can count is none.
 func TestVeryLongWaitIsNoBound(t *testing.T) {
 	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {

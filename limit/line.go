@@ -19,16 +19,18 @@ type line struct {
 	paused    *Pause    // the pause of the key at the estimate, or nil
 	fault     error     // of the last request of the line, if the backend has not answered it
 	since     instant   // while there is a fault: from when on the backend has not answered
+	late      int       // number of calls whose time is over
 }
 
 // waiting is a place in a line.
 type waiting struct {
-	key    string
-	line   *line
-	place  *list.Element
-	turn   chan struct{} // closed when the call is the first of the line
-	failed chan struct{} // has an element when the line has got a fault
-	poked  chan struct{} // has an element when it should ask again now
+	key   string
+	line  *line
+	place *list.Element
+	turn  chan struct{} // closed when the call is the first of the line
+	news  chan struct{} // has an element when the line has got a fault or, for a late call, an estimate
+	poked chan struct{} // has an element when it should ask again now
+	late  bool          // its time is over; it waits for the answers to the calls ahead
 }
 
 // join puts a call at the end of the line of key.
@@ -38,7 +40,7 @@ func (ls *lines) join(key string) *waiting {
 	if ls.byKey == nil {
 		ls.byKey = make(map[string]*line)
 	}
-	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), failed: make(chan struct{}, 1), poked: make(chan struct{}, 1)}
+	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), news: make(chan struct{}, 1), poked: make(chan struct{}, 1)}
 	if w.line == nil {
 		w.line = new(line)
 		ls.byKey[key] = w.line
@@ -61,6 +63,9 @@ func (ls *lines) leave(w *waiting) (last bool) {
 	wasFirst := w.line.calls.Front() == w.place
 	w.line.calls.Remove(w.place)
 	w.place = nil
+	if w.late {
+		w.line.late--
+	}
 	first := w.line.calls.Front()
 	if first == nil {
 		delete(ls.byKey, w.key)
@@ -87,10 +92,15 @@ func (ls *lines) fail(w *waiting, err error, since instant) {
 	}
 	w.line.since = since
 	for e := w.place.Next(); e != nil; e = e.Next() {
-		select {
-		case e.Value.(*waiting).failed <- struct{}{}:
-		default:
-		}
+		e.Value.(*waiting).tell()
+	}
+}
+
+// tell gives w the news of its line.
+func (w *waiting) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default:
 	}
 }
 
@@ -117,13 +127,31 @@ func (ls *lines) alone(w *waiting) bool {
 }
 
 // estimate records when the first call of the line may be granted, and the pause of
-// the key. It ignores an answer from before a poke, after which w asks again.
+// the key, and reports it to the late calls. It ignores an answer from before a poke,
+// after which w asks again.
 func (ls *lines) estimate(w *waiting, at instant, paused *Pause) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(w.poked) == 0 {
-		w.line.notBefore, w.line.paused = at, paused
+	if len(w.poked) > 0 {
+		return
 	}
+	w.line.notBefore, w.line.paused = at, paused
+	if w.line.late == 0 {
+		return
+	}
+	for e := w.line.calls.Front(); e != nil; e = e.Next() {
+		if behind := e.Value.(*waiting); behind.late {
+			behind.tell()
+		}
+	}
+}
+
+// overdue makes w a late call, which gets the estimates of its line as news.
+func (ls *lines) overdue(w *waiting) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w.late = true
+	w.line.late++
 }
 
 // notBefore returns the estimate for the first call of the line of w, and the pause

@@ -134,28 +134,36 @@ func (t *turn) first(ctx context.Context) error {
 	}
 	overdue := time.NewTimer(driver.CallTimeout)
 	defer overdue.Stop()
+	var end *time.Timer
 	var late <-chan time.Time
 	if t.deadline != 0 {
-		timer := time.NewTimer(t.deadline.sub(l.now()))
-		defer timer.Stop()
-		late = timer.C
+		end = time.NewTimer(t.deadline.sub(l.now()))
+		defer end.Stop()
+		late = end.C
 	}
 	for {
 		select {
 		case <-t.place.turn:
 			t.until, t.fault = t.ahead()
 			return nil
-		case <-t.place.failed:
+		case <-t.place.news:
 		case <-overdue.C:
 		case <-late:
 			_, fault := t.ahead()
 			if err := cmp.Or(fault, l.health.lost()); err != nil && t.call.limit.Outage == Closed {
 				return err // whether the limit is used up is not known
 			}
-			return t.ended(ctx)
+			if t.place.late {
+				return t.ended(ctx)
+			}
+			l.lines.overdue(t.place)
+			end.Reset(driver.CallTimeout) // for the answers to the calls ahead, which no MaxWait bounds
 		case <-ctx.Done():
 			return t.ended(ctx)
 		case <-l.group.Context().Done():
+			return t.ended(ctx)
+		}
+		if at, _ := l.lines.notBefore(t.place); t.place.late && at != 0 { // the first call waits for units
 			return t.ended(ctx)
 		}
 		if until, fault := t.ahead(); fault != nil {
@@ -236,7 +244,9 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 	t.lost = t.lost || outage != nil
 	t.unsure = outage != nil || t.lost && a.Again == 0
 	t.last, t.at = a, sent
-	l.lines.estimate(t.place, sent.add(a.Wait), a.Paused)
+	if a.Again > 0 { // else the call is about to leave the line
+		l.lines.estimate(t.place, sent.add(a.Wait), a.Paused)
+	}
 	if outage == nil {
 		l.lines.answered(t.place)
 	} else {
