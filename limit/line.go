@@ -92,12 +92,12 @@ func (ls *lines) fail(w *waiting, err error, since instant) {
 	}
 	w.line.since = since
 	for e := w.place.Next(); e != nil; e = e.Next() {
-		e.Value.(*waiting).tell()
+		e.Value.(*waiting).notify()
 	}
 }
 
-// tell gives w the news of its line.
-func (w *waiting) tell() {
+// notify lets w look at the news of its line.
+func (w *waiting) notify() {
 	select {
 	case w.news <- struct{}{}:
 	default:
@@ -141,7 +141,7 @@ func (ls *lines) estimate(w *waiting, at instant, paused *Pause) {
 	}
 	for e := w.line.calls.Front(); e != nil; e = e.Next() {
 		if behind := e.Value.(*waiting); behind.late {
-			behind.tell()
+			behind.notify()
 		}
 	}
 }
