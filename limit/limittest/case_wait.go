@@ -20,6 +20,7 @@ var waitCases = []testCase{
 	{rule: "W5", claim: "tickets are served in their order", run: ticketOrder},
 	{rule: "W6", claim: "what is known to be too late is refused at once", run: tooLate},
 	{rule: "W6", claim: "a call behind another one that is known to be too late is refused at once", run: tooLateBehind},
+	{rule: "W6", claim: "calls that come together are allowed while units are free, for any MaxWait", run: together},
 	{rule: "W6", claim: "the end of the context ends the wait without a trace", run: cancelled},
 	{rule: "W9", claim: "the same request has one grant", run: sameRequest},
 	{rule: "W9", claim: "a lost reply does not consume twice", run: lostReply, needs: []fault{"DropReply"}},
@@ -170,6 +171,20 @@ func tooLateBehind(e *env) {
 	})
 	cancel()
 	e.Await(ahead, "the end of the call ahead")
+}
+
+func together(e *env) {
+	m := limitOf(e.per(40, 60))
+	var processes [2]*process
+	for i := range processes {
+		processes[i] = e.process()
+	}
+	e.All(40, func(i int) {
+		_, err := processes[i%2].Wait(e.Ctx, e.key("k"), m, limit.MaxWait(0))
+		e.Want(err == nil, "call %d: %v", i, err)
+	})
+	_, err := processes[0].Wait(e.Ctx, e.key("k"), m, limit.MaxWait(0))
+	e.Is(err, limit.ErrLimited, "one call too many")
 }
 
 func cancelled(e *env) {
