@@ -34,8 +34,6 @@ var mutations = mutants.Table{
 		"\tt.request.MaxWait = forever\n\tif t.deadline != 0 {", "\tt.request.MaxWait = forever\n\tif false {"},
 	{"W6/a call behind another one that is known to be too late is refused at once", "turn.go",
 		"at > t.deadline {", "at < 0 {"},
-	{"W6/calls that come together are allowed while units are free, for any MaxWait", "turn.go",
-		"\t\t\tif t.place.late {\n", "\t\t\tif true {\n"},
 	{"W6/the end of the context ends the wait without a trace", "turn.go",
 		"if err := l.driver.Withdraw(ctx, t.request); err != nil {", "if err := ctx.Err(); err != nil {"},
 	{"W7/a waiter that gives up leaves its place to the next one", "turn.go",
