@@ -356,7 +356,7 @@ func TestACallBehindARequestIsTooLateWithItsAnswer(t *testing.T) {
 	})
 }
 
-// A call behind a request without an answer ends with the second of the backend.
+// A call behind a request without an answer is bounded.
 func TestACallBehindARequestWithoutAnAnswerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, slow{memory.NewLimit(), time.Minute}, limit.Config{})
@@ -366,11 +366,59 @@ func TestACallBehindARequestWithoutAnAnswerIsBounded(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
-		if took := time.Since(start); err == nil || took != time.Second {
-			t.Errorf("got %v after %v, want an error after a second", err, took)
+		if took := time.Since(start); err == nil || took != 1100*time.Millisecond {
+			t.Errorf("got %v after %v, want an error after 1.1 s", err, took)
 		}
 		first.Wait()
 	})
+}
+
+// silent is a backend that does not answer.
+type silent struct{ driver.Driver }
+
+func (s silent) Info() driver.Info {
+	i := s.Driver.Info()
+	i.Scope = driver.Fleet
+	return i
+}
+
+func (s silent) Take(ctx context.Context, _ driver.Request) (driver.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	<-ctx.Done()
+	return driver.Answer{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+}
+
+// A call behind another one is allowed with the answer of the outage, whatever its
+// MaxWait (W11).
+func TestCallsThatComeTogetherFollowTheirPolicyInAnOutage(t *testing.T) {
+	for policy, want := range map[limit.Outage]int{limit.Open: 6, limit.Share(0.5): 4} {
+		for _, gap := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				l := open(t, silent{memory.NewLimit()}, limit.Config{})
+				m := rates(limit.PerMinute(8))
+				m.Outage = policy
+				var allowed atomic.Int64
+				var all sync.WaitGroup
+				for i := range 6 {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * gap)
+						p, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+						if err == nil && p.Degraded() {
+							allowed.Add(1)
+						} else if late, ok := errors.AsType[*limit.LimitedError](err); !ok || policy == limit.Open || late.RetryAfter < 59*time.Second {
+							t.Errorf("%v: got %v", policy, err)
+						}
+					})
+				}
+				start := time.Now()
+				all.Wait()
+				if took := time.Since(start); int(allowed.Load()) != want || took > 2100*time.Millisecond {
+					t.Errorf("%v, %v apart: %d of 6 calls were allowed in %v, want %d", policy, gap, allowed.Load(), took, want)
+				}
+			})
+		}
+	}
 }
 
 // A bound that is further away than a clock can count is none.

@@ -95,6 +95,9 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 		t.giveUp() // also where Identify or the context panics
 	}()
 	if err := t.first(ctx); err != nil {
+		if errors.Is(err, ErrUnavailable) && t.call.limit.Outage != Closed {
+			return t.alone(ctx, err)
+		}
 		return driver.Answer{}, false, err
 	}
 	t.request.Seq = l.seq.Add(1)
@@ -119,8 +122,25 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	}
 }
 
-// first waits until the call is the first of its line. Under Closed it waits for at
-// most a second while the backend does not answer the calls ahead (W11).
+// alone decides about a call whose time is over while the backend does not answer the
+// calls ahead because of cause, under Open and Share (W11).
+func (t *turn) alone(ctx context.Context, cause error) (driver.Answer, bool, error) {
+	sent := t.limiter.now()
+	a, outage, err := t.limiter.decide(ctx, t.call, t.call.request(), cause)
+	if err == nil && !a.Granted {
+		err = &LimitedError{Key: t.call.key, RetryAfter: a.Wait, Waited: sent.sub(t.began), Rate: t.call.by(a.By)}
+	}
+	return a, outage != nil, err
+}
+
+// lateBound is how long a call whose time is over waits for the answers to the calls
+// ahead, which no MaxWait bounds: the timeout of the backend, and some more, so that
+// the report of an outage comes first.
+const lateBound = driver.CallTimeout + driver.CallTimeout/10
+
+// first waits until the call is the first of its line. It returns ErrUnavailable if the
+// backend does not answer the calls ahead: under Closed after a second, otherwise when
+// the time of the call is over (W11).
 func (t *turn) first(ctx context.Context) error {
 	l := t.limiter
 	select {
@@ -149,22 +169,24 @@ func (t *turn) first(ctx context.Context) error {
 		case <-t.place.news:
 		case <-overdue.C:
 		case <-late:
-			_, fault := t.ahead()
-			if err := cmp.Or(fault, l.health.lost()); err != nil && t.call.limit.Outage == Closed {
-				return err // whether the limit is used up is not known
-			}
 			if t.place.late {
 				return t.ended(ctx)
 			}
 			l.lines.overdue(t.place)
-			end.Reset(driver.CallTimeout) // for the answers to the calls ahead, which no MaxWait bounds
+			end.Reset(lateBound)
 		case <-ctx.Done():
 			return t.ended(ctx)
 		case <-l.group.Context().Done():
 			return t.ended(ctx)
 		}
-		if at, _ := l.lines.notBefore(t.place); t.place.late && at != 0 { // the first call waits for units
-			return t.ended(ctx)
+		if t.place.late {
+			_, fault := l.lines.fault(t.place)
+			if err := cmp.Or(fault, l.health.lost()); err != nil {
+				return err // whether the limit is used up is not known
+			}
+			if at, _ := l.lines.notBefore(t.place); at != 0 { // the first call waits for units
+				return t.ended(ctx)
+			}
 		}
 		if until, fault := t.ahead(); fault != nil {
 			left := until.sub(l.now())

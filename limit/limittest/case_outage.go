@@ -16,6 +16,7 @@ var outageCases = []testCase{
 	{rule: "W11", claim: "Closed fails within a second", run: closedOutage},
 	{rule: "W11", claim: "Open and Share allow, and say so", run: degraded},
 	{rule: "W11", claim: "a backend that does not answer fails within a second", run: silentBackend, needs: []fault{"Stop", "Continue"}},
+	{rule: "W11", claim: "calls that come together while the backend does not answer follow their policy, for any MaxWait", run: silentTogether, needs: []fault{"Stop", "Continue"}},
 	{rule: "W11", claim: "an outage is reported once, and ends with the first answer", run: outageReported, remote: true},
 	{rule: "W12", claim: "a process remembers a bounded number of refusals", run: boundedMemory},
 	{rule: "W12", claim: "a refusal that arrives after a Reset, a Settle or a Cancel is not remembered", run: refusalOnItsWay},
@@ -124,6 +125,28 @@ func silentBackend(e *env) {
 	e.Is(err, limit.ErrUnavailable, "Allow")
 	e.Want(took <= driver.CallTimeout+e.Unit, "failed after %v", took)
 	e.Soon("an answer", func() bool { _, err := p.Allow(e.Ctx, key, m); return err == nil })
+}
+
+func silentTogether(e *env) {
+	p := e.process()
+	e.AtEnd(func() { _ = e.h.Faults.Continue() })
+	for i, policy := range []limit.Outage{limit.Closed, limit.Open, limit.Share(1)} {
+		key, m := e.key(fmt.Sprint(i)), limit.Limit{Rates: []limit.Rate{e.per(100, 30)}, Outage: policy}
+		e.Soon("an answer", func() bool { r, err := p.Allow(e.Ctx, key, m); return err == nil && !r.Degraded })
+		e.Must(e.h.Faults.Stop(), "stop the backend")
+		start := time.Now()
+		e.All(6, func(i int) {
+			permit, err := p.Wait(e.Ctx, key, m, limit.MaxWait(time.Duration(i)*driver.CallTimeout/10))
+			if policy == limit.Closed {
+				e.Is(err, limit.ErrUnavailable, "%v: call %d", policy, i)
+			} else {
+				e.Want(err == nil && permit.Degraded(), "%v: call %d: %v", policy, i, err)
+			}
+		})
+		took := time.Since(start)
+		e.Must(e.h.Faults.Continue(), "continue the backend")
+		e.Want(took <= 2*driver.CallTimeout+e.Unit, "%v: it took %v", policy, took)
+	}
 }
 
 func remembered(e *env) {
