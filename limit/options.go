@@ -58,8 +58,8 @@ const (
 func Cost(n int) Option { return Option{costOption, int64(n)} }
 
 // MaxWait bounds the time that Wait and With wait for units. A call that comes together
-// with others of its process also waits for the answers to them, for at most a second
-// more. A backend that does not answer is ErrUnavailable after a second, also with a
+// with others of its process also waits for the answers to them, for about a second
+// at most. A backend that does not answer is ErrUnavailable after a second, also with a
 // shorter MaxWait; the deadline of the context bounds that, too. Default: as long as
 // the context lasts. Allow never waits and refuses this option.
 func MaxWait(d time.Duration) Option { return Option{maxWaitOption, int64(d)} }

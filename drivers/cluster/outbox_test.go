@@ -14,6 +14,7 @@ import (
 
 // newOutbox returns a bus with an outbox and no hub, and a line that nobody reads.
 func newOutbox(t *testing.T) (*Bus, *protocol.Line) {
+	t.Helper()
 	conn, far := net.Pipe()
 	line := protocol.NewLine(conn)
 	b := newBus(&Node{config: Config{Buffer: 8 << 20}})
