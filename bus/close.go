@@ -29,7 +29,8 @@ const endAtOnce = 64
 //
 // It returns nil if all work was finished. If ctx ends earlier, the contexts of
 // the handlers are ended, and the error wraps ctx's and an *UnfinishedError
-// that lists the subscriptions. It may be called again, and at once from
+// that lists the subscriptions. If the backend has not confirmed all messages, the
+// error has their number. It may be called again, and at once from
 // several goroutines: all get the result of the first one. Called from within a
 // handler, it does not wait for the handlers of that subscription. After Close
 // it is ErrClosed.
@@ -63,8 +64,11 @@ func (b *Bus) drain(ctx context.Context) error {
 		b.leaveAll(ctx, subs, k) // S21
 	}
 	err := unfinished(ctx, subs)
-	if flushErr := b.Flush(ctx); err == nil {
+	switch flushErr := b.Flush(ctx); {
+	case err == nil:
 		err = flushErr
+	case flushErr != nil: // it has the number of messages that were not confirmed (S21)
+		err = fmt.Errorf("%w; %w", err, flushErr)
 	}
 	if closeErr := b.shut(ctx); err == nil {
 		err = closeErr

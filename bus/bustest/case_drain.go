@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,8 @@ var drainCases = []testCase{
 	{rule: "S21", claim: "Drain sends all earlier publishes", run: drainFlushes},
 	{rule: "S21", claim: "Drain is bounded while the backend is away", needs: []fault{"Down", "Up"}, run: drainWhileDown},
 	{rule: "S21", claim: "Drain with nothing left to send does not wait for a backend that is away", needs: []fault{"Down", "Up"}, run: drainIdleWhileDown},
+	{rule: "S21", claim: "the error of a drain while the backend is away has what was left and the number of messages that were not confirmed", needs: []fault{"Down", "Up"}, run: drainCountsWhileDown},
+	{rule: "S21", claim: "the error of a drain on a stopped backend has what was left and the number of messages that were not confirmed", needs: []fault{"Pause", "Continue"}, run: drainCountsAtStandstill},
 }
 
 func drainUnderLoad(e *env) {
@@ -198,4 +201,36 @@ func drainIdleWhileDown(e *env) {
 	e.Must(b.Drain(ctx), "drain")
 	e.Want(time.Since(before) < e.Units(20), "it took %v", time.Since(before))
 	e.up()
+}
+
+func drainCountsWhileDown(e *env) {
+	b := e.process()
+	e.drainCounts(b, func() { e.down(); e.isDisconnected(b) })
+	e.up()
+}
+
+func drainCountsAtStandstill(e *env) {
+	e.AtEnd(func() { _ = e.h.Faults.Continue() })
+	e.drainCounts(e.process(), func() { e.Must(e.h.Faults.Pause(), "pause") })
+	e.Must(e.h.Faults.Continue(), "continue")
+}
+
+// drainCounts drains a bus that has a stuck handler, with two messages behind it, and
+// three messages that the backend does not confirm.
+func (e *env) drainCounts(b *process, leave func()) {
+	b.cut.Store(true) // the backend does not confirm the end of the bus
+	s := e.stick(b, b, "x", "x", bus.Name("stuck one"))
+	publishMany(b, "x", 1, 2)
+	e.arrives(s.Sub, 3)
+	b.flush()
+	leave()
+	publishMany(b, "y", 1, 3)
+	ctx, cancel := e.within(2)
+	defer cancel()
+	err := b.Drain(ctx)
+	e.Is(err, context.DeadlineExceeded, "drain")
+	e.hasCode(err, "bus.unfinished")
+	var left *bus.UnfinishedError
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Pending == 2 && left.Subs[0].Running == 1, "the drain returned %v", err)
+	e.Want(strings.Contains(err.Error(), "3 accepted messages not confirmed"), "the drain does not report 3 messages: %v", err)
 }

@@ -592,6 +592,15 @@ var defects = []defect{
 	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
+	{"S21", "does not report how much it has not sent", func() *broken {
+		return &broken{flush: func(d driver.Driver, ctx context.Context) error {
+			err := d.Flush(ctx)
+			if ctx.Err() != nil {
+				return errors.Join(driver.ErrDisconnected, ctx.Err())
+			}
+			return err
+		}}
+	}},
 	{"S21", "waits for a backend that is away, with nothing left to send", func() *broken {
 		away := new(atomic.Bool)
 		b := &broken{flush: func(d driver.Driver, ctx context.Context) error {

@@ -293,11 +293,11 @@ func (n *node) Flush(ctx context.Context) error {
 		return driver.ErrClosed
 	}
 	n.out.Lock()
-	unsent := len(n.waiting) > 0
+	unsent := len(n.waiting)
 	n.out.Unlock()
-	if unsent && n.away.Load() {
+	if unsent > 0 && n.away.Load() {
 		<-ctx.Done()
-		return fmt.Errorf("%w: %w", errAway, ctx.Err())
+		return fmt.Errorf("%w: %d accepted messages not confirmed: %w", errAway, unsent, ctx.Err())
 	}
 	n.out.Lock()
 	defer n.out.Unlock()

@@ -218,6 +218,9 @@ func (b *Bus) Flush(ctx context.Context) error {
 		if errors.Is(err, driver.ErrDisconnected) && ctx.Err() == nil {
 			err = b.unsent(ctx)
 		}
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%d accepted messages not confirmed: %w", b.out.unconfirmed(), err) // S21
+		}
 		return errors.Join(b.out.confirmations.report(start, err == nil), err)
 	}
 }

@@ -268,6 +268,13 @@ func (o *outbox) unsent() (n int) {
 	return n
 }
 
+// unconfirmed returns the number of events that no hub has confirmed, lost ones aside.
+func (o *outbox) unconfirmed() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unsent() + o.confirmations.handed.messages - o.confirmations.confirmed.messages
+}
+
 // isIdle reports whether there is no hub, and nothing for the next one.
 func (o *outbox) isIdle() bool {
 	o.mu.Lock()

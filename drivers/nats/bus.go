@@ -148,17 +148,14 @@ func (b *Bus) notify(call func(driver.Front)) {
 func (b *Bus) Flush(ctx context.Context) error {
 	start := b.ledger.state()
 	err := b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
-	if found := b.ledger.report(start, err != nil); found != nil {
-		return errors.Join(found, err)
+	found := b.ledger.report(start, err != nil)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%d accepted messages not confirmed: %w", b.ledger.open(b.out.count()), err) // S21
+		if b.link.Load() == nil {
+			err = fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+		}
 	}
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
-	err = fmt.Errorf("%d accepted messages not confirmed: %w", b.ledger.open(b.out.count()), err) // S21
-	if b.link.Load() == nil {
-		return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
-	}
-	return err
+	return errors.Join(found, err)
 }
 
 func (b *Bus) kickFlusher() {
