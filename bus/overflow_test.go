@@ -63,6 +63,35 @@ func TestAFullBufferDropsTheNewest(t *testing.T) {
 	}
 }
 
+// Without Buffer, 65 536 messages wait for a handler, and 64 MiB (S10).
+func TestBufferHas65536MessagesAnd64MiBByDefault(t *testing.T) {
+	for name, c := range map[string]struct{ size, room int }{
+		"messages": {0, 65_536},
+		"bytes":    {1 << 20, 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				release := make(chan struct{})
+				s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { <-release; return nil })
+				publish(t, b, "a", "first")
+				synctest.Wait() // it is being handled
+				data := strings.Repeat("x", c.size)
+				for range c.room {
+					publish(t, b, "a", data)
+				}
+				if st := s.Stats(); st.Dropped != 0 || st.Pending != c.room {
+					t.Errorf("%d messages wait, and %d were dropped, want room for %d", st.Pending, st.Dropped, c.room)
+				}
+				if publish(t, b, "a", "one more"); s.Stats().Dropped != 1 {
+					t.Errorf("%d were dropped, want 1", s.Stats().Dropped)
+				}
+				close(release)
+			})
+		})
+	}
+}
+
 func TestAFullBufferDropsTheOldest(t *testing.T) {
 	for _, opts := range [][]bus.SubOption{
 		{},

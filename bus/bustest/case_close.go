@@ -20,7 +20,9 @@ var closeCases = []testCase{
 func closed(e *env) {
 	b := e.process()
 	in := b.listen("x")
-	s := b.echo("x")
+	var asked *bus.Msg
+	s := b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) { asked = m; return nil, nil })
+	b.request("x", "")
 	b.publish("x", "1")
 	e.Must(b.Close(), "close")
 	e.Must(b.Close(), "close again")
@@ -29,6 +31,7 @@ func closed(e *env) {
 		e.Is(err, bus.ErrClosed, "%s", verb)
 		e.hasCode(err, "bus.closed")
 	}
+	e.Is(asked.Reply(e.Ctx, nil), bus.ErrClosed, "reply")
 	e.Is(b.Flush(e.Ctx), bus.ErrClosed, "flush")
 	e.Is(b.Drain(e.Ctx), bus.ErrClosed, "drain")
 	in.Stop()

@@ -98,7 +98,13 @@ func cutIsReported(e *env) {
 		last = i
 	}
 	missing, lost := n-len(arrived), a.Stats().Lost
+	e.Soon("each cut is reported", func() bool { return len(eventsOf[bus.Connected](a)) == int(a.Stats().Cuts) }) // and the losses before
 	e.Want(missing <= int(lost), "%d of %d messages are missing, and %d are counted as lost", missing, n, lost)
+	var messages, bytes int
+	for _, l := range eventsOf[bus.PublishLost](a) {
+		messages, bytes = messages+l.Messages, bytes+l.Bytes
+	}
+	e.Want(messages == int(lost) && bytes == int(a.Stats().LostBytes) && bytes >= messages, "%d messages and %d bytes are counted as lost, and %d and %d reported", lost, a.Stats().LostBytes, messages, bytes)
 	e.Want(in.Stats().Gaps == 0 && b.Stats().Cuts == 0, "the other process: %d gaps, %d cuts", in.Stats().Gaps, b.Stats().Cuts)
 }
 

@@ -19,6 +19,7 @@ var requestCases = []testCase{
 	{rule: "S12", claim: "a slow responder causes a timeout, in time", run: timeout},
 	{rule: "S12", claim: "a cancelled caller gets its context's error, with the cause", run: callerLeaves},
 	{rule: "S12", claim: "a responder whose caller has left works until the deadline of the request, and no longer", run: askerHasLeft},
+	{rule: "S24", claim: "a request whose time is over before its handler starts is dropped and counted", run: expiresInQueue},
 	{rule: "S12", claim: "errors of the responder arrive with code and text, without a stack", run: remoteErrors},
 	{rule: "S12", claim: "late and second answers are dropped and counted", run: lateAnswers},
 	{rule: "S12", claim: "concurrent requests, half of them cancelled, never get another request's answer", run: noCrossTalk},
@@ -144,6 +145,36 @@ func askerHasLeft(e *env) {
 	e.Is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
 	e.took(deadline, 0, 5, "after the deadline it")
 	e.Soon("the answer is late", func() bool { return a.Stats().Late == 1 })
+}
+
+// expiresInQueue asks a responder that is busy until the time of the request is over.
+func expiresInQueue(e *env) {
+	a, b := e.pair()
+	in := &inbox{e: e}
+	g, running := e.gate(), e.gate()
+	in.Sub = b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		running.open()
+		g.pass(ctx)
+		return nil, in.handle(ctx, m)
+	}, bus.Concurrency(1))
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
+	defer cancel()
+	first := e.Async(func() {
+		_, err := a.Request(ctx, "x", []byte("first"))
+		e.Must(err, "request")
+	})
+	e.Await(running.c, "the responder is busy")
+	inner, leave := e.within(2)
+	defer leave()
+	_, err := a.Request(inner, "x", []byte("short"))
+	e.Is(err, bus.ErrTimeout, "a request whose time is over")
+	g.open()
+	e.Await(first, "the first is answered")
+	_, err = a.Request(ctx, "x", []byte("last"))
+	e.Must(err, "request")
+	in.has("first", "last")
+	st := in.Stats() // on a busy machine the request may expire before it is sent
+	e.Want(st.Received == 2+st.Expired && (st.Expired == 1 || !e.h.FakeTime), "the stats are %+v", st)
 }
 
 type codedError struct{}
