@@ -23,15 +23,39 @@ func TestWindowIsASecondOfTheLink(t *testing.T) {
 		if got := w.size(now); got < rate*3/4 || got > rate*5/4 {
 			t.Errorf("%s: the window is %d on a link of %d per second", name, got, rate)
 		}
-		if got := w.size(now.Add(2 * time.Second)); got != minWindow {
+		if got := w.size(now.Add(2 * time.Second)); got != 64<<10 {
 			t.Errorf("%s: after two quiet seconds the window is %d", name, got)
 		}
-		if w.add(now, now, 100<<20); w.size(now) != maxWindow {
+		if w.add(now, now, 100<<20); w.size(now) != 4<<20 {
 			t.Errorf("%s: the window is %d, and grows without bound", name, w.size(now))
 		}
 		now = now.Add(-time.Hour) // the clock steps back
 		w.add(now, now, 1)
 		w.size(now)
+	}
+}
+
+// A connection is closed when no byte has moved for 15 s, and not earlier (S29).
+func TestSilenceIs15SecondsByDefault(t *testing.T) {
+	if got := (Config{}).withDefaults().silence; got != 15*time.Second {
+		t.Errorf("a silent connection ends after %v, want 15s", got)
+	}
+}
+
+// The pauses between attempts to connect differ, grow, and have a bound (S23).
+func TestPausesBetweenAttemptsHaveJitterAndABound(t *testing.T) {
+	for attempt, bound := range map[int]time.Duration{0: 50 * time.Millisecond, 3: 400 * time.Millisecond, 100: 5 * time.Second} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			pause := backoff(attempt)
+			seen[pause] = true
+			if pause < bound/4 || pause > bound {
+				t.Errorf("before attempt %d the pause is %v, want up to %v", attempt, pause, bound)
+			}
+		}
+		if len(seen) < 10 {
+			t.Errorf("100 pauses before attempt %d have %d lengths", attempt, len(seen))
+		}
 	}
 }
 
@@ -60,7 +84,7 @@ func TestWindowIgnoresStepsOfTheWallClock(t *testing.T) {
 	now := start.Add(2 * time.Second)
 	const second = 1 << 30 // in the first field of a time.Time that has a monotonic reading
 	*(*uint64)(unsafe.Pointer(&now)) -= 3600 * second
-	if got := w.size(now); got != minWindow {
+	if got := w.size(now); got != 64<<10 {
 		t.Errorf("after two quiet seconds and a step back the window is %d", got)
 	}
 }
