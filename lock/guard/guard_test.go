@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"io"
@@ -143,8 +145,38 @@ func TestNothingIsSentWithoutALiveLease(t *testing.T) {
 			if _, err := guard.Leases(tt.ctx); !errors.Is(err, tt.want) {
 				t.Errorf("Leases: %v, want %v", err, tt.want)
 			}
+			db := sql.OpenDB(untouched{t})
+			defer func() { _ = db.Close() }()
+			if err := guard.Tx(tt.ctx, db, guard.SQLite, func(*sql.Tx) error { return nil }); !errors.Is(err, tt.want) {
+				t.Errorf("Tx: %v, want %v", err, tt.want)
+			}
+			if err := guard.SQL(tt.ctx, untouched{t}, guard.SQLite); !errors.Is(err, tt.want) {
+				t.Errorf("SQL: %v, want %v", err, tt.want)
+			}
 		})
 	}
+}
+
+// untouched is a database, and a transaction, that nothing may use (G3).
+type untouched struct{ t *testing.T }
+
+var errUsed = errors.New("the database was used")
+
+func (u untouched) Connect(context.Context) (driver.Conn, error) {
+	u.t.Error(errUsed)
+	return nil, errUsed
+}
+
+func (u untouched) Driver() driver.Driver { return nil }
+
+func (u untouched) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	u.t.Error(errUsed)
+	return nil, errUsed
+}
+
+func (u untouched) QueryRowContext(context.Context, string, ...any) *sql.Row {
+	u.t.Error(errUsed)
+	return new(sql.Row)
 }
 
 // A receiver accepts 64 fences. One call of AcquireAll has no more keys, but a context
@@ -256,6 +288,19 @@ func TestAHandlerAnswersWhatItCannotPass(t *testing.T) {
 				t.Errorf("%d %s, %v; want %d %s", answer.StatusCode, p.Code, err, tt.status, tt.code)
 			}
 		})
+	}
+}
+
+// A fence is below 2^53 (L2): the greatest one passes.
+func TestTheGreatestFencePasses(t *testing.T) {
+	seen := uint64(0)
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+		storeFunc(func(_ context.Context, _ string, fence uint64) (bool, error) { seen = fence; return true, nil }))
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set(guard.Header, "k;9007199254740991")
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusNoContent || seen != 9007199254740991 {
+		t.Errorf("status %d, and the store has seen %d", w.Code, seen)
 	}
 }
 
