@@ -14,6 +14,43 @@ var dropCases = []testCase{
 	{rule: "S4", claim: "messages that were dropped after the last one that is handled are counted and reported, however the subscription ends", run: dropsBeforeTheEnd},
 	{rule: "S4", claim: "messages that the backend drops for a process that takes none are counted at a subscription that is drained", needs: []fault{"Deafen", "Registrations"}, run: dropsOnTheWay},
 	{rule: "S4", claim: "messages that a cut loses on the way to a subscription that two calls drain are one gap", needs: []fault{"Deafen", "Registrations", "Cut"}, run: cutDuringDrains},
+	{rule: "S4", claim: "events on their way to a group whose members all stop are counted at one of them", needs: []fault{"Deafen", "Registrations"}, run: groupStopsOnTheWay},
+}
+
+// groupStopsOnTheWay stops all members of a group while the backend has events for
+// them on the way.
+func groupStopsOnTheWay(e *env) {
+	a, b := e.pair()
+	const n = 50
+	for _, size := range []int{1, 2} {
+		var members []*inbox
+		for range size {
+			members = append(members, b.listen(fmt.Sprintf("x.%d", size), bus.Group("g")))
+		}
+		before := e.registrations()
+		hear, err := e.h.Faults.Deafen(b.driver)
+		e.Must(err, "deafen")
+		e.AtEnd(func() { _ = hear() })
+		publishMany(a, members[0].Pattern(), 1, n)
+		a.flush()
+		var over []<-chan struct{}
+		for _, in := range members {
+			over = append(over, e.Async(in.Stop))
+		}
+		e.Soon("the backend knows of the end", func() bool { return e.registrations() < before })
+		e.Must(hear(), "hear again")
+		var counted uint64
+		for i, in := range members {
+			e.Await(over[i], "Stop returns")
+			e.Await(in.Done(), "it is over")
+			st := in.Stats()
+			counted += st.Handled + st.Discarded + st.Missed
+		}
+		e.Want(counted == n, "of %d events %d are counted at %d members", n, counted, size)
+		total := b.Stats().Total // of both rounds
+		e.Want(total.Handled+total.Discarded+total.Missed == uint64(size*n), "the totals are %+v", total)
+	}
+	e.works(a, b)
 }
 
 // cutDuringDrains breaks the connection of a process that two calls drain, while

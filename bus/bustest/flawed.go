@@ -28,6 +28,7 @@ var flaws = []flaw{
 	{"a group's message is delivered to all after an outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.spread = true }},
 	{"subscriptions are not restored after the 4th outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.deafAfter = 4 }},
 	{"drops are forgotten when a subscription ends", "S4/messages that the backend drops for a process that takes none are counted at a subscription that is drained", func(d *flawed) { d.forgetsAtEnd = true }},
+	{"events for a group that stops are forgotten", "S4/events on their way to a group whose members all stop are counted at one of them", func(d *flawed) { d.forgetsAtEnd = true }},
 	{"registration is left behind after an outage", "S23/a subscription that ends after an outage leaves nothing at the backend", func(d *flawed) { d.keepRegistration = true }},
 }
 

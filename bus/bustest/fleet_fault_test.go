@@ -132,7 +132,9 @@ func (c *carrier) catchUp() {
 	c.moving.Lock()
 	defer c.moving.Unlock()
 	for _, m := range c.kept {
-		c.Sink.Deliver(m)
+		if !c.Sink.Deliver(m) && c.group {
+			c.lost++
+		}
 	}
 	if c.lost > 0 {
 		c.Sink.Gap(c.lost)

@@ -276,7 +276,7 @@ func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Reg
 	if err := n.fleet.obstacles.refusal(s.Pattern); err != nil {
 		return nil, err
 	}
-	m := &subscribed{node: n, sub: s, way: &carrier{Sink: s.Sink, node: n, moving: make(turnstile, 1)}}
+	m := &subscribed{node: n, sub: s, way: &carrier{Sink: s.Sink, node: n, group: s.Group != "", moving: make(turnstile, 1)}}
 	s.Sink = m.way
 	var err error
 	if m.Registration, err = n.fleet.routes.Subscribe(ctx, s); err != nil {
@@ -347,7 +347,8 @@ func (m *subscribed) End(ctx context.Context) error {
 // carrier is the way of a message to its process.
 type carrier struct {
 	driver.Sink
-	node *node
+	node  *node
+	group bool
 
 	moving turnstile // guards the fields below; held while messages are delivered, to keep their order
 	kept   []driver.Message

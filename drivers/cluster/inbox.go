@@ -131,9 +131,11 @@ func (x *arrival) toGroup(number uint64) *registration {
 // giveBack makes the hub give the message to another process. done reports that
 // no other subscription of this process has the message.
 func (x *arrival) giveBack(in *registration, done bool) {
-	var a protocol.RequestID
+	a := protocol.RequestID{Number: in.number} // the hub reports a gap if no process takes the event
 	if x.request != nil {
 		a = x.request.RequestID
+	} else {
+		in.returned.Store(true)
 	}
 	f := protocol.Begin(protocol.TypeReturn).Uint(a.Client).Uint(a.Number).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
 	_ = x.line.Send(protocol.AddMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
@@ -206,6 +208,10 @@ func (b *Bus) missed(d *protocol.Decoder) {
 	in, members := b.find(number)
 	if in != nil && in.group != "" {
 		members = members[:min(len(members), 1)]
+		if in.returned.Load() && !b.isStanding(in) {
+			in.strays.Add(int64(lost))
+			return
+		}
 	}
 	for _, x := range members {
 		b.gap(x, lost)

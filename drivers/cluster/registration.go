@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
@@ -21,6 +22,8 @@ type registration struct {
 	registrationKey
 	number        uint64
 	subscriptions []*subscription // replaced, never modified; guarded by Bus.mu
+	returned      atomic.Bool     // events of the group were given back to the hub
+	strays        atomic.Int64    // messages that no process has taken after the last subscription here had left
 }
 
 // subscription is a subscription of this process.
@@ -127,7 +130,13 @@ func (x *subscription) leave() <-chan struct{} {
 			x.bus.bury(x, driver.ErrDisconnected)
 			return
 		}
-		x.bus.syncs.begin(line, func(err error) { x.bus.bury(x, err) })
+		x.bus.syncs.begin(line, func(err error) {
+			if err == nil && x.in.returned.Load() { // the hub decides about the events that it got back before
+				x.bus.syncs.begin(line, func(err error) { x.bus.bury(x, err) })
+				return
+			}
+			x.bus.bury(x, err)
+		})
 	})
 	return x.gone
 }
@@ -158,6 +167,13 @@ func (b *Bus) retire(x *subscription) *protocol.Line {
 	return b.line
 }
 
+// isStanding reports whether a registration has a subscription that does not leave.
+func (b *Bus) isStanding(in *registration) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.ContainsFunc(in.subscriptions, (*subscription).stays)
+}
+
 // stays reports whether x does not leave. The caller holds Bus.mu.
 func (x *subscription) stays() bool { return !x.left }
 
@@ -165,6 +181,9 @@ func (x *subscription) stays() bool { return !x.left }
 // may still have another subscription, which leaves last. err is not nil if the
 // connection has ended before.
 func (b *Bus) bury(x *subscription, err error) {
+	if lost := x.in.strays.Swap(0); lost > 0 {
+		b.gap(x, int(lost)) // S4
+	}
 	b.remove(x)
 	b.mu.Lock()
 	if in := x.in; b.registrations[in.registrationKey] != in && len(in.subscriptions) == 0 {

@@ -257,7 +257,9 @@ func (h *hubBus) returned(c *Client, d *protocol.Decoder) error {
 	case to.kind == driver.Request:
 		h.reassignRequest(c, a, done, to, tail)
 	default:
-		h.reassign(c, to, c, delivery{tail: tail})
+		if h.reassign(c, to, c, delivery{tail: tail}) == refused && a.Number > 0 {
+			c.send(protocol.Begin(protocol.TypeGap).Uint(a.Number).Uint(1)) // S4; an earlier build sends no number
+		}
 		h.returns.Add(1) // afterwards: a round of drain that begins in between does not include the event
 	}
 	return nil

@@ -17,7 +17,7 @@ const (
 	TypeEvent                     // message
 	TypeRequest                   // request, message
 	TypeAnswer                    // client, request, whether this client has no other part of it, message
-	TypeReturn                    // client, request, the same, kind, pattern, group, message: no subscription takes it
+	TypeReturn                    // client, request (0 and the registration, of an event), the same, kind, pattern, group, message: no subscription takes it
 	TypeNoMember                  // client, request: the asked subscription has left
 
 	// From the hub.
