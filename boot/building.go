@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/internal/variable"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
@@ -33,7 +34,7 @@ type building struct {
 // after a change it needs neither a build nor a restart. It reports the paths to
 // mega dev.
 func (a *building) readFromDisk() {
-	report := a.process.variable("MEGA_RUN_DEV")
+	report := variable.Get(a.process.Environ, "MEGA_RUN_DEV")
 	if report == "" || a.plan.Config.Env != "dev" {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/systemd"
+	"github.com/megaframework/mega/internal/variable"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -55,23 +56,8 @@ func (p Process) injectorLog() fx.Option {
 // worker returns the number of a worker, from 1, or 0 in a process that is no
 // worker.
 func (p Process) worker() int {
-	n := 0
-	for _, kv := range p.Environ {
-		if text, ok := strings.CutPrefix(kv, "MEGA_WORKER_ID="); ok {
-			n, _ = strconv.Atoi(text) // the supervisor has written it
-		}
-	}
+	n, _ := strconv.Atoi(variable.Get(p.Environ, "MEGA_WORKER_ID")) // the supervisor has written it
 	return max(n, 0)
-}
-
-// variable returns the last value of a variable, or "".
-func (p Process) variable(name string) (value string) {
-	for _, kv := range p.Environ {
-		if text, ok := strings.CutPrefix(kv, name+"="); ok {
-			value = text
-		}
-	}
-	return value
 }
 
 // isWorker reports whether a supervisor started the process. The supervisor

@@ -5,16 +5,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/megaframework/mega/internal/variable"
 )
 
 // Folders returns the folders of this user's admin sockets, the preferred one
 // first. A process uses the first one that works. A search reads all of them,
 // because a service and a shell of one user seldom have the same variables.
 func Folders(environ []string) (all []string) {
-	if dir := lookup(environ, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+	if dir := variable.Get(environ, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		all = append(all, filepath.Join(dir, "mega"))
 	}
-	temp := lookup(environ, "TMPDIR")
+	temp := variable.Get(environ, "TMPDIR")
 	if !filepath.IsAbs(temp) {
 		temp = os.TempDir()
 	}
@@ -24,16 +26,6 @@ func Folders(environ []string) (all []string) {
 // tempFolder, followed by the number of a user, is the name of that user's
 // folder in the temporary folder, where every user can create one.
 const tempFolder = "mega-"
-
-// lookup returns the last value of a variable, which is the one that counts.
-func lookup(environ []string, name string) (value string) {
-	for _, kv := range environ {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			value = v
-		}
-	}
-	return value
-}
 
 // fileNameOf returns name as a part of a file name: other characters than letters,
 // digits, - and _ are replaced, and the length is bounded.

@@ -75,14 +75,14 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/notation"},
 		"ctx":        {"limit", "lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
 		"ctx/locale": {"internal/embedded", "internal/yamldoc"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plain", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/settings", "internal/stack", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "drivers/memory", "limit", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plain", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/settings", "internal/stack", "internal/systemd", "internal/variable", "internal/workers"},
 
-		"internal/cli": {"internal/notation", "internal/settings", "internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
+		"internal/cli": {"internal/notation", "internal/settings", "internal/shell", "internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "limit", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/variable", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
 		"cmd/mega-lock":            {"internal/shell"},
 		"internal/shell/shelltest": {},
-		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/plain", "internal/private", "internal/spelling"},
+		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/plain", "internal/private", "internal/spelling", "internal/variable"},
 
 		"internal/mcp": {"internal/group", "internal/shell", "lock"},
 
@@ -94,7 +94,7 @@ func layers() map[string][]string {
 		"internal/selection": {"internal/settings", "config", "limit/driver", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/notation", "internal/plan", "internal/refusal"},
 
 		"docs/guide":        {},
-		"internal/admin":    {"config", "limit", "lock", "bus", "internal/private"},
+		"internal/admin":    {"config", "limit", "lock", "bus", "internal/private", "internal/variable"},
 		"internal/arch":     {},
 		"internal/dev":      {"internal/group"},
 		"internal/console":  {"limit", "lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
@@ -125,6 +125,7 @@ func layers() map[string][]string {
 		"internal/stack":    {},
 		"internal/suite":    {},
 		"internal/systemd":  {},
+		"internal/variable": {},
 
 		"internal/histogram": {},
 		"internal/lazyctx":   {},

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/variable"
 )
 
 func (l *line) lockVerb() *cobra.Command {
@@ -59,18 +60,7 @@ func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error
 
 // unreadName returns the program's name if no file can set it.
 func (l *line) unreadName() string {
-	name := l.shell.Name
-	for _, kv := range l.process.Environ {
-		if value, ok := strings.CutPrefix(kv, "MEGA_NAME="); ok && value != "" {
-			name = value
-		}
-	}
-	for _, kv := range l.flags.set {
-		if value, ok := strings.CutPrefix(kv, "name="); ok && value != "" {
-			name = value
-		}
-	}
-	return name
+	return cmp.Or(variable.Get(l.flags.set, "name"), variable.Get(l.process.Environ, "MEGA_NAME"), l.shell.Name)
 }
 
 // strictly returns the processes for a verb that needs the configuration.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
 	"github.com/megaframework/mega/internal/shell"
+	"github.com/megaframework/mega/internal/variable"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -118,7 +118,7 @@ func (t *target) url() (string, error) {
 	case t.urlEnv != "" && at != "":
 		return wrong("--url and --url-env exclude each other.")
 	case t.urlEnv != "":
-		if at = lookup(t.process.Environ, t.urlEnv); at == "" {
+		if at = variable.Get(t.process.Environ, t.urlEnv); at == "" {
 			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", t.urlEnv))
 		}
 	case len(mask.Credentials(at)) > 0:
@@ -148,15 +148,6 @@ func (t *target) atSocket() (namespace string, err error) {
 		}
 	}
 	return t.server.Namespace, nil
-}
-
-func lookup(environ []string, name string) (value string) {
-	for _, kv := range environ {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			value = v
-		}
-	}
-	return value
 }
 
 // nobody returns the failure for a machine without a running process.

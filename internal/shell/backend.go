@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/variable"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -49,12 +50,7 @@ func (b *Backend) Resolve(environ []string) error {
 			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
 	}
 	if b.URLEnv != "" {
-		for _, kv := range environ {
-			if v, ok := strings.CutPrefix(kv, b.URLEnv+"="); ok {
-				b.URL = v
-			}
-		}
-		if b.URL == "" {
+		if b.URL = variable.Get(environ, b.URLEnv); b.URL == "" {
 			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", b.URLEnv))
 		}
 	}
