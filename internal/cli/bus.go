@@ -18,7 +18,6 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
-	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -33,41 +32,12 @@ type messages struct {
 }
 
 func (l *line) busVerb() *cobra.Command {
-	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.busProcesses}
+	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.finder(busComponent)}
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
 	c.Long = "It calls the processes of this program that run on this machine as this user."
 	c.PersistentFlags().Var(workerNumber{of: &m.pid}, "pid", "call only the process with the number `PID`")
 	workerFlag(c, &m.worker)
 	return c
-}
-
-// busProcesses returns this program's running processes, as the bus needs them.
-func (l *line) busProcesses(ctx context.Context) ([]source, error) {
-	c, err := l.load()
-	if err != nil {
-		sources, err := l.unconfigured(ctx, err)
-		return carriers(sources), err
-	}
-	sources, err := running(ctx, l.process.Environ, c.Name)
-	sources = carriers(sources)
-	if err == nil && len(sources) == 0 {
-		d, _ := selection.Bus(c, selection.Surroundings{}) // complete, even if it is refused
-		err = &failure.Failure{
-			Code: "cli.no_process", Exit: failure.ExitUnavailable,
-			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),
-			Facts:   append([]failure.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}}, leftOut(l.process.Environ)...),
-			Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
-		}
-	}
-	return sources, err
-}
-
-// carriers replaces, in place, the driver and scope of the locks with the bus's.
-func carriers(sources []source) []source {
-	for i, s := range sources {
-		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
-	}
-	return sources
 }
 
 // processes returns the processes to call: all, or the one of --pid.

@@ -234,7 +234,10 @@ func (l *line) reloadVerb() *cobra.Command {
 			"\"error\"}, one for each process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			sources, err := l.strictly(c.Context())
+			if _, err := l.load(); err != nil { // the processes would refuse it, too
+				return err
+			}
+			sources, err := l.processes(c.Context())
 			if err != nil {
 				return err
 			}

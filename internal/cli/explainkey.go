@@ -12,7 +12,6 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/plan"
-	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -83,19 +82,18 @@ type choice struct {
 
 // choiceOf returns the selection that key belongs to, if there is one.
 func choiceOf(c *settings.Config, key string) *choice {
-	var d plan.Decision
-	var err error
+	var of component
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "lock", "cache", "cluster":
-		d, err = selection.Lock(c, selection.Surroundings{})
+		of = lockComponent
 	case "limit":
-		locks, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
-		d, err = selection.Limit(c, selection.Surroundings{}, locks)
+		of = limitComponent
 	case "bus", "nats":
-		d, err = selection.Bus(c, selection.Surroundings{})
+		of = busComponent
 	default:
 		return nil
 	}
+	d, err := of.configured(c)
 	refused, _ := errors.AsType[*failure.Failure](err)
 	return &choice{d, refused}
 }

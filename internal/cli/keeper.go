@@ -29,8 +29,6 @@ type keeper interface {
 type source struct {
 	keeper  keeper
 	about   about
-	bus     admin.DriverScope
-	limit   admin.DriverScope
 	workers []admin.Worker // of a supervisor
 	meets   string         // path of the cluster socket; empty if the process has its own hub
 	err     error          // why it does not answer
@@ -75,16 +73,18 @@ func (a about) heading() string {
 // askTime is the timeout for one answer of one keeper.
 const askTime = 12 * time.Second
 
-// running returns the processes of this user with that name, or all of them.
-func running(ctx context.Context, environ []string, name string) (sources []source, err error) {
+// running returns the processes of this user with that name, or all of them, with
+// the driver and the scope of a component.
+func running(ctx context.Context, environ []string, name string, of component) (sources []source, err error) {
 	found, err := admin.Find(ctx, admin.Folders(environ), name)
 	if err != nil {
 		return nil, notFound(err)
 	}
 	for _, f := range found {
+		has := of.running(f.Info)
 		s := source{
-			keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope},
-			bus: f.Info.Bus, limit: f.Info.Limit, workers: f.Info.Workers, meets: f.Info.Meets,
+			keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: has.Driver, Scope: has.Scope},
+			workers: f.Info.Workers, meets: f.Info.Meets,
 		}
 		if f.Err != nil {
 			s.err, s.about = f.Err, about{Socket: f.Path}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plain"
-	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/limit"
 )
@@ -33,35 +32,11 @@ type limitKeeper interface {
 }
 
 func (l *line) limitVerb() *cobra.Command {
-	m := &limits{shell: l.shell, find: l.limitProcesses}
+	m := &limits{shell: l.shell, find: l.finder(limitComponent)}
 	c := group("limit", "run commands under limits, show the use of limits, pause and reset them", limited("exec", l.shell, l.process.Environ), m.ls(), m.show(), m.pause(), m.reset())
 	c.Long = "Except exec, it calls the processes of this program that run on this machine as this user."
 	workerFlag(c, &m.worker)
 	return c
-}
-
-// limitProcesses returns this program's running processes, as limits need them.
-func (l *line) limitProcesses(ctx context.Context) ([]source, error) {
-	c, err := l.load()
-	if err != nil {
-		sources, err := l.unconfigured(ctx, err)
-		return counters(sources), err
-	}
-	sources, err := running(ctx, l.process.Environ, c.Name)
-	if err == nil && len(sources) == 0 {
-		locks, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
-		limits, _ := selection.Limit(c, selection.Surroundings{}, locks)
-		err = l.nobody(c.Name, limits)
-	}
-	return counters(sources), err
-}
-
-// counters replaces, in place, the driver and scope of the locks with those of the limits.
-func counters(sources []source) []source {
-	for i, s := range sources {
-		sources[i].about.Driver, sources[i].about.Scope = s.limit.Driver, s.limit.Scope
-	}
-	return sources
 }
 
 // askLimits calls do for every set of limits.

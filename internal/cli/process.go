@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/internal/variable"
 )
 
@@ -24,33 +25,65 @@ func (l *line) lockVerb() *cobra.Command {
 
 // locks returns the verbs for the locks of this program's running processes.
 func (l *line) locks() *locks {
-	return &locks{shell: l.shell, find: l.processes, environ: l.process.Environ}
+	return &locks{shell: l.shell, find: l.finder(lockComponent), environ: l.process.Environ}
+}
+
+// component is the part of a process that a group of verbs is about.
+type component struct {
+	running func(admin.Info) admin.DriverScope // of a process
+	// configured returns the decision of a configuration. It is complete, even if
+	// it is refused.
+	configured func(*settings.Config) (plan.Decision, error)
+}
+
+var (
+	lockComponent = component{
+		func(i admin.Info) admin.DriverScope { return admin.DriverScope{Driver: i.Driver, Scope: i.Scope} },
+		func(c *settings.Config) (plan.Decision, error) { return selection.Lock(c, selection.Surroundings{}) },
+	}
+	limitComponent = component{
+		func(i admin.Info) admin.DriverScope { return i.Limit },
+		func(c *settings.Config) (plan.Decision, error) {
+			locks, _ := lockComponent.configured(c)
+			return selection.Limit(c, selection.Surroundings{}, locks)
+		},
+	}
+	busComponent = component{
+		func(i admin.Info) admin.DriverScope { return i.Bus },
+		func(c *settings.Config) (plan.Decision, error) { return selection.Bus(c, selection.Surroundings{}) },
+	}
+)
+
+// finder returns the function that finds the running processes of this program,
+// for verbs about a component.
+func (l *line) finder(of component) func(context.Context) ([]source, error) {
+	return func(ctx context.Context) ([]source, error) {
+		c, err := l.load()
+		if err != nil {
+			return l.unconfigured(ctx, of, err)
+		}
+		sources, err := running(ctx, l.process.Environ, c.Name, of)
+		if err == nil && len(sources) == 0 {
+			d, _ := of.configured(c)
+			err = l.noProcess(c.Name, d)
+		}
+		return sources, err
+	}
 }
 
 // processes returns the running processes of this program.
-func (l *line) processes(ctx context.Context) ([]source, error) {
-	c, err := l.load()
-	if err != nil {
-		return l.unconfigured(ctx, err)
-	}
-	sources, err := running(ctx, l.process.Environ, c.Name)
-	if err == nil && len(sources) == 0 {
-		d, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
-		err = l.nobody(c.Name, d)
-	}
-	return sources, err
-}
+func (l *line) processes(ctx context.Context) ([]source, error) { return l.finder(lockComponent)(ctx) }
 
 // unconfigured returns the processes that run under the name that the program
 // has without its files. They are most useful while the files cannot be read.
 // If there is none, it returns refused.
-func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error) {
+func (l *line) unconfigured(ctx context.Context, of component, refused error) ([]source, error) {
 	f, ok := errors.AsType[*failure.Failure](refused)
 	if !ok || !strings.HasPrefix(f.Code, "config.") {
 		return nil, refused
 	}
 	name := l.unreadName()
-	sources, err := running(ctx, l.process.Environ, name)
+	sources, err := running(ctx, l.process.Environ, name, of)
 	if err != nil || len(sources) == 0 {
 		return nil, refused
 	}
@@ -63,17 +96,9 @@ func (l *line) unreadName() string {
 	return cmp.Or(variable.Get(l.flags.set, "name"), variable.Get(l.process.Environ, "MEGA_NAME"), l.shell.Name)
 }
 
-// strictly returns the processes for a verb that needs the configuration.
-func (l *line) strictly(ctx context.Context) ([]source, error) {
-	if _, err := l.load(); err != nil {
-		return nil, err
-	}
-	return l.processes(ctx)
-}
-
-// nobody returns the failure for a program without a running process, with the
-// consequence for its locks or limits, which d is about.
-func (l *line) nobody(name string, d plan.Decision) error {
+// noProcess returns the failure for a program without a running process, with the
+// consequence for the component that d is about.
+func (l *line) noProcess(name string, d plan.Decision) error {
 	f := &failure.Failure{
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
@@ -82,12 +107,12 @@ func (l *line) nobody(name string, d plan.Decision) error {
 	}
 	left := leftOut(l.process.Environ)
 	f.Facts = append(f.Facts, left...)
-	switch {
+	switch ended := d.Scope == "process" && len(left) == 0; {
 	case d.Chosen == "redis":
 		f.Actions = append(f.Actions, fmt.Sprintf("show the %s of the Redis: mega %s ls --url %s", d.Subject(), d.Component, cmp.Or(d.Server, "redis://HOST:6379/0")))
-	case d.Scope == "process" && d.Component == "limit" && len(left) == 0:
+	case ended && d.Component == "limit":
 		f.Actions = append(f.Actions, "limits in the memory of a process end with it: while no process runs, no unit is in use")
-	case d.Scope == "process" && len(left) == 0:
+	case ended && d.Component == "lock":
 		f.Actions = append(f.Actions, noProcessNoLock)
 	}
 	return f

@@ -101,7 +101,7 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 	case at != "":
 		return t.openServer(ctx, at)
 	}
-	sources, err := running(ctx, t.process.Environ, t.name)
+	sources, err := running(ctx, t.process.Environ, t.name, lockComponent)
 	if err == nil && len(sources) == 0 {
 		err = t.nobody()
 	}
