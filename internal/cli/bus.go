@@ -275,9 +275,6 @@ func (m *messages) req() *cobra.Command {
 	return c
 }
 
-// client returns a client of the process.
-func (s source) client() *admin.Client { return s.keeper.(*admin.Client) }
-
 // refused returns the reason why a process did not do what a verb requested:
 // the request was wrong, or it failed.
 func (s source) refused(err error) error {

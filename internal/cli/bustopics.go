@@ -45,7 +45,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 	if m.worker == 0 {
 		sources = each(sources) // every worker counts its own messages
 	}
-	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) ([]admin.Topic, error) { return k.(*admin.Client).Topics(ctx) })
+	answers, err := askProcesses(ctx, sources, func(ctx context.Context, p *admin.Client) ([]admin.Topic, error) { return p.Topics(ctx) })
 	all := make([]described, len(sources))
 	for i, s := range sources {
 		all[i] = described{s.about, s.failed(), append([]admin.Topic{}, answers[i]...)}

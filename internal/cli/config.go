@@ -241,7 +241,7 @@ func (l *line) reloadVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers, err := ask(c.Context(), sources, reload)
+			answers, err := askProcesses(c.Context(), sources, func(ctx context.Context, p *admin.Client) ([]config.Change, error) { return p.Reload(ctx) })
 			all := make([]reloaded, len(sources))
 			for i, s := range sources {
 				all[i] = reloaded{s.about, s.failed(), append([]config.Change{}, answers[i]...)}
@@ -249,10 +249,6 @@ func (l *line) reloadVerb() *cobra.Command {
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReloaded(w, all) }), err)
 		},
 	}
-}
-
-func reload(ctx context.Context, k keeper) ([]config.Change, error) {
-	return k.(*admin.Client).Reload(ctx)
 }
 
 func printReloaded(w io.Writer, all []reloaded) {

@@ -23,14 +23,6 @@ type limits struct {
 	worker int
 }
 
-// limitKeeper is a keeper that also has limits: a running process.
-type limitKeeper interface {
-	Limits(ctx context.Context, prefix string, most int) (admin.LimitListing, error)
-	Limit(ctx context.Context, key string) (admin.LimitEntry, error)
-	PauseLimit(ctx context.Context, key string, d time.Duration, reason string) error
-	ResetLimit(ctx context.Context, key string) error
-}
-
 func (l *line) limitVerb() *cobra.Command {
 	m := &limits{shell: l.shell, find: l.finder(limitComponent)}
 	c := group("limit", "run commands under limits, show the use of limits, pause and reset them", limited("exec", l.shell, l.process.Environ), m.ls(), m.show(), m.pause(), m.reset())
@@ -40,19 +32,13 @@ func (l *line) limitVerb() *cobra.Command {
 }
 
 // askLimits calls do for every set of limits.
-func askLimits[T any](ctx context.Context, l *limits, do func(context.Context, limitKeeper) (T, error)) ([]source, []T, error) {
+func askLimits[T any](ctx context.Context, l *limits, do func(context.Context, *admin.Client) (T, error)) ([]source, []T, error) {
 	sources, err := l.find(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	sources = sharing(among(sources, l.worker))
-	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (answer T, err error) {
-		process, ok := k.(limitKeeper)
-		if !ok {
-			return answer, errors.New("it has no limits")
-		}
-		return do(ctx, process)
-	})
+	answers, err := askProcesses(ctx, sources, do)
 	return sources, answers, err
 }
 
@@ -75,8 +61,8 @@ func (l *limits) ls() *cobra.Command {
 			if most < 1 || most > maxLimit {
 				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", most, maxLimit))
 			}
-			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitListing, error) {
-				return k.Limits(ctx, strings.Join(args, ""), most)
+			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, p *admin.Client) (admin.LimitListing, error) {
+				return p.Limits(ctx, strings.Join(args, ""), most)
 			})
 			if sources == nil {
 				return err
@@ -108,7 +94,7 @@ func (l *limits) show() *cobra.Command {
 		Args:              arguments(1, "the key of a limit"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitEntry, error) { return k.Limit(ctx, args[0]) })
+			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, p *admin.Client) (admin.LimitEntry, error) { return p.Limit(ctx, args[0]) })
 			if sources == nil {
 				return err
 			}
@@ -128,8 +114,8 @@ type changedLimit struct {
 }
 
 // change calls do for every set of limits, and prints done for each that succeeded.
-func (l *limits) change(ctx context.Context, done string, do func(context.Context, limitKeeper) error) error {
-	sources, _, err := askLimits(ctx, l, func(ctx context.Context, k limitKeeper) (struct{}, error) { return struct{}{}, do(ctx, k) })
+func (l *limits) change(ctx context.Context, done string, do func(context.Context, *admin.Client) error) error {
+	sources, _, err := askLimits(ctx, l, func(ctx context.Context, p *admin.Client) (struct{}, error) { return struct{}{}, do(ctx, p) })
 	if sources == nil {
 		return err
 	}
@@ -167,8 +153,8 @@ func (l *limits) pause() *cobra.Command {
 			case strings.TrimSpace(reason) == "":
 				return usage(c, "cli.no_reason", "A pause needs a reason. The callers that are refused receive it.", `give the reason: --reason "TEXT"`)
 			}
-			return l.change(c.Context(), fmt.Sprintf("%s: paused for %v", args[0], length), func(ctx context.Context, k limitKeeper) error {
-				return k.PauseLimit(ctx, args[0], length, reason)
+			return l.change(c.Context(), fmt.Sprintf("%s: paused for %v", args[0], length), func(ctx context.Context, p *admin.Client) error {
+				return p.PauseLimit(ctx, args[0], length, reason)
 			})
 		},
 	}
@@ -185,7 +171,7 @@ func (l *limits) reset() *cobra.Command {
 		Args:              arguments(1, "the key of a limit"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			return l.change(c.Context(), args[0]+": reset", func(ctx context.Context, k limitKeeper) error { return k.ResetLimit(ctx, args[0]) })
+			return l.change(c.Context(), args[0]+": reset", func(ctx context.Context, p *admin.Client) error { return p.ResetLimit(ctx, args[0]) })
 		},
 	}
 }
@@ -195,8 +181,8 @@ func (l *limits) completeKey(c *cobra.Command, args []string, prefix string) ([]
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	_, answers, err := askLimits(c.Context(), l, func(ctx context.Context, k limitKeeper) (admin.LimitListing, error) {
-		return k.Limits(ctx, prefix, 100)
+	_, answers, err := askLimits(c.Context(), l, func(ctx context.Context, p *admin.Client) (admin.LimitListing, error) {
+		return p.Limits(ctx, prefix, 100)
 	})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

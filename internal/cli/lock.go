@@ -55,14 +55,14 @@ func (l *locks) open(ctx context.Context) ([]source, error) {
 
 // ask calls do for every source concurrently. Each source keeps its error; ask
 // returns all errors as one failure.
-func ask[T any](ctx context.Context, sources []source, do func(context.Context, keeper) (T, error)) ([]T, error) {
+func ask[T any](ctx context.Context, sources []source, do func(context.Context, lockService) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	answers, errs := make([]T, len(sources)), make([]error, len(sources))
 	var asking sync.WaitGroup
 	for i, s := range sources {
 		if errs[i] = s.err; s.err == nil {
-			asking.Go(func() { answers[i], errs[i] = do(ctx, s.keeper) })
+			asking.Go(func() { answers[i], errs[i] = do(ctx, s.locks) })
 		}
 	}
 	asking.Wait()
@@ -70,6 +70,11 @@ func ask[T any](ctx context.Context, sources []source, do func(context.Context, 
 		sources[i].err = err
 	}
 	return answers, unanswered(sources)
+}
+
+// askProcesses is ask for sources that are processes.
+func askProcesses[T any](ctx context.Context, sources []source, do func(context.Context, *admin.Client) (T, error)) ([]T, error) {
+	return ask(ctx, sources, func(ctx context.Context, l lockService) (T, error) { return do(ctx, l.(*admin.Client)) })
 }
 
 // unanswered returns a failure if a source did not answer, or refused. A
@@ -166,7 +171,7 @@ func (l *locks) list(ctx context.Context, prefix string, limit int) ([]listed, e
 	if err != nil {
 		return nil, err
 	}
-	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (admin.Listing, error) { return k.Locks(ctx, prefix, limit) })
+	answers, err := ask(ctx, sources, func(ctx context.Context, l lockService) (admin.Listing, error) { return l.Locks(ctx, prefix, limit) })
 	all := make([]listed, len(sources))
 	for i, s := range sources {
 		locks := []admin.Entry{}
@@ -253,7 +258,7 @@ func (l *locks) show() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (admin.Entry, error) { return k.Lock(ctx, args[0]) })
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (admin.Entry, error) { return l.Lock(ctx, args[0]) })
 			all := make([]shown, len(sources))
 			for i, s := range sources {
 				all[i] = shown{s.about, s.failed(), listable(answers[i])}
@@ -299,8 +304,8 @@ func (l *locks) release() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) {
-				return k.Release(ctx, args[0], reason, only)
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (int, error) {
+				return l.Release(ctx, args[0], reason, only)
 			})
 			all := make([]released, len(sources))
 			for i, s := range sources {
@@ -358,15 +363,15 @@ func (l *locks) heal() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (why string, err error) {
-				e, err := k.Lock(ctx, args[0])
+			done, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (why string, err error) {
+				e, err := l.Lock(ctx, args[0])
 				if err == nil {
 					why = unhealed(e.State, slot)
 				}
 				if err != nil || why != "" {
 					return why, err
 				}
-				return "", k.Heal(ctx, args[0], slot, reason)
+				return "", l.Heal(ctx, args[0], slot, reason)
 			})
 			all := make([]healed, len(sources))
 			for i, s := range sources {

@@ -50,8 +50,8 @@ func (l *line) routes(ctx context.Context) (routes []plan.Route, from string, er
 	if none != nil {
 		return nil, "", err // the program's own error describes the correction
 	}
-	answers, _ := ask(ctx, sources, func(ctx context.Context, k keeper) (all []plan.Route, err error) {
-		return all, k.(*admin.Client).Get(ctx, "/routes", &all)
+	answers, _ := askProcesses(ctx, sources, func(ctx context.Context, p *admin.Client) (all []plan.Route, err error) {
+		return all, p.Get(ctx, "/routes", &all)
 	})
 	for i, s := range sources {
 		if s.err == nil {

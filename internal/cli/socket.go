@@ -10,9 +10,9 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// socketKeeper answers with the locks of the hub at a socket, which scripts and
+// socketService is the locks of the hub at a socket, which scripts and
 // programs share. Each call opens a connection.
-type socketKeeper struct {
+type socketService struct {
 	process shell.Process
 	backend shell.Backend
 }
@@ -34,8 +34,8 @@ func (l *locks) openSocket() (_ []source, err error) {
 		}
 		return nil, err
 	}
-	k := socketKeeper{shell.Process{Name: l.shell.Name, Environ: l.environ}, b}
-	return []source{{keeper: k, about: about{Socket: b.Socket}}}, nil
+	s := socketService{shell.Process{Name: l.shell.Name, Environ: l.environ}, b}
+	return []source{{locks: s, about: about{Socket: b.Socket}}}, nil
 }
 
 // wrongSocket returns the failure for a flag that --socket would ignore.
@@ -43,13 +43,13 @@ func wrongSocket(flag string) error {
 	return &failure.Failure{Code: "cli.wrong_flag", Exit: failure.ExitUsage, Text: "--socket and " + flag + " exclude each other."}
 }
 
-func (k socketKeeper) use(ctx context.Context, do func(lockerKeeper) error) error {
-	b := k.backend
-	return b.Look(ctx, k.process, func(l *lock.Locker) error { return do(lockerKeeper{l}) })
+func (s socketService) use(ctx context.Context, do func(lockerService) error) error {
+	b := s.backend
+	return b.Look(ctx, s.process, func(l *lock.Locker) error { return do(lockerService{l}) })
 }
 
-func (k socketKeeper) Locks(ctx context.Context, prefix string, limit int) (listing admin.Listing, err error) {
-	err = k.use(ctx, func(l lockerKeeper) (err error) {
+func (s socketService) Locks(ctx context.Context, prefix string, limit int) (listing admin.Listing, err error) {
+	err = s.use(ctx, func(l lockerService) (err error) {
 		listing, err = l.Locks(ctx, prefix, limit)
 		return err
 	})
@@ -59,8 +59,8 @@ func (k socketKeeper) Locks(ctx context.Context, prefix string, limit int) (list
 	return listing, err
 }
 
-func (k socketKeeper) Lock(ctx context.Context, key string) (e admin.Entry, err error) {
-	err = k.use(ctx, func(l lockerKeeper) (err error) {
+func (s socketService) Lock(ctx context.Context, key string) (e admin.Entry, err error) {
+	err = s.use(ctx, func(l lockerService) (err error) {
 		e, err = l.Lock(ctx, key)
 		return err
 	})
@@ -70,14 +70,14 @@ func (k socketKeeper) Lock(ctx context.Context, key string) (e admin.Entry, err 
 	return e, err
 }
 
-func (k socketKeeper) Release(ctx context.Context, key, reason string, only admin.Only) (n int, err error) {
-	err = k.use(ctx, func(l lockerKeeper) (err error) {
+func (s socketService) Release(ctx context.Context, key, reason string, only admin.Only) (n int, err error) {
+	err = s.use(ctx, func(l lockerService) (err error) {
 		n, err = l.Release(ctx, key, reason, only)
 		return err
 	})
 	return n, err
 }
 
-func (k socketKeeper) Heal(ctx context.Context, key string, slot int, reason string) error {
-	return k.use(ctx, func(l lockerKeeper) error { return l.Heal(ctx, key, slot, reason) })
+func (s socketService) Heal(ctx context.Context, key string, slot int, reason string) error {
+	return s.use(ctx, func(l lockerService) error { return l.Heal(ctx, key, slot, reason) })
 }

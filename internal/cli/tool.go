@@ -182,7 +182,7 @@ func (t *target) openServer(ctx context.Context, at string) (_ []source, err err
 		}
 	}
 	info := t.locker.Info()
-	return []source{{keeper: lockerKeeper{t.locker}, about: about{Driver: info.Name, Scope: info.Scope.String(), URL: shown}}}, nil
+	return []source{{locks: lockerService{t.locker}, about: about{Driver: info.Name, Scope: info.Scope.String(), URL: shown}}}, nil
 }
 
 func cannotOpen(shown string, err error) error {

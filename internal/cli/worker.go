@@ -69,7 +69,7 @@ const workerReady = "ready"
 
 // of returns one worker of a supervisor as a source.
 func (s source) of(worker int) source {
-	s.keeper, s.about.Worker = s.client().Worker(worker), worker
+	s.locks, s.about.Worker = s.client().Worker(worker), worker
 	return s
 }
 
@@ -134,7 +134,7 @@ func (v *supervised) ls() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) ([]admin.Worker, error) { return k.(*admin.Client).Workers(ctx) })
+			answers, err := askProcesses(c.Context(), sources, func(ctx context.Context, p *admin.Client) ([]admin.Worker, error) { return p.Workers(ctx) })
 			all := make([]supervisedWorkers, len(sources))
 			for i, s := range sources {
 				all[i] = supervisedWorkers{s.about.Name, s.about.PID, s.about.Socket, append([]admin.Worker{}, answers[i]...), s.failed()}

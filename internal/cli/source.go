@@ -15,19 +15,18 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// keeper is the source of the answers of a verb: the locks of a running process,
-// through its admin socket, of a server, or of the hub at a socket. It has nothing
-// to do with the keeper of a lease in package shell.
-type keeper interface {
+// lockService is the locks of a running process, through its admin socket, of a
+// server, or of the hub at a socket.
+type lockService interface {
 	Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error)
 	Lock(ctx context.Context, key string) (admin.Entry, error)
 	Release(ctx context.Context, key, reason string, only admin.Only) (released int, err error)
 	Heal(ctx context.Context, key string, slot int, reason string) error
 }
 
-// source is a keeper with its description.
+// source is a process or a server that a verb calls.
 type source struct {
-	keeper  keeper
+	locks   lockService // the *admin.Client of a process
 	about   about
 	workers []admin.Worker // of a supervisor
 	meets   string         // path of the cluster socket; empty if the process has its own hub
@@ -70,7 +69,7 @@ func (a about) heading() string {
 	return s
 }
 
-// askTime is the timeout for one answer of one keeper.
+// askTime is the timeout for one answer of one source.
 const askTime = 12 * time.Second
 
 // running returns the processes of this user with that name, or all of them, with
@@ -83,7 +82,7 @@ func running(ctx context.Context, environ []string, name string, of component) (
 	for _, f := range found {
 		has := of.running(f.Info)
 		s := source{
-			keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: has.Driver, Scope: has.Scope},
+			locks: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: has.Driver, Scope: has.Scope},
 			workers: f.Info.Workers, meets: f.Info.Meets,
 		}
 		if f.Err != nil {
@@ -93,6 +92,9 @@ func running(ctx context.Context, environ []string, name string, of component) (
 	}
 	return sources, nil
 }
+
+// client returns a client of the process.
+func (s source) client() *admin.Client { return s.locks.(*admin.Client) }
 
 // sharing returns one process for each set of locks. A process that represents
 // several lists the others.
@@ -117,29 +119,29 @@ func (s source) shares(other source) bool {
 	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope && a.Worker == b.Worker
 }
 
-// lockerKeeper is a Locker's backend as a keeper.
-type lockerKeeper struct{ locker *lock.Locker }
+// lockerService is the locks of a Locker's backend.
+type lockerService struct{ locker *lock.Locker }
 
-func (k lockerKeeper) Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error) {
-	states, err := k.locker.List(ctx, prefix)
+func (s lockerService) Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error) {
+	states, err := s.locker.List(ctx, prefix)
 	l := admin.Listing{Locks: []admin.Entry{}, Total: len(states), Truncated: len(states) > limit}
-	for _, s := range states[:min(len(states), limit)] {
-		l.Locks = append(l.Locks, admin.NewEntry(s, len(s.Waiters)))
+	for _, state := range states[:min(len(states), limit)] {
+		l.Locks = append(l.Locks, admin.NewEntry(state, len(state.Waiters)))
 	}
 	return l, err
 }
 
-func (k lockerKeeper) Lock(ctx context.Context, key string) (admin.Entry, error) {
-	s, err := k.locker.Inspect(ctx, key)
-	return admin.NewEntry(s, len(s.Waiters)), err
+func (s lockerService) Lock(ctx context.Context, key string) (admin.Entry, error) {
+	state, err := s.locker.Inspect(ctx, key)
+	return admin.NewEntry(state, len(state.Waiters)), err
 }
 
-func (k lockerKeeper) Release(ctx context.Context, key, reason string, only admin.Only) (int, error) {
-	return k.locker.ForceRelease(ctx, key, reason, only.Options()...)
+func (s lockerService) Release(ctx context.Context, key, reason string, only admin.Only) (int, error) {
+	return s.locker.ForceRelease(ctx, key, reason, only.Options()...)
 }
 
-func (k lockerKeeper) Heal(ctx context.Context, key string, slot int, reason string) error {
-	return k.locker.Heal(ctx, key, slot, reason)
+func (s lockerService) Heal(ctx context.Context, key string, slot int, reason string) error {
+	return s.locker.Heal(ctx, key, slot, reason)
 }
 
 // notFound returns the failure of a search for processes.
