@@ -35,7 +35,7 @@ func (l *line) busVerb() *cobra.Command {
 	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.finder(busComponent)}
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
 	c.Long = "It calls the processes of this program that run on this machine as this user."
-	c.PersistentFlags().Var(workerNumber{of: &m.pid}, "pid", "call only the process with the number `PID`")
+	c.PersistentFlags().Var(positive{of: &m.pid}, "pid", "call only the process with the number `PID`")
 	workerFlag(c, &m.worker)
 	return c
 }
@@ -44,14 +44,14 @@ func (l *line) busVerb() *cobra.Command {
 func (m *messages) processes(ctx context.Context) ([]source, error) {
 	all, err := m.find(ctx)
 	if err == nil {
-		all, err = numbered(all, m.pid)
+		all, err = withPID(all, m.pid)
 	}
-	return among(all, m.worker), err
+	return selectWorkers(all, m.worker), err
 }
 
-// numbered returns the process with the id pid, or all if pid is 0. It returns a
+// withPID returns the process with the id pid, or all if pid is 0. It returns a
 // failure if no process has that id.
-func numbered(all []source, pid int) ([]source, error) {
+func withPID(all []source, pid int) ([]source, error) {
 	if pid == 0 {
 		return all, nil
 	}
@@ -77,7 +77,7 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	apart := sharing(all)
+	apart := distinct(all)
 	for _, s := range apart {
 		if s.err == nil && (len(apart) == 1 || s.about.Scope != driver.Process.String()) {
 			return s, nil

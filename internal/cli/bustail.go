@@ -49,7 +49,7 @@ func (m *messages) tail() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f := &follower{messages: m, sources: sharing(sources), left: limit}
+			f := &follower{messages: m, sources: distinct(sources), left: limit}
 			return f.run(c.Context(), args[0])
 		},
 	}

@@ -43,7 +43,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 		return nil, err
 	}
 	if m.worker == 0 {
-		sources = each(sources) // every worker counts its own messages
+		sources = readyWorkers(sources) // every worker counts its own messages
 	}
 	answers, err := askProcesses(ctx, sources, func(ctx context.Context, p *admin.Client) ([]admin.Topic, error) { return p.Topics(ctx) })
 	all := make([]described, len(sources))

@@ -37,7 +37,7 @@ func askLimits[T any](ctx context.Context, l *limits, do func(context.Context, *
 	if err != nil {
 		return nil, nil, err
 	}
-	sources = sharing(among(sources, l.worker))
+	sources = distinct(selectWorkers(sources, l.worker))
 	answers, err := askProcesses(ctx, sources, do)
 	return sources, answers, err
 }

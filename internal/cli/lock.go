@@ -50,7 +50,7 @@ func (l *locks) open(ctx context.Context) ([]source, error) {
 		return l.openSocket()
 	}
 	sources, err := l.find(ctx)
-	return sharing(among(sources, l.worker)), err
+	return distinct(selectWorkers(sources, l.worker)), err
 }
 
 // ask calls do for every source concurrently. Each source keeps its error; ask

@@ -8,16 +8,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// workerNumber is the value of a flag that accepts a number from 1 on; 0 means
+// positive is the value of a flag that accepts a number from 1 on; 0 means
 // that the flag was not given.
-type workerNumber struct {
+type positive struct {
 	of   *int
 	most int // 0 means no limit
 }
 
-var _ pflag.Value = workerNumber{}
+var _ pflag.Value = positive{}
 
-func (n workerNumber) String() string {
+func (n positive) String() string {
 	if n.of == nil || *n.of == 0 {
 		return ""
 	}
@@ -25,7 +25,7 @@ func (n workerNumber) String() string {
 }
 
 // Set parses a number, and returns a readable error for any other text.
-func (n workerNumber) Set(text string) error {
+func (n positive) Set(text string) error {
 	v, err := strconv.Atoi(text)
 	switch {
 	case err == nil && v >= 1 && (n.most == 0 || v <= n.most):
@@ -38,4 +38,4 @@ func (n workerNumber) Set(text string) error {
 }
 
 // Type returns the type's name in the flag's help.
-func (workerNumber) Type() string { return "int" }
+func (positive) Type() string { return "int" }

@@ -52,7 +52,7 @@ const mostWorkers = 256
 // workersFlag adds --workers to verbs that serve, or that explain how the
 // program would serve.
 func (l *line) workersFlag(c *cobra.Command) {
-	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes; the default is cluster.workers")
+	c.Flags().Var(positive{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes; the default is cluster.workers")
 }
 
 // sameRequest is the interval in which two signals count as one request: the end

@@ -96,9 +96,9 @@ func running(ctx context.Context, environ []string, name string, of component) (
 // client returns a client of the process.
 func (s source) client() *admin.Client { return s.locks.(*admin.Client) }
 
-// sharing returns one process for each set of locks. A process that represents
+// distinct returns one process for each set of locks. A process that represents
 // several lists the others.
-func sharing(all []source) (sources []source) {
+func distinct(all []source) (sources []source) {
 	for _, s := range all {
 		if i := slices.IndexFunc(sources, func(first source) bool { return first.shares(s) }); i >= 0 {
 			sources[i].about.For = append(sources[i].about.For, s.about.PID)

@@ -103,7 +103,7 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 	}
 	sources, err := running(ctx, t.process.Environ, t.name, lockComponent)
 	if err == nil && len(sources) == 0 {
-		err = t.nobody()
+		err = t.noProcess()
 	}
 	return sources, err
 }
@@ -150,8 +150,8 @@ func (t *target) atSocket() (namespace string, err error) {
 	return t.server.Namespace, nil
 }
 
-// nobody returns the failure for a machine without a running process.
-func (t *target) nobody() error {
+// noProcess returns the failure for a machine without a running process.
+func (t *target) noProcess() error {
 	who := "built with mega"
 	if t.name != "" {
 		who = fmt.Sprintf("with the name %q", t.name)

@@ -19,22 +19,22 @@ import (
 
 // workerFlag adds --worker to verbs that may call one worker of several.
 func workerFlag(c *cobra.Command, worker *int) {
-	c.PersistentFlags().Var(workerNumber{of: worker}, "worker", "call the worker with the number `N`")
+	c.PersistentFlags().Var(positive{of: worker}, "worker", "call the worker with the number `N`")
 }
 
 // errNoWorkers is the error of a process without workers.
 var errNoWorkers = errors.New("the process has no workers")
 
-// among returns the sources to call: the requested worker, or, if worker is 0,
-// the worker that the supervisor chooses. If each worker has its own locks,
-// among returns all workers.
-func among(all []source, worker int) (sources []source) {
+// selectWorkers returns the sources to call: the requested worker, or, if worker is
+// 0, the worker that the supervisor chooses. If each worker has its own locks, it
+// returns all workers.
+func selectWorkers(all []source, worker int) (sources []source) {
 	for _, s := range all {
 		switch {
 		case s.err != nil || worker == 0 && s.about.Scope != driver.Process.String():
 			sources = append(sources, s)
 		case worker == 0:
-			sources = append(sources, each([]source{s})...)
+			sources = append(sources, readyWorkers([]source{s})...)
 		case len(s.workers) == 0:
 			s.err = errNoWorkers
 			sources = append(sources, s)
@@ -45,8 +45,8 @@ func among(all []source, worker int) (sources []source) {
 	return sources
 }
 
-// each returns all with its ready workers in place of each supervisor that has any.
-func each(all []source) (sources []source) {
+// readyWorkers returns all with its ready workers in place of each supervisor that has any.
+func readyWorkers(all []source) (sources []source) {
 	for _, s := range all {
 		var ids []int
 		for _, w := range s.workers {
@@ -84,7 +84,7 @@ func (l *line) workerVerb() *cobra.Command {
 	v := &supervised{shell: l.shell, find: l.finder(lockComponent)}
 	c := group("worker", "list the workers of a supervisor, and restart them", v.ls(), v.restart())
 	c.Long = "It calls the supervisors of this program that run on this machine as this user (serve --workers N)."
-	c.PersistentFlags().Var(workerNumber{of: &v.pid}, "pid", "call only the supervisor with the number `PID`")
+	c.PersistentFlags().Var(positive{of: &v.pid}, "pid", "call only the supervisor with the number `PID`")
 	return c
 }
 
@@ -92,7 +92,7 @@ func (l *line) workerVerb() *cobra.Command {
 func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	all, err := v.find(ctx)
 	if err == nil {
-		all, err = numbered(all, v.pid)
+		all, err = withPID(all, v.pid)
 	}
 	if err != nil {
 		return nil, err
