@@ -74,13 +74,16 @@ func ScriptError(c *cobra.Command, err error) error {
 	if status, ok := errors.AsType[shell.Status](err); ok {
 		return exit(status)
 	}
-	e, ok := errors.AsType[*shell.Error](err)
-	if !ok {
-		return err
+	if e, ok := errors.AsType[*shell.Error](err); ok && e.Exit == failure.ExitUsage {
+		return usage(c, e.Code, e.Text, e.Actions...)
 	}
-	f := &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
-	if e.Exit == failure.ExitUsage {
-		f.Actions = append(f.Actions, "show the help: "+typed(c)+" --help")
+	return failureOf(err)
+}
+
+// failureOf converts an error of package shell, and returns any other as it is.
+func failureOf(err error) error {
+	if e, ok := errors.AsType[*shell.Error](err); ok {
+		return &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
 	}
-	return f
+	return err
 }

@@ -29,10 +29,7 @@ func (l *locks) openSocket() (_ []source, err error) {
 		}
 	}
 	if err := b.Resolve(l.environ); err != nil {
-		if e, ok := errors.AsType[*shell.Error](err); ok {
-			return nil, &failure.Failure{Code: e.Code, Exit: e.Exit, Text: e.Text, Actions: e.Actions}
-		}
-		return nil, err
+		return nil, failureOf(err)
 	}
 	s := socketService{shell.Process{Name: l.shell.Name, Environ: l.environ}, b}
 	return []source{{locks: s, about: about{Socket: b.Socket}}}, nil

@@ -34,12 +34,7 @@ func noVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
-	for _, sub := range c.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
+	names := verbNames(c)
 	actions := meant(args[0], names, typed(c)+" ")
 	if len(actions) == 0 && len(names) > 0 && c.HasParent() {
 		actions = []string{"its verbs are " + strings.Join(names, ", ")}
@@ -47,16 +42,20 @@ func noVerb(c *cobra.Command, args []string) error {
 	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), actions...)
 }
 
+// verbNames returns the names of the verbs that the help of c lists.
+func verbNames(c *cobra.Command) (names []string) {
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
 // group returns a verb that only has verbs of its own.
 func group(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: name, Short: short, Args: noVerb, RunE: func(c *cobra.Command, _ []string) error {
-		var names []string
-		for _, sub := range c.Commands() {
-			if sub.IsAvailableCommand() {
-				names = append(names, sub.Name())
-			}
-		}
-		return usage(c, "cli.no_verb", fmt.Sprintf("%s needs a verb: %s.", c.CommandPath(), strings.Join(names, ", ")))
+		return usage(c, "cli.no_verb", fmt.Sprintf("%s needs a verb: %s.", c.CommandPath(), strings.Join(verbNames(c), ", ")))
 	}}
 	g.AddCommand(verbs...)
 	return g
