@@ -11,7 +11,6 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
 	"github.com/megaframework/mega/internal/shell"
-	"github.com/megaframework/mega/internal/variable"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -110,31 +109,26 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 
 // url returns the URL of the Redis, or "" for the processes of this machine.
 func (t *target) url() (string, error) {
-	wrong := func(text string, actions ...string) (string, error) {
-		return "", &failure.Failure{Code: "cli.wrong_flag", Exit: failure.ExitUsage, Text: text, Actions: actions}
+	b := shell.Backend{URL: t.server.URL, URLEnv: t.urlEnv}
+	if err := b.ResolveURL(t.process.Environ); err != nil {
+		return "", failureOf(err)
 	}
-	at := t.server.URL
-	switch {
-	case t.urlEnv != "" && at != "":
-		return wrong("--url and --url-env exclude each other.")
-	case t.urlEnv != "":
-		if at = variable.Get(t.process.Environ, t.urlEnv); at == "" {
-			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", t.urlEnv))
+	wrong := func(text string) (string, error) {
+		return "", &failure.Failure{Code: "cli.wrong_flag", Exit: failure.ExitUsage, Text: text}
+	}
+	if b.URL == "" {
+		if t.server.Engine+t.server.Key+t.server.Namespace != "" {
+			return wrong("--engine, --template and --namespace need --url; --namespace also fits --socket.")
 		}
-	case len(mask.Credentials(at)) > 0:
-		return wrong("All users of this machine can read a password on a command line.",
-			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
+		return "", nil
 	}
-	if err := notation.CheckURL(at); at != "" && err != nil {
+	if err := notation.CheckURL(b.URL); err != nil {
 		return wrong(sentence("not a Redis URL: " + err.Error()))
 	}
-	if at != "" && t.name != "" {
+	if t.name != "" {
 		return wrong("--name selects processes on this machine. A Redis does not belong to one program.")
 	}
-	if at == "" && t.server.Engine+t.server.Key+t.server.Namespace != "" {
-		return wrong("--engine, --template and --namespace need --url; --namespace also fits --socket.")
-	}
-	return at, nil
+	return b.URL, nil
 }
 
 // atSocket returns the namespace for --socket, or an error for a flag that does

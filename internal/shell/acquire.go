@@ -83,9 +83,9 @@ func (o *acquireOrder) check(environ []string) error {
 	case o.For == 0 && o.Max == 0:
 		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
 	case o.For < 0 || o.For == 1 || o.For > 0 && !exists(o.For):
-		return usage("cli.wrong_flag", fmt.Sprintf("--for %d is not a running process of this user.", o.For))
+		return wrongFlag("--for %d is not a running process of this user.", o.For)
 	case o.Max < 0:
-		return usage("cli.wrong_flag", fmt.Sprintf("--max %v is negative.", o.Max))
+		return wrongFlag("--max %v is negative.", o.Max)
 	}
 	return o.Order.Check(environ)
 }

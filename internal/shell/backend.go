@@ -37,40 +37,47 @@ func (b *Backend) Flags(f *pflag.FlagSet) {
 
 // Resolve checks the flags and finds what they leave out.
 func (b *Backend) Resolve(environ []string) error {
-	wrong := func(text string, actions ...string) error { return usage("cli.wrong_flag", text, actions...) }
+	if err := b.ResolveURL(environ); err != nil {
+		return err
+	}
 	switch {
-	case b.URL != "" && b.URLEnv != "":
-		return wrong("--url and --url-env exclude each other.")
 	case b.Socket != "" && b.URL+b.URLEnv != "":
-		return wrong("--socket and --url exclude each other.")
+		return wrongFlag("--socket and --url exclude each other.")
 	case driver.NamespaceFault(b.Namespace) != "": // no program could share it
-		return wrong(fmt.Sprintf("--namespace %q is not valid: %s.", b.Namespace, driver.NamespaceFault(b.Namespace)))
-	case len(mask.Credentials(b.URL)) > 0:
-		return wrong("All users of this machine can read a password on a command line.",
-			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
-	}
-	if b.URLEnv != "" {
-		if b.URL = variable.Get(environ, b.URLEnv); b.URL == "" {
-			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", b.URLEnv))
-		}
-	}
-	if b.URL != "" {
+		return wrongFlag("--namespace %q is not valid: %s.", b.Namespace, driver.NamespaceFault(b.Namespace))
+	case b.URL != "":
 		return nil
-	}
-	if b.Engine+b.Template != "" {
-		return wrong("--engine and --template need --url.")
+	case b.Engine+b.Template != "":
+		return wrongFlag("--engine and --template need --url.")
 	}
 	if b.Socket == "" || b.Socket == "auto" {
 		if b.Socket = cluster.AutoSocket(); b.Socket == "" {
-			return wrong("This system has no socket that processes share.", "keep the lock in a Redis: --url redis://HOST:6379/0")
+			return usage("cli.wrong_flag", "This system has no socket that processes share.", "keep the lock in a Redis: --url redis://HOST:6379/0")
 		}
 		return nil
 	}
 	path, err := filepath.Abs(b.Socket)
 	if err != nil {
-		return wrong(fmt.Sprintf("--socket %s: %v.", b.Socket, err))
+		return wrongFlag("--socket %s: %v.", b.Socket, err)
 	}
 	b.Socket = path
+	return nil
+}
+
+// ResolveURL checks --url and --url-env, and sets URL to the value of the variable.
+func (b *Backend) ResolveURL(environ []string) error {
+	switch {
+	case b.URL != "" && b.URLEnv != "":
+		return wrongFlag("--url and --url-env exclude each other.")
+	case len(mask.Credentials(b.URL)) > 0:
+		return usage("cli.wrong_flag", "All users of this machine can read a password on a command line.",
+			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
+	case b.URLEnv == "":
+		return nil
+	}
+	if b.URL = variable.Get(environ, b.URLEnv); b.URL == "" {
+		return wrongFlag("The variable %s, which --url-env names, is not set.", b.URLEnv)
+	}
 	return nil
 }
 

@@ -77,30 +77,29 @@ func (o *Order) flags(f *pflag.FlagSet) {
 
 // Check returns a usage error if a value is not valid, and resolves the backend.
 func (o *Order) Check(environ []string) error {
-	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	if fault := driver.KeyFault(o.Key); fault != "" {
 		return usage("lock.invalid_key", "Not possible: "+fault+".")
 	}
 	for _, f := range []struct{ name, text string }{{"init", o.Init}, {"cleanup", o.Cleanup}, {"label", o.Label}, {"socket", o.Socket}} {
 		if !utf8.ValidString(f.text) { // the holder gets it as JSON, which would replace bytes
-			return wrong("--%s %q is not valid UTF-8.", f.name, f.text)
+			return wrongFlag("--%s %q is not valid UTF-8.", f.name, f.text)
 		}
 	}
 	switch {
 	case o.Slots < 0 || o.Slots > lock.MaxSlots || o.Slots == 0 && o.slots != nil && o.slots.Changed:
-		return wrong("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
+		return wrongFlag("--slots %d is not valid; it must be 1 to %d.", o.Slots, lock.MaxSlots)
 	case o.Slots == 0 && o.Init+o.Cleanup != "":
-		return wrong("--init and --cleanup need --slots.")
+		return wrongFlag("--init and --cleanup need --slots.")
 	case o.Wait < 0:
-		return wrong("--wait %v is negative.", o.Wait)
+		return wrongFlag("--wait %v is negative.", o.Wait)
 	case o.Grace < 0:
-		return wrong("--grace %v is negative.", o.Grace)
+		return wrongFlag("--grace %v is negative.", o.Grace)
 	case o.TTL < 2*o.Grace+time.Second: // X4
-		return wrong("--ttl %v is too short for --grace %v; it must be at least %v.", o.TTL, o.Grace, 2*o.Grace+time.Second)
+		return wrongFlag("--ttl %v is too short for --grace %v; it must be at least %v.", o.TTL, o.Grace, 2*o.Grace+time.Second)
 	case o.TTL > lock.MaxTTL:
-		return wrong("--ttl %v is too long; it must be at most %v.", o.TTL, lock.MaxTTL)
+		return wrongFlag("--ttl %v is too long; it must be at most %v.", o.TTL, lock.MaxTTL)
 	case len(o.Label) > lock.MaxLabel:
-		return wrong("--label has %d bytes; it may have %d.", len(o.Label), lock.MaxLabel)
+		return wrongFlag("--label has %d bytes; it may have %d.", len(o.Label), lock.MaxLabel)
 	}
 	return o.Backend.Resolve(environ)
 }

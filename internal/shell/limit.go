@@ -132,16 +132,15 @@ func (o *PermitOrder) hint() string {
 
 // check returns a usage error if a value is not valid, and resolves the backend.
 func (o *PermitOrder) check(environ []string) error {
-	wrong := func(format string, args ...any) error { return usage("cli.wrong_flag", fmt.Sprintf(format, args...)) }
 	switch {
 	case len(o.Rates) == 0:
 		return usage("cli.missing_argument", "--rate is missing.", "five in every 800 ms: --rate 5/800ms")
 	case o.Cost < 1:
-		return wrong("--cost %d is not valid; it must be 1 or more.", o.Cost)
+		return wrongFlag("--cost %d is not valid; it must be 1 or more.", o.Cost)
 	case o.Wait < 0:
-		return wrong("--wait %v is negative.", o.Wait)
+		return wrongFlag("--wait %v is negative.", o.Wait)
 	case o.Allow && o.given.Changed("wait"):
-		return wrong("--allow and --wait exclude each other.")
+		return wrongFlag("--allow and --wait exclude each other.")
 	}
 	if o.Allow {
 		o.Wait = 0

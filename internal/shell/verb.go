@@ -56,6 +56,11 @@ func usage(code, text string, actions ...string) error {
 	return &Error{Code: code, Exit: ExitUsage, Text: text, Actions: actions}
 }
 
+// wrongFlag returns the usage error for the value of a flag.
+func wrongFlag(format string, args ...any) error {
+	return usage("cli.wrong_flag", fmt.Sprintf(format, args...))
+}
+
 // Process describes how the program was started.
 type Process struct {
 	Name string // of the program
