@@ -34,12 +34,35 @@ func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) err
 	return do(c.Locker)
 }
 
+// location describes the backend of a list. Driver is empty if no process serves the
+// socket.
+type location struct {
+	Driver string `json:"driver,omitempty"`
+	Scope  string `json:"scope,omitempty"`
+	URL    string `json:"url,omitempty"`
+	Socket string `json:"socket,omitempty"`
+}
+
+// locate sets the URL or the socket of a resolved backend.
+func (l *location) locate(b *Backend) {
+	if b.URL != "" {
+		l.URL = b.String()
+	} else {
+		l.Socket = b.Socket
+	}
+}
+
+func (l location) heading() string {
+	at := cmp.Or(l.URL, "process at "+l.Socket)
+	if l.Driver == "" {
+		return at
+	}
+	return fmt.Sprintf("%s: %s, scope %s", at, l.Driver, l.Scope)
+}
+
 // LimitListing is the document of limit ls --json.
 type LimitListing struct {
-	Driver string              `json:"driver,omitempty"`
-	Scope  string              `json:"scope,omitempty"`
-	URL    string              `json:"url,omitempty"`
-	Socket string              `json:"socket,omitempty"`
+	location
 	Total  int                 `json:"total"`
 	Limits []limitdriver.State `json:"limits"`
 }
@@ -51,11 +74,7 @@ func (o *PermitOrder) list(p Process, prefix string) (LimitListing, error) {
 	if err := o.Resolve(p.Environ); err != nil {
 		return all, err
 	}
-	if o.URL != "" {
-		all.URL = o.String()
-	} else {
-		all.Socket = o.Socket
-	}
+	all.locate(&o.Backend)
 	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
 	d, leave, err := o.openLimits(ctx, func(context.Context) error { return ErrNoHub })
@@ -86,23 +105,13 @@ func printLimits(p Process, all LimitListing) error {
 		return printJSON(p, []LimitListing{all})
 	}
 	var b strings.Builder
-	fmt.Fprintln(&b, plain.Line(heading(all.Driver, all.Scope, all.URL, all.Socket)))
+	fmt.Fprintln(&b, plain.Line(all.heading()))
 	var rows []LimitRow
 	for _, s := range all.Limits {
 		rows = append(rows, LimitRow{s, len(s.Waiters)})
 	}
 	PrintLimits(&b, rows)
 	return p.write(b.String())
-}
-
-// heading describes the backend of a list. driver is empty if no process serves
-// the socket.
-func heading(driver, scope, url, socket string) string {
-	at := cmp.Or(url, "process at "+socket)
-	if driver == "" {
-		return at
-	}
-	return fmt.Sprintf("%s: %s, scope %s", at, driver, scope)
 }
 
 // LimitRow is a limit of a table, with the number of its waiters.
@@ -167,12 +176,9 @@ func printJSON(p Process, v any) error {
 
 // Listing is the document of ls --json.
 type Listing struct {
-	Driver string       `json:"driver,omitempty"`
-	Scope  string       `json:"scope,omitempty"`
-	URL    string       `json:"url,omitempty"`
-	Socket string       `json:"socket,omitempty"`
-	Total  int          `json:"total"`
-	Locks  []lock.State `json:"locks"`
+	location
+	Total int          `json:"total"`
+	Locks []lock.State `json:"locks"`
 }
 
 func lsVerb() Verb {
@@ -210,11 +216,7 @@ func List(ctx context.Context, p Process, b *Backend, prefix string) (Listing, e
 		}
 		return err
 	})
-	if b.URL != "" {
-		all.URL = b.String()
-	} else {
-		all.Socket = b.Socket
-	}
+	all.locate(b)
 	if wrong, ok := errors.AsType[*Error](err); ok {
 		return all, wrong
 	}
@@ -229,7 +231,7 @@ func printList(p Process, all Listing) error {
 		return printJSON(p, []Listing{all})
 	}
 	var b strings.Builder
-	fmt.Fprintln(&b, plain.Line(heading(all.Driver, all.Scope, all.URL, all.Socket)))
+	fmt.Fprintln(&b, plain.Line(all.heading()))
 	var rows []Row
 	for _, s := range all.Locks {
 		rows = append(rows, Row{s, len(s.Waiters)})
