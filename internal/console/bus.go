@@ -44,13 +44,14 @@ func loadBus(c *Console, ctx context.Context, _ url.Values) any {
 			continue
 		}
 		p.Driver, p.Scope = m.Value.Driver, m.Value.Scope
-		p.count(m.Value.Stats)
+		addUp(&p.Total, m.Value.Stats)
 		for _, s := range m.Value.Subs {
 			key := topicOf(s.SubID)
 			if rows[key] == nil {
 				rows[key] = &topicRow{SubStats: bus.SubStats{SubID: s.SubID}, Rate: c.history.perSecond(key)}
 			}
-			rows[key].count(s)
+			rows[key].Subscriptions++
+			addUp(&rows[key].SubStats, s)
 		}
 	}
 	for _, r := range rows {
@@ -67,32 +68,4 @@ func loadBus(c *Console, ctx context.Context, _ url.Values) any {
 	slices.SortFunc(p.Requests, byPattern)
 	p.Plots = c.history.busPlots()
 	return p
-}
-
-func (p *busPage) count(s bus.Stats) {
-	t := &p.Total
-	t.Published += s.Published
-	t.Lost += s.Lost
-	t.Refused += s.Refused
-	t.Expired += s.Expired
-	t.Requested += s.Requested
-	t.InFlight += s.InFlight
-	t.NoResponders += s.NoResponders
-	t.TimedOut += s.TimedOut
-	t.Cuts += s.Cuts
-	t.Total.Received += s.Total.Received
-	t.Total.Dropped += s.Total.Dropped
-	t.Total.Missed += s.Total.Missed
-	t.Total.Gaps += s.Total.Gaps
-}
-
-func (r *topicRow) count(s bus.SubStats) {
-	r.Subscriptions++
-	r.Handled += s.Handled
-	r.Failed += s.Failed
-	r.Dropped += s.Dropped
-	r.Missed += s.Missed
-	r.Gaps += s.Gaps
-	r.Pending += s.Pending
-	r.Running += s.Running
 }

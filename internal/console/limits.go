@@ -46,29 +46,7 @@ func loadLimits(c *Console, ctx context.Context, query url.Values) any {
 	for _, p := range callAll[admin.LimitListing](ctx, c, listers(all, l.Scope), "/ops/limits", url.Values{"prefix": {l.Prefix}, "limit": {shownLimits}}) {
 		l.Tables = append(l.Tables, limitsOf{p.source, p.Err, p.Value})
 	}
-	l.count(callAll[limit.Stats](ctx, c, all, "/ops/limit/stats", nil))
+	l.Counters, l.Unanswered = total(callAll[limit.Stats](ctx, c, all, "/ops/limit/stats", nil))
+	l.Wait = barsOf("Waits of allowed calls", l.Counters.Wait)
 	return l
-}
-
-// count adds up the counters of all processes.
-func (l *limitsPage) count(parts []answer[limit.Stats]) {
-	sum := &l.Counters
-	for _, p := range parts {
-		if p.Err != "" {
-			l.Unanswered = append(l.Unanswered, p)
-			continue
-		}
-		s := p.Value
-		sum.Waiting += s.Waiting
-		sum.Allowed += s.Allowed
-		sum.Refused += s.Refused
-		sum.Local += s.Local
-		sum.Degraded += s.Degraded
-		sum.Settled += s.Settled
-		sum.Unavailable = sum.Unavailable || s.Unavailable
-		for i := range s.Wait.Counts {
-			sum.Wait.Counts[i] += s.Wait.Counts[i]
-		}
-	}
-	l.Wait = barsOf("Waits of allowed calls", sum.Wait)
 }

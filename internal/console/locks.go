@@ -78,11 +78,13 @@ const (
 
 func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 	l := locksPage{Prefix: query.Get("prefix")}
-	ttl, err := c.describe(ctx, &l)
-	if err != nil {
+	var info admin.Info
+	if err := c.get(ctx, "/ops/process", nil, &info); err != nil {
 		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
+	l.Driver, l.Scope = info.Driver, info.Scope
+	ttl := c.ttl(ctx)
 	all, err := c.ready(ctx)
 	if err != nil {
 		l.Tables = []locksOf{{Err: err.Error()}}
@@ -98,19 +100,10 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		}
 		l.Tables = append(l.Tables, of)
 	}
-	l.count(callAll[lock.Stats](ctx, c, all, "/ops/stats", nil))
+	l.Counters, l.Unanswered = total(callAll[lock.Stats](ctx, c, all, "/ops/stats", nil))
+	l.Wait, l.Hold = barsOf("Waits of granted calls", l.Counters.Wait), barsOf("Hold times", l.Counters.Hold)
 	l.Plots = c.history.lockPlots()
 	return l
-}
-
-// describe sets the driver and the scope of l, and returns lock.ttl.
-func (c *Console) describe(ctx context.Context, l *locksPage) (ttl time.Duration, err error) {
-	var info admin.Info
-	if err := c.get(ctx, "/ops/process", nil, &info); err != nil {
-		return 0, err
-	}
-	l.Driver, l.Scope = info.Driver, info.Scope
-	return c.ttl(ctx), nil
 }
 
 // ttl returns lock.ttl, by which the bars of leases are scaled.
@@ -125,32 +118,6 @@ func (c *Console) ttl(ctx context.Context) time.Duration {
 		}
 	}
 	return 0
-}
-
-// count adds up the counters of all processes.
-func (l *locksPage) count(parts []answer[lock.Stats]) {
-	sum := &l.Counters
-	for _, p := range parts {
-		if p.Err != "" {
-			l.Unanswered = append(l.Unanswered, p)
-			continue
-		}
-		s := p.Value
-		sum.Active += s.Active
-		sum.Waiting += s.Waiting
-		sum.Acquired += s.Acquired
-		sum.Contended += s.Contended
-		sum.TimedOut += s.TimedOut
-		sum.Lost += s.Lost
-		sum.Forced += s.Forced
-		sum.Stale += s.Stale
-		sum.Unavailable = sum.Unavailable || s.Unavailable
-		for i := range s.Wait.Counts {
-			sum.Wait.Counts[i] += s.Wait.Counts[i]
-			sum.Hold.Counts[i] += s.Hold.Counts[i]
-		}
-	}
-	l.Wait, l.Hold = barsOf("Waits of granted calls", sum.Wait), barsOf("Hold times", sum.Hold)
 }
 
 func newLockRow(e admin.Entry, worker int, ttl time.Duration) lockRow {
