@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
@@ -69,9 +71,6 @@ func (a about) heading() string {
 	return s
 }
 
-// askTime is the timeout for one answer of one source.
-const askTime = 12 * time.Second
-
 // running returns the processes of this user with that name, or all of them, with
 // the driver and the scope of a component.
 func running(ctx context.Context, environ []string, name string, of component) (sources []source, err error) {
@@ -117,6 +116,74 @@ func (s source) shares(other source) bool {
 		return false
 	}
 	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope && a.Worker == b.Worker
+}
+
+// askTime is the timeout for one answer of one source.
+const askTime = 12 * time.Second
+
+// ask calls do for every source concurrently. Each source keeps its error; ask
+// returns all errors as one failure.
+func ask[T any](ctx context.Context, sources []source, do func(context.Context, lockService) (T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answers, errs := make([]T, len(sources)), make([]error, len(sources))
+	var asking sync.WaitGroup
+	for i, s := range sources {
+		if errs[i] = s.err; s.err == nil {
+			asking.Go(func() { answers[i], errs[i] = do(ctx, s.locks) })
+		}
+	}
+	asking.Wait()
+	for i, err := range errs {
+		sources[i].err = err
+	}
+	return answers, unanswered(sources)
+}
+
+// askProcesses is ask for sources that are processes.
+func askProcesses[T any](ctx context.Context, sources []source, do func(context.Context, *admin.Client) (T, error)) ([]T, error) {
+	return ask(ctx, sources, func(ctx context.Context, l lockService) (T, error) { return do(ctx, l.(*admin.Client)) })
+}
+
+// unanswered returns a failure if a source did not answer, or refused. A
+// refusal has the code and the exit status of its reason, if the reason has
+// any.
+func unanswered(sources []source) error {
+	f := &failure.Failure{Code: "cli.unanswered", Exit: failure.ExitUnavailable}
+	var silent []string
+	for _, s := range sources {
+		if s.err == nil {
+			continue
+		}
+		if no, ok := errors.AsType[*admin.Error](s.err); ok && no.Status < http.StatusInternalServerError {
+			f.Code, f.Exit = "cli.refused", failure.ExitUsage
+			if why, err := failure.Explain(no.Code()); err == nil && why.Exit != 0 {
+				f.Code, f.Exit = why.Name, why.Exit
+			}
+		}
+		if errors.Is(s.err, errNoWorkers) {
+			f.Code = "cli.no_workers"
+		}
+		silent = append(silent, s.about.short())
+		f.Facts = append(f.Facts, failure.Fact{Name: s.about.short(), Value: s.err.Error()})
+	}
+	switch {
+	case silent == nil:
+		return nil
+	case f.Code == "cli.unanswered":
+		f.Text = "No answer from " + strings.Join(silent, ", ") + "."
+	default:
+		f.Text = "Refused by " + strings.Join(silent, ", ") + "."
+	}
+	return f
+}
+
+// failed returns a source's error for the documents of lock --json.
+func (s source) failed() string {
+	if s.err == nil {
+		return ""
+	}
+	return s.err.Error()
 }
 
 // lockerService is the locks of a Locker's backend.
