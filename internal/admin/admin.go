@@ -122,8 +122,8 @@ func operatorFrom(ctx context.Context) (operator string, ok bool) {
 	return operator, ok
 }
 
-// PeerFrom returns the peer that requested the work of ctx.
-func PeerFrom(ctx context.Context) (Peer, bool) {
+// peerFrom returns the peer that requested the work of ctx.
+func peerFrom(ctx context.Context) (Peer, bool) {
 	p, ok := ctx.Value(peerKey{}).(Peer)
 	return p, ok
 }
@@ -136,7 +136,7 @@ func Identify(ctx context.Context, h *lock.Holder) {
 		h.Label = operator + ", by the console"
 		return
 	}
-	p, ok := PeerFrom(ctx)
+	p, ok := peerFrom(ctx)
 	if !ok {
 		return
 	}

@@ -107,7 +107,7 @@ func TestOnlyTheSupervisorNamesAnotherPeer(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			var got Peer
-			seen := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = PeerFrom(r.Context()) })
+			seen := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = peerFrom(r.Context()) })
 			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1, PID: x.pid}), http.MethodGet, "/", nil)
 			r.Header.Set(peerHeader, x.header)
 			acceptIdentity(seen, 7).ServeHTTP(httptest.NewRecorder(), r)

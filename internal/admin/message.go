@@ -23,8 +23,8 @@ type Data struct {
 	Binary []byte          `json:"base64,omitempty"`
 }
 
-// NewData chooses the form for b.
-func NewData(b []byte) Data {
+// newData chooses the form for b.
+func newData(b []byte) Data {
 	switch {
 	case len(b) == 0:
 		return Data{}
@@ -179,7 +179,7 @@ func (d operations) request(w http.ResponseWriter, r *http.Request) {
 		failBus(w, err)
 		return
 	}
-	answer(w, http.StatusOK, Reply{Headers: out.Header, Took: time.Since(began).Round(time.Microsecond).String(), Data: NewData(out.Data)})
+	answer(w, http.StatusOK, Reply{Headers: out.Header, Took: time.Since(began).Round(time.Microsecond).String(), Data: newData(out.Data)})
 }
 
 // unbounded removes the server's read timeout, which would end the context of a

@@ -161,7 +161,7 @@ type admission struct {
 // and all requests after close.
 func (d *admission) guard(next http.Handler, self int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, known := PeerFrom(r.Context())
+		p, known := peerFrom(r.Context())
 		switch {
 		case !known:
 			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system did not report the user of the connection"))

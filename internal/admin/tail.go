@@ -111,7 +111,7 @@ func (b *backlog) push(_ context.Context, m *bus.Msg) error {
 	b.mu.Lock()
 	b.missed = sum(b.missed, m.Missed)
 	if size := sizeOf(m); len(b.events) < tailEvents && b.bytes+size <= tailBytes {
-		b.events = append(b.events, Event{At: time.Now(), Subject: m.Subject, Headers: m.Header, Missed: b.missed, Data: NewData(m.Data)})
+		b.events = append(b.events, Event{At: time.Now(), Subject: m.Subject, Headers: m.Header, Missed: b.missed, Data: newData(m.Data)})
 		b.bytes += size
 		b.missed = 0
 	} else {

@@ -103,7 +103,7 @@ func (d operations) log(r *http.Request, text string, attrs ...slog.Attr) {
 		d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, append(attrs, slog.Group("by", slog.String("console", operator)))...)
 		return
 	}
-	p, _ := PeerFrom(r.Context())
+	p, _ := peerFrom(r.Context())
 	attrs = append(attrs, slog.Group("by", slog.String("user", p.User()), slog.Int("uid", p.UID), slog.Int("pid", p.PID)))
 	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
 }

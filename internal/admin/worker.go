@@ -70,7 +70,7 @@ func OpenWorker(p Process, watch http.Handler, folders []string) (*Server, error
 func acceptIdentity(next http.Handler, supervisor int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var of Peer
-		p, _ := PeerFrom(r.Context())
+		p, _ := peerFrom(r.Context())
 		if _, err := fmt.Sscanf(r.Header.Get(peerHeader), "%d %d", &of.UID, &of.PID); err == nil && p.PID == supervisor {
 			r = r.WithContext(context.WithValue(r.Context(), peerKey{}, of))
 		}
@@ -89,7 +89,7 @@ func setIdentity(ctx context.Context, h http.Header) {
 	if operator, ok := operatorFrom(ctx); ok {
 		h.Set(operatorHeader, operator)
 	}
-	if p, ok := PeerFrom(ctx); ok {
+	if p, ok := peerFrom(ctx); ok {
 		h.Set(peerHeader, fmt.Sprintf("%d %d", p.UID, p.PID))
 	}
 }

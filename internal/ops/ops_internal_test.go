@@ -100,10 +100,10 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		}
 		began := time.Now()
 		askers.Wait()
-		if took := time.Since(began); took != 2*time.Second+CheckGrace {
+		if took := time.Since(began); took != 2*time.Second+checkGrace {
 			t.Errorf("they waited %v", took)
 		}
-		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+CheckGrace {
+		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+checkGrace {
 			t.Errorf("one that comes later waits until %v: %d %+v", time.Since(began), status, is)
 		}
 		if n := begun.Load(); n != 1 {

@@ -61,7 +61,7 @@ func (l *Pages) Handler() http.Handler {
 	mux.HandleFunc("/readyz", l.probes.readyz)
 	mux.HandleFunc("/startupz", l.probes.startupz)
 	mux.Handle("/metrics", l.metrics.Handler())
-	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, l.build) })
+	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, l.build) })
 	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.serveViews)))
 	mux.HandleFunc("/{$}", index)
 	if l.profile {
@@ -106,16 +106,16 @@ const Paths = `/livez           200 while the process runs
 /ops/build       version, revision and Go version
 `
 
-func index(w http.ResponseWriter, _ *http.Request) { WriteText(w, Paths) }
+func index(w http.ResponseWriter, _ *http.Request) { writeText(w, Paths) }
 
-// WriteText writes body as plain text.
-func WriteText(w http.ResponseWriter, body string) {
+// writeText writes body as plain text.
+func writeText(w http.ResponseWriter, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte(body)) // the client went away
 }
 
-// WriteJSON writes body as JSON.
-func WriteJSON(w http.ResponseWriter, status int, body any) {
+// writeJSON writes body as JSON.
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
@@ -123,5 +123,5 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 }
 
 func refuse(w http.ResponseWriter, status int, code string, err error) {
-	WriteJSON(w, status, map[string]string{"code": code, "error": err.Error()})
+	writeJSON(w, status, map[string]string{"code": code, "error": err.Error()})
 }

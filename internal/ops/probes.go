@@ -137,20 +137,20 @@ type Result struct {
 }
 
 func (p *Probes) livez(w http.ResponseWriter, _ *http.Request) {
-	WriteJSON(w, http.StatusOK, Readiness{Status: "ok"})
+	writeJSON(w, http.StatusOK, Readiness{Status: "ok"})
 }
 
 func (p *Probes) startupz(w http.ResponseWriter, _ *http.Request) {
 	if p.state.Load() == starting {
-		WriteJSON(w, http.StatusServiceUnavailable, Readiness{Status: "starting"})
+		writeJSON(w, http.StatusServiceUnavailable, Readiness{Status: "starting"})
 		return
 	}
-	WriteJSON(w, http.StatusOK, Readiness{Status: "ok"})
+	writeJSON(w, http.StatusOK, Readiness{Status: "ok"})
 }
 
 func (p *Probes) readyz(w http.ResponseWriter, r *http.Request) {
 	ready := p.Ready(r.Context(), r.URL.Query().Has("verbose"))
-	WriteJSON(w, ready.status(), ready)
+	writeJSON(w, ready.status(), ready)
 }
 
 // Ready runs all checks concurrently and returns the readiness of the process, with
@@ -298,14 +298,14 @@ func (c *check) do(ctx context.Context, r *attempt) {
 	r.err = c.Run(ctx)
 }
 
-// CheckGrace is the time that a check has to return after the end of its
+// checkGrace is the time that a check has to return after the end of its
 // context, before the caller stops waiting for it.
-const CheckGrace = 100 * time.Millisecond
+const checkGrace = 100 * time.Millisecond
 
 // wait returns the result of the attempt, or an error with its duration if it
 // does not end in time.
 func (r *attempt) wait(ctx context.Context, budget time.Duration) error {
-	timer := time.NewTimer(time.Until(r.began.Add(budget + CheckGrace)))
+	timer := time.NewTimer(time.Until(r.began.Add(budget + checkGrace)))
 	defer timer.Stop()
 	select {
 	case <-r.done:

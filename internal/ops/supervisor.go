@@ -46,13 +46,13 @@ func (s *Supervisor) Handler() http.Handler {
 	mux := http.NewServeMux()
 	ask := admin.Forward(s.WorkerStates, s.Log)
 	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) {
-		WriteJSON(out, http.StatusOK, Readiness{Status: "ok"})
+		writeJSON(out, http.StatusOK, Readiness{Status: "ok"})
 	})
 	mux.HandleFunc("/startupz", s.startupz)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.Handle("/metrics", s.workerMetrics().Handler(slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn)))
 	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
-		WriteJSON(out, http.StatusOK, append([]admin.Worker{}, s.WorkerStates()...))
+		writeJSON(out, http.StatusOK, append([]admin.Worker{}, s.WorkerStates()...))
 	})
 	mux.HandleFunc("/ops/process", func(out http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("worker") {
@@ -61,17 +61,17 @@ func (s *Supervisor) Handler() http.Handler {
 		}
 		info := s.Info()
 		info.Workers = s.WorkerStates()
-		WriteJSON(out, http.StatusOK, info)
+		writeJSON(out, http.StatusOK, info)
 	})
 	mux.HandleFunc("/ops/errors", func(out http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("worker") {
 			ask.ServeHTTP(out, r)
 			return
 		}
-		WriteJSON(out, http.StatusOK, s.Errors())
+		writeJSON(out, http.StatusOK, s.Errors())
 	})
 	mux.Handle("/ops/", ask)
-	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { WriteText(out, supervisorPaths) })
+	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { writeText(out, supervisorPaths) })
 	if s.Profile {
 		mux.Handle("/debug/pprof/", ask)
 	}

@@ -17,17 +17,17 @@ import (
 
 func (s *Supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
 	if !s.Workers.Ready() {
-		WriteJSON(out, http.StatusServiceUnavailable, Readiness{Status: "starting"})
+		writeJSON(out, http.StatusServiceUnavailable, Readiness{Status: "starting"})
 		return
 	}
-	WriteJSON(out, http.StatusOK, Readiness{Status: "ok"})
+	writeJSON(out, http.StatusOK, Readiness{Status: "ok"})
 }
 
 // readyz answers 200 as long as one worker is ready, since all workers accept
 // from the same listeners.
 func (s *Supervisor) readyz(out http.ResponseWriter, r *http.Request) {
 	ready := s.ready(r.Context(), r.URL.Query().Has("verbose"))
-	WriteJSON(out, ready.status(), ready)
+	writeJSON(out, ready.status(), ready)
 }
 
 // ready returns the readiness of the program. With verbose it waits for all workers
@@ -39,7 +39,7 @@ func (s *Supervisor) ready(ctx context.Context, verbose bool) Readiness {
 	case !s.Workers.Ready():
 		return Readiness{Status: "starting"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.Longest+2*CheckGrace)
+	ctx, cancel := context.WithTimeout(ctx, s.Longest+2*checkGrace)
 	defer cancel()
 	enough := workerAnswer.ok // one ready worker is enough
 	if verbose {
