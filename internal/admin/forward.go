@@ -130,19 +130,21 @@ func chosen(workers, serving []Worker, text string) ([]Worker, error) {
 			return []Worker{w}, nil
 		}
 	}
-	var known []string
 	for _, w := range workers {
 		if err == nil && w.ID == id {
 			return nil, &workerError{http.StatusServiceUnavailable, "worker.not_ready", fmt.Sprintf("worker %d is %s; ask another worker, or retry later", id, w.State)}
 		}
-		known = append(known, strconv.Itoa(w.ID))
 	}
-	return nil, unknownWorker(text, known)
+	return nil, unknownWorker(text, workers)
 }
 
-// unknownWorker is the error for a worker that is not among the known ones.
-func unknownWorker(text string, known []string) *workerError {
-	text = fmt.Sprintf("unknown worker %q; the workers are %s", text, strings.Join(slices.Compact(known), ", "))
+// unknownWorker is the error for a worker that is not among workers.
+func unknownWorker(text string, workers []Worker) *workerError {
+	var known []string
+	for _, id := range Numbers(workers) {
+		known = append(known, strconv.Itoa(id))
+	}
+	text = fmt.Sprintf("unknown worker %q; the workers are %s", text, strings.Join(known, ", "))
 	return &workerError{http.StatusNotFound, "worker.unknown", text}
 }
 

@@ -124,7 +124,7 @@ func (d operations) pauseLimit(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	d.log(r, "admin: limit paused", slog.String("key", in.Key), slog.Duration("for", in.For), slog.String("reason", in.Reason))
+	logChange(d.process.Log, r, "admin: limit paused", slog.String("key", in.Key), slog.Duration("for", in.For), slog.String("reason", in.Reason))
 	answer(w, http.StatusOK, struct{}{})
 }
 
@@ -137,7 +137,7 @@ func (d operations) resetLimit(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	d.log(r, "admin: limit reset", slog.String("key", in.Key))
+	logChange(d.process.Log, r, "admin: limit reset", slog.String("key", in.Key))
 	answer(w, http.StatusOK, struct{}{})
 }
 

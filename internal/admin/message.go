@@ -150,7 +150,7 @@ func (d operations) publish(w http.ResponseWriter, r *http.Request) {
 		failBus(w, err)
 		return
 	}
-	d.log(r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
+	logChange(d.process.Log, r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
 	if err := d.process.Bus.Flush(r.Context()); err != nil {
 		failBus(w, fmt.Errorf("the event is queued in the process and not sent yet: %w", err))
 		return
@@ -174,7 +174,7 @@ func (d operations) request(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	began := time.Now()
 	out, err := d.process.Bus.Request(ctx, m.Subject, m.Bytes(), m.options()...)
-	d.log(r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil))
+	logChange(d.process.Log, r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil))
 	if err != nil {
 		failBus(w, err)
 		return

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -115,20 +114,17 @@ func (c supervisorOperations) restart(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
-	workers := c.ids()
-	if _, known := workers[in.ID]; in.ID != 0 && !known {
-		var known []string
-		for _, id := range slices.Sorted(maps.Keys(workers)) {
-			known = append(known, strconv.Itoa(id))
-		}
-		refuseWorker(w, unknownWorker(strconv.Itoa(in.ID), known))
+	workers := c.Workers()
+	ids := Numbers(workers)
+	if in.ID != 0 && !slices.Contains(ids, in.ID) {
+		refuseWorker(w, unknownWorker(strconv.Itoa(in.ID), workers))
 		return
 	}
 	var which []slog.Attr
 	if in.ID != 0 {
 		which = append(which, slog.Int("worker", in.ID))
 	}
-	c.log(r, "admin: restarting workers", which...)
+	logChange(c.Log, r, "admin: restarting workers", which...)
 	unbounded(w)
 	if err := c.Restart(context.WithoutCancel(r.Context()), in.ID); err != nil {
 		refuse(w, http.StatusConflict, codeOf(err, "worker.not_restarted"), err)
@@ -136,17 +132,9 @@ func (c supervisorOperations) restart(w http.ResponseWriter, r *http.Request) {
 	}
 	n := 1
 	if in.ID == 0 {
-		n = len(workers)
+		n = len(ids)
 	}
 	answer(w, http.StatusOK, restartAnswer{n})
-}
-
-func (c supervisorOperations) ids() map[int]struct{} {
-	all := map[int]struct{}{}
-	for _, w := range c.Workers() {
-		all[w.ID] = struct{}{}
-	}
-	return all
 }
 
 // reload continues if the client disconnects, because half a reload would leave
@@ -163,39 +151,32 @@ func (c supervisorOperations) reload(w http.ResponseWriter, r *http.Request) {
 // levelTime is the timeout for the workers to set a level.
 const levelTime = 5 * time.Second
 
-// level sets a level in all workers, and reports the workers where that failed.
+// level sets a level in all workers and, for the whole process, in the supervisor.
 func (c supervisorOperations) level(w http.ResponseWriter, r *http.Request) {
-	var in levelRequest
-	if !read(w, r, &in) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), levelTime)
+	set := func(app, level string) error { return c.setLevels(r.Context(), app, level) }
+	operations{Process{SetLevel: set, Log: c.Log}}.level(w, r)
+}
+
+// setLevels returns an error that names the workers that did not set the level.
+func (c supervisorOperations) setLevels(peer context.Context, app, level string) error {
+	ctx, cancel := context.WithTimeout(peer, levelTime)
 	defer cancel()
 	workers := Serving(c.Workers())
 	errs := make([]error, len(workers))
 	var setting sync.WaitGroup
 	for i, worker := range workers {
 		setting.Go(func() {
-			if err := worker.client(r.Context()).SetLevel(ctx, in.App, in.Level); err != nil {
+			if err := worker.client(peer).SetLevel(ctx, app, level); err != nil {
 				errs[i] = fmt.Errorf("%v: %w", worker, err)
 			}
 		})
 	}
 	setting.Wait()
 	err := errors.Join(errs...)
-	if in.App == "" {
-		err = errors.Join(err, c.SetLevel(in.App, in.Level))
+	if app == "" {
+		err = errors.Join(err, c.SetLevel(app, level))
 	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
-		return
-	}
-	c.log(r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
-	answer(w, http.StatusOK, in)
-}
-
-func (c supervisorOperations) log(r *http.Request, text string, attrs ...slog.Attr) {
-	operations{Process{Log: c.Log}}.log(r, text, attrs...)
+	return err
 }
 
 // client returns a client of the worker on behalf of the peer in ctx.

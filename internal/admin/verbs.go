@@ -57,7 +57,7 @@ func (d operations) release(w http.ResponseWriter, r *http.Request) {
 	if n == 0 {
 		text = "admin: no lease found to release by force"
 	}
-	d.log(r, text, slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
+	logChange(d.process.Log, r, text, slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
 	answer(w, http.StatusOK, releaseAnswer{n})
 }
 
@@ -70,7 +70,7 @@ func (d operations) heal(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	d.log(r, "admin: pool slot healed", slog.String("key", in.Key), slog.Int("slot", in.Slot), slog.String("reason", in.Reason))
+	logChange(d.process.Log, r, "admin: pool slot healed", slog.String("key", in.Key), slog.Int("slot", in.Slot), slog.String("reason", in.Reason))
 	answer(w, http.StatusOK, struct{}{})
 }
 
@@ -80,7 +80,7 @@ func (d operations) reload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnprocessableEntity, codeOf(err, "config.refused"), err)
 		return
 	}
-	d.log(r, "admin: configuration read again", slog.Int("changes", len(changes)))
+	logChange(d.process.Log, r, "admin: configuration read again", slog.Int("changes", len(changes)))
 	answer(w, http.StatusOK, reloadAnswer{append([]config.Change{}, changes...)})
 }
 
@@ -93,19 +93,19 @@ func (d operations) level(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
 		return
 	}
-	d.log(r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
+	logChange(d.process.Log, r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
 	answer(w, http.StatusOK, in)
 }
 
-// log logs a change with the operator or the peer that requested it.
-func (d operations) log(r *http.Request, text string, attrs ...slog.Attr) {
+// logChange logs a change with the operator or the peer that requested it.
+func logChange(log *slog.Logger, r *http.Request, text string, attrs ...slog.Attr) {
 	if operator, ok := operatorFrom(r.Context()); ok {
-		d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, append(attrs, slog.Group("by", slog.String("console", operator)))...)
+		log.LogAttrs(r.Context(), slog.LevelWarn, text, append(attrs, slog.Group("by", slog.String("console", operator)))...)
 		return
 	}
 	p, _ := peerFrom(r.Context())
 	attrs = append(attrs, slog.Group("by", slog.String("user", p.User()), slog.Int("uid", p.UID), slog.Int("pid", p.PID)))
-	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
+	log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
 }
 
 // Only restricts a forced release to one holder. The zero Only means all of them.

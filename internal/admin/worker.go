@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -37,6 +38,14 @@ const (
 )
 
 func (w Worker) String() string { return fmt.Sprintf("worker %d, pid %d", w.ID, w.PID) }
+
+// Numbers returns the different numbers of workers, which are sorted by number.
+func Numbers(workers []Worker) (all []int) {
+	for _, w := range workers {
+		all = append(all, w.ID)
+	}
+	return slices.Compact(all) // a replacement has the same number
+}
 
 // workerQuery is the query parameter that names the worker for an answer.
 const workerQuery = "worker"

@@ -144,14 +144,6 @@ func (v *supervised) ls() *cobra.Command {
 	}
 }
 
-// numbers returns the different numbers of workers, which are sorted.
-func numbers(workers []admin.Worker) (all []int) {
-	for _, w := range workers {
-		all = append(all, w.ID)
-	}
-	return slices.Compact(all) // replacements have the same number
-}
-
 func printWorkers(w io.Writer, all []supervisedWorkers) {
 	for i, c := range all {
 		if c.Error != "" {
@@ -160,7 +152,7 @@ func printWorkers(w io.Writer, all []supervisedWorkers) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(numbers(c.Workers)), "worker"))
+		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(admin.Numbers(c.Workers)), "worker"))
 		t := plain.Table{Indent: "  "}
 		t.Add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
 		for _, x := range c.Workers {
