@@ -48,24 +48,17 @@ func selectWorkers(all []source, worker int) (sources []source) {
 // readyWorkers returns all with its ready workers in place of each supervisor that has any.
 func readyWorkers(all []source) (sources []source) {
 	for _, s := range all {
-		var ids []int
-		for _, w := range s.workers {
-			if w.State == workerReady && s.about.Worker == 0 {
-				ids = append(ids, w.ID)
-			}
-		}
-		if len(ids) == 0 {
+		ready := admin.Serving(s.workers)
+		if len(ready) == 0 || s.about.Worker != 0 {
 			sources = append(sources, s)
+			continue
 		}
-		for _, id := range slices.Compact(ids) {
-			sources = append(sources, s.of(id))
+		for _, w := range ready {
+			sources = append(sources, s.of(w.ID))
 		}
 	}
 	return sources
 }
-
-// workerReady is the state of a worker that serves.
-const workerReady = "ready"
 
 // of returns one worker of a supervisor as a source.
 func (s source) of(worker int) source {
