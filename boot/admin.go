@@ -76,11 +76,14 @@ func (b *booting) openAdmin(ctx context.Context) error {
 	switch {
 	case b.process.Offline != nil:
 	case b.supervised():
-		b.admin = opened(b.log, "no socket for the supervisor: this worker is left out of metrics, pages and verbs")(
-			admin.OpenWorker(b.operated(), b.pages.Handler(), folders))
+		socket, err := admin.OpenWorker(b.operated(), b.pages.Handler(), folders)
+		warnWithoutSocket(b.log, "no socket for the supervisor: this worker is left out of metrics, pages and verbs", err)
+		b.admin = socket
 	default:
-		if b.admin = opened(b.log, noAdmin)(admin.Open(b.operated(), folders)); b.admin != nil {
-			b.report.Admin = b.admin.Path()
+		socket, err := admin.Open(b.operated(), folders)
+		warnWithoutSocket(b.log, noAdmin, err)
+		if b.admin = socket; socket != nil {
+			b.report.Admin = socket.Path()
 		}
 		b.warnOfSiblings(ctx, folders)
 	}
@@ -110,18 +113,14 @@ func (b *booting) warnOfSiblings(ctx context.Context, folders []string) {
 // noAdmin is the warning of a process without an admin socket.
 const noAdmin = "no admin socket: this process cannot be changed while it runs"
 
-// opened returns an admin socket, or nil if it cannot be opened. A missing
-// admin socket does not fail the boot: the process serves without it, and
-// opened logs the error.
-func opened(log *slog.Logger, without string) func(*admin.Server, error) *admin.Server {
-	return func(s *admin.Server, err error) *admin.Server {
-		switch {
-		case errors.Is(err, admin.ErrUnsupported):
-			log.Debug("no admin socket", "error", err)
-		case err != nil:
-			log.Warn(without, "error", err)
-		}
-		return s
+// warnWithoutSocket logs the error of an admin socket that cannot be opened. It does
+// not fail the boot: the process serves without the socket.
+func warnWithoutSocket(log *slog.Logger, without string, err error) {
+	switch {
+	case errors.Is(err, admin.ErrUnsupported):
+		log.Debug("no admin socket", "error", err)
+	case err != nil:
+		log.Warn(without, "error", err)
 	}
 }
 

@@ -300,10 +300,12 @@ func (s *supervisor) openOps() (err error) {
 
 // openAdmin opens the admin socket. Its verbs need workers that run.
 func (s *supervisor) openAdmin() {
-	if s.admin = opened(s.log, noAdmin)(admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))); s.admin != nil {
+	socket, err := admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))
+	warnWithoutSocket(s.log, noAdmin, err)
+	if s.admin = socket; socket != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.report.Admin = s.admin.Path()
+		s.report.Admin = socket.Path()
 	}
 }
 
