@@ -47,14 +47,17 @@ func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logge
 	}
 	b.locker = l
 	b.metrics.Locker(l)
-	b.report.Lock.Opened(l.Info())
+	info := l.Info()
+	b.report.Lock.Opened(info)
 	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: func(ctx context.Context) error {
 		if o := b.process.Offline; o != nil && o.Left != nil {
 			o.Left(l.Held())
 		}
 		return l.Close(ctx)
 	}})
-	b.dependOnLocks(c, l)
+	b.dependOn(backend{
+		name: "lock", driver: info.Name, scope: info.Scope, required: c.Lock.Require != "", unavailable: l.Unavailable, ping: l.Ping,
+	})
 	return l, nil
 }
 
@@ -66,20 +69,30 @@ const pulseEvery = 5 * time.Second
 // pingTime is the timeout of a ping of a backend.
 const pingTime = time.Second
 
-// dependOnLocks makes the probes report a lost lock backend: as degraded, or as
-// not ready if lock.require is set (L21). Locks in the process cannot be lost.
-func (b *booting) dependOnLocks(c *settings.Config, l *lock.Locker) {
-	if l.Info().Scope == driver.Process {
+// backend is a backend of locks or limits for the probes.
+type backend struct {
+	name        string // "lock" or "limit"
+	driver      string
+	scope       driver.Scope
+	required    bool // by lock.require or limit.require
+	unavailable func() error
+	ping        func(context.Context) error
+}
+
+// dependOn makes the probes report a lost backend: as degraded, or as not ready if
+// it is required (L21). Locks and limits in the process cannot be lost.
+func (b *booting) dependOn(on backend) {
+	if on.scope == driver.Process {
 		return
 	}
-	b.probes.AddBackend(ops.Check{Name: "lock", Budget: pingTime, Run: contain(func(ctx context.Context) error {
-		if l.Info().Name == "cluster" {
-			return errors.Join(l.Unavailable(), b.backends.PingHub(ctx))
+	b.probes.AddBackend(ops.Check{Name: on.name, Budget: pingTime, Run: contain(func(ctx context.Context) error {
+		if on.driver == "cluster" {
+			return errors.Join(on.unavailable(), b.backends.PingHub(ctx))
 		}
-		return l.Ping(ctx)
-	})}, c.Lock.Require != "")
-	if l.Info().Scope == driver.Fleet && b.process.Offline == nil {
-		b.pulse("pulse of locks", l.Ping)
+		return on.ping(ctx)
+	})}, on.required)
+	if on.scope == driver.Fleet && b.process.Offline == nil {
+		b.pulse("pulse of "+on.name+"s", on.ping)
 	}
 }
 

@@ -9,13 +9,11 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 	"github.com/megaframework/mega/limit"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 func (b *booting) openLimit(made *plan.Plan, log *slog.Logger) (limitdriver.Driver, error) {
@@ -37,28 +35,17 @@ func (b *booting) newLimiter(c *settings.Config, d limitdriver.Driver, l *lock.L
 	}
 	b.limiter = limits
 	b.metrics.Limiter(limits)
-	b.report.Limit.Opened(limits.Info())
+	info := limits.Info()
+	b.report.Limit.Opened(info)
 	b.life.endWith(locking, hook{name: "limits", budget: lockTime, run: limits.Close})
-	b.dependOnLimits(c, limits)
+	if b.report.Limit.Follows() && c.Limit.Require == "" {
+		return limits, nil // the probes report the backend with the locks
+	}
+	b.dependOn(backend{
+		name: "limit", driver: info.Name, scope: info.Scope, required: c.Limit.Require != "", unavailable: limits.Unavailable,
+		ping: func(ctx context.Context) error { return pingLimits(ctx, limits) },
+	})
 	return limits, nil
-}
-
-// dependOnLimits makes the probes report a lost backend of limits: as degraded,
-// or as not ready if limit.require is set. Limits in the process cannot be lost,
-// and what the probes report about the locks is enough for limits beside them.
-func (b *booting) dependOnLimits(c *settings.Config, limits *limit.Limiter) {
-	if limits.Info().Scope == driver.Process || b.report.Limit.Follows() && c.Limit.Require == "" {
-		return
-	}
-	b.probes.AddBackend(ops.Check{Name: "limit", Budget: pingTime, Run: contain(func(ctx context.Context) error {
-		if limits.Info().Name == "cluster" {
-			return errors.Join(limits.Unavailable(), b.backends.PingHub(ctx))
-		}
-		return pingLimits(ctx, limits)
-	})}, c.Limit.Require != "")
-	if limits.Info().Scope == driver.Fleet && b.process.Offline == nil {
-		b.pulse("pulse of limits", func(ctx context.Context) error { return pingLimits(ctx, limits) })
-	}
 }
 
 // pingLimits calls the backend once, so that a loss is detected also while no limit is
