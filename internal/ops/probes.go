@@ -54,7 +54,7 @@ func (p *Probes) Add(c Check) {
 func (p *Probes) AddBackend(c Check, required bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.checks = append(p.checks, &check{Check: c, backend: true, required: required})
+	p.checks = append(p.checks, &check{Check: c, optional: !required})
 }
 
 // AddWarning adds a check whose error is a limitation of the process. It does
@@ -217,7 +217,7 @@ func (p *Probes) ask(ctx context.Context, c *check) Result {
 	result := Result{Name: c.Name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
 	if err != nil {
 		result.Status, result.Error = "failed", p.mask(err.Error())
-		if c.backend && !c.required {
+		if c.optional {
 			result.Status = "degraded"
 		}
 	}
@@ -254,8 +254,7 @@ var errGoexit = errors.New("its goroutine ended before it returned")
 // check is a registered Check. It is one condition of readiness.
 type check struct {
 	Check
-	backend  bool // it checks a backend of locks or messages
-	required bool // without the backend the process is unready
+	optional bool // its failure makes the process degraded, not unready
 
 	mu  sync.Mutex // guards now
 	now *attempt   // the running attempt, or nil
