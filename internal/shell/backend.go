@@ -127,7 +127,7 @@ func (b *Backend) Open(ctx context.Context, p Process, pid int) (*Connection, er
 	return b.connect(ctx, p, pid, b.recruit(p))
 }
 
-// connect is open with what a missing hub calls for.
+// connect is Open with the function that a missing hub calls.
 func (b *Backend) connect(ctx context.Context, p Process, pid int, recruit func(context.Context) error) (*Connection, error) {
 	c := &Connection{}
 	d, err := c.dial(ctx, b, recruit)

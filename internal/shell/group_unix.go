@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kill sends a signal to a process group. A group below 2 would be another
+// signalGroup sends a signal to a process group. A group below 2 would be another
 // target: this process' own group, or every process.
 func signalGroup(group int, s syscall.Signal) error {
 	if group < 2 {
@@ -24,7 +24,7 @@ func signalGroup(group int, s syscall.Signal) error {
 // may take longer.
 const deathTime = 5 * time.Second
 
-// end kills a group and waits until it is dead.
+// killGroup kills a group and waits until it is dead.
 func killGroup(group int) {
 	_ = signalGroup(group, syscall.SIGKILL)
 	for start := time.Now(); alive(group) && time.Since(start) < deathTime; {
