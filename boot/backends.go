@@ -86,10 +86,13 @@ func (b *booting) dependOn(on backend) {
 		return
 	}
 	b.probes.AddBackend(ops.Check{Name: on.name, Budget: pingTime, Run: contain(func(ctx context.Context) error {
-		if on.driver == "cluster" {
-			return errors.Join(on.unavailable(), b.backends.PingHub(ctx))
+		if on.driver != "cluster" {
+			return on.ping(ctx)
 		}
-		return on.ping(ctx)
+		if err := b.backends.PingHub(ctx); err != nil {
+			return err // names the hub, and is the cause of the other error
+		}
+		return on.unavailable()
 	})}, on.required)
 	if on.scope == driver.Fleet && b.process.Offline == nil {
 		b.pulse("pulse of "+on.name+"s", on.ping)
@@ -102,7 +105,9 @@ func (b *booting) dependOn(on backend) {
 func (b *booting) dependOnMessages(messages *bus.Bus) {
 	b.probes.AddBackend(ops.Check{Name: "bus", Budget: pingTime, Run: contain(func(ctx context.Context) error {
 		if messages.Info().Name == "cluster" {
-			return errors.Join(connected(messages), b.backends.PingHub(ctx))
+			if err := b.backends.PingHub(ctx); err != nil {
+				return err
+			}
 		}
 		return connected(messages)
 	})}, b.plan.Config.Bus.Require != "")
