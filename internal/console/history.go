@@ -119,13 +119,13 @@ func (d *delta) count(before, now counters) {
 		}
 		return float64(now-before) / d.seconds
 	}
-	p, a, b := &d.point, before.locks, now.locks
-	p.acquired += rate(b.Acquired, a.Acquired)
-	p.contended += rate(b.Contended, a.Contended)
-	p.lost += rate(b.Lost, a.Lost)
-	for i := range d.waits.Counts {
-		if b.Wait.Counts[i] >= a.Wait.Counts[i] {
-			d.waits.Counts[i] += b.Wait.Counts[i] - a.Wait.Counts[i]
+	p := &d.point
+	p.acquired += rate(now.locks.Acquired, before.locks.Acquired)
+	p.contended += rate(now.locks.Contended, before.locks.Contended)
+	p.lost += rate(now.locks.Lost, before.locks.Lost)
+	for i, n := range now.locks.Wait.Counts {
+		if earlier := before.locks.Wait.Counts[i]; n >= earlier {
+			d.waits.Counts[i] += n - earlier
 		}
 	}
 	p.published += rate(now.messages.Published, before.messages.Published)
