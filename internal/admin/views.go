@@ -16,7 +16,7 @@ import (
 // The bounds of one answer.
 const (
 	defaultLocks = 100
-	maxLocks     = 1000
+	MaxListed    = 1000 // locks, or limits, of one listing
 	shownWaiters = 20   // of each key in a listing
 	maxWaiters   = 1000 // of one key
 )
@@ -146,8 +146,8 @@ func limitOf(text string) (int, error) {
 		return defaultLocks, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxLocks {
-		return 0, fmt.Errorf("limit is %q, want 1 to %d", text, maxLocks)
+	if err != nil || n < 1 || n > MaxListed {
+		return 0, fmt.Errorf("limit is %q, want 1 to %d", text, MaxListed)
 	}
 	return n, nil
 }

@@ -58,8 +58,8 @@ func (l *limits) ls() *cobra.Command {
 			"\"truncated\"}, one for each set of limits; a limit is {\"key\", \"rates\", \"waiters\", \"waiting\", \"paused\"}.",
 		Args: arguments(0, "a prefix"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if most < 1 || most > maxLimit {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", most, maxLimit))
+			if most < 1 || most > admin.MaxListed {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", most, admin.MaxListed))
 			}
 			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, p *admin.Client) (admin.LimitListing, error) {
 				return p.Limits(ctx, strings.Join(args, ""), most)

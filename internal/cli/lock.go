@@ -61,9 +61,6 @@ type listed struct {
 	admin.Listing
 }
 
-// maxLimit is the maximum number of locks in one answer of a process.
-const maxLimit = 1000
-
 func (l *locks) ls() *cobra.Command {
 	var limit int
 	var watch bool
@@ -79,8 +76,8 @@ func (l *locks) ls() *cobra.Command {
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 1 || limit > maxLimit {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", limit, maxLimit))
+			if limit < 1 || limit > admin.MaxListed {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", limit, admin.MaxListed))
 			}
 			prefix := strings.Join(args, "")
 			look := func(ctx context.Context) ([]listed, error) { return l.list(ctx, prefix, limit) }
