@@ -190,7 +190,7 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	}
 	u, err := url.Parse(server)
 	if err != nil || !slices.Contains([]string{"nats", "tls"}, u.Scheme) {
-		return "", errors.New("only nats:// and tls:// can be looked at")
+		return "", errors.New("doctor checks only addresses with nats:// and tls://")
 	}
 	port := u.Port()
 	if port == "" {
