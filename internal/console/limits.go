@@ -27,9 +27,6 @@ type limitsOf struct {
 	admin.LimitListing
 }
 
-// shownLimits bounds the list.
-const shownLimits = "100"
-
 func loadLimits(c *Console, ctx context.Context, query url.Values) any {
 	l := limitsPage{Prefix: query.Get("prefix")}
 	var info admin.Info
@@ -43,7 +40,7 @@ func loadLimits(c *Console, ctx context.Context, query url.Values) any {
 		l.Tables = []limitsOf{{Err: err.Error()}}
 		return l
 	}
-	for _, p := range callAll[admin.LimitListing](ctx, c, listers(all, l.Scope), "/ops/limits", url.Values{"prefix": {l.Prefix}, "limit": {shownLimits}}) {
+	for _, p := range callAll[admin.LimitListing](ctx, c, listers(all, l.Scope), "/ops/limits", url.Values{"prefix": {l.Prefix}, "limit": {shownKeys}}) {
 		l.Tables = append(l.Tables, limitsOf{p.source, p.Err, p.Value})
 	}
 	l.Counters, l.Unanswered = total(callAll[limit.Stats](ctx, c, all, "/ops/limit/stats", nil))

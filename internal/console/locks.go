@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -69,9 +70,9 @@ type slotRow struct {
 	Title  string
 }
 
-// The bounds of the list.
+// The bounds of the lists of locks and limits.
 const (
-	shownLocks   = "100"
+	shownKeys    = "100"
 	shownHolders = 20  // of a pool; the page of a lock has all of them
 	shownSlots   = 256 // of a pool
 )
@@ -90,7 +91,7 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 		l.Tables = []locksOf{{Err: err.Error()}}
 		return l
 	}
-	for _, p := range callAll[admin.Listing](ctx, c, listers(all, l.Scope), "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownLocks}}) {
+	for _, p := range callAll[admin.Listing](ctx, c, listers(all, l.Scope), "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownKeys}}) {
 		of := locksOf{source: p.source, Err: p.Err, Total: p.Value.Total, Truncated: p.Value.Truncated}
 		for _, e := range p.Value.Locks {
 			row := newLockRow(e, p.Worker, ttl)
@@ -108,7 +109,7 @@ func loadLocks(c *Console, ctx context.Context, query url.Values) any {
 
 // ttl returns lock.ttl, by which the bars of leases are scaled.
 func (c *Console) ttl(ctx context.Context) time.Duration {
-	var settings []setting
+	var settings []plan.Setting
 	if c.get(ctx, "/ops/config", nil, &settings) == nil {
 		for _, s := range settings {
 			if s.Key == "lock.ttl" {

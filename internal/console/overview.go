@@ -73,6 +73,3 @@ func (c *Console) readiness(ctx context.Context, is *ops.Readiness) error {
 	}
 	return json.Unmarshal(body, is)
 }
-
-// setting is a key of /ops/config.
-type setting = plan.Setting
