@@ -73,6 +73,98 @@ func TestCooldownOutlivesItsProcessAfterAReconnect(t *testing.T) {
 	}
 }
 
+// A process that has no answer to a release with a cooldown reports the lease to the
+// hub that has executed it. The key does not become a lease that ends with the
+// process, whether or not it repeats the release (O5).
+func TestCooldownOutlivesItsProcessAfterALostAnswer(t *testing.T) {
+	for name, repeated := range map[string]bool{"and the release is repeated": true, "and the process ends": false} {
+		t.Run(name, func(t *testing.T) {
+			socket := socketPath(t)
+			open := func(c Config) *Node {
+				c.Socket = socket
+				n, err := Dial(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = n.Close(context.Background()) })
+				return n
+			}
+			host := open(Config{})
+			n := open(Config{Recruit: func(context.Context) error { return nil }}) // never the hub
+			r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
+			g, err := n.Lock().Acquire(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Rest, g.Rev = time.Hour, 1
+			before, err := n.session()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := before.line.Send(restFrame(0, &g)); err != nil { // without an answer
+				t.Fatal(err)
+			}
+			handled := func() {
+				t.Helper()
+				if _, err := n.Lock().Inspect(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			handled() // the release
+			cut(t, n)
+			eventually(t, "the reconnect", func() bool {
+				s, err := n.session()
+				return err == nil && s != before
+			})
+			handled() // the report
+			if repeated {
+				if err := n.Lock().Release(t.Context(), g); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.end() // it does not connect again
+			cut(t, n)
+			eventually(t, "the end of the process", func() bool { clients, here := host.Clients(); return here && clients == 1 })
+			r.Token, r.Wait = "other", 0
+			if _, err := host.Lock().Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+				t.Errorf("after the end of the process: %v, want ErrNotAcquired", err)
+			}
+		})
+	}
+}
+
+// A force ends a cooldown for good: the process that has released the key does not
+// report it to the next hub (L16).
+func TestAForcedCooldownDoesNotComeBackAtTheNextHub(t *testing.T) {
+	socket := socketPath(t)
+	open := func() *Node {
+		n, err := Dial(t.Context(), Config{Socket: socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		return n
+	}
+	host, n := open(), open()
+	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Rest, g.Rev = time.Hour, 1
+	if err := n.Lock().Release(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := n.Lock().ForceRelease(t.Context(), "k", driver.Force{Reason: "test"}); ended != 1 || err != nil {
+		t.Fatalf("force: %d, %v", ended, err)
+	}
+	if err := host.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "other", TTL: time.Minute, Slots: 1, Fences: 1}); err != nil {
+		t.Errorf("at the next hub: %v", err)
+	}
+}
+
 // cut ends the connection of n to its hub as the end of its process would.
 func cut(t *testing.T, n *Node) {
 	t.Helper()

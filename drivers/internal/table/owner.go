@@ -36,9 +36,9 @@ type Event struct {
 	owner *Owner
 }
 
-// Drop ends all grants of o, withdraws its tickets, and serves the waiters for
-// its keys. It is for a process that has died. No call may be made on behalf of
-// o at the same time or later.
+// Drop ends all grants of o, except those that Rest has released, withdraws its
+// tickets, and serves the waiters for its keys. It is for a process that has died.
+// No call may be made on behalf of o at the same time or later.
 func (t *Table) Drop(o *Owner) { t.disown(o, true) }
 
 // Disown withdraws the tickets of o and leaves its grants to their TTL. It is
@@ -58,7 +58,7 @@ func (s *shard) disown(o *Owner, free bool, now instant) {
 	s.withdrawAll(o)
 	for t := o.first[s.index]; t != nil; t = o.first[s.index] {
 		s.own(t, nil)
-		if !free {
+		if !free || t.rests { // O5
 			continue
 		}
 		e := t.entry

@@ -5,8 +5,8 @@ import (
 )
 
 // Rest implements Release of [driver.Driver] for a grant with Rest: the key
-// stays taken, and the grant has no owner any more, so that it does not end with
-// its process.
+// stays taken, and the grant does not end with its process any more. The process
+// still learns of a force.
 func (t *Table) Rest(g *driver.Grant) error {
 	return t.shard(g.Key).rest(g, t.clock.now())
 }
@@ -21,8 +21,7 @@ func (s *shard) rest(g *driver.Grant, now instant) error {
 	if t.grant.Rev >= g.Rev {
 		return nil // L12: a late copy
 	}
-	t.grant.Rev = g.Rev
-	s.own(t, nil)
+	t.grant.Rev, t.rests = g.Rev, true
 	t.entry.extend(t, g.Rest, now)
 	s.sweepBy(t.expires)
 	return nil

@@ -21,6 +21,7 @@ type ticket struct {
 	state   state
 	local   bool       // it belongs to this process; a channel reports its loss
 	expires instant    // when granted
+	rests   bool       // released, and its key stays taken: it does not end with its owner
 	lost    chan error // of a local grant, closed when it is taken away
 
 	since      int64   // the time of the first request; the queue is in this order

@@ -87,7 +87,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.state, t.holder, t.pool = queued, r.Holder, r.Pool
+	t.state, t.holder, t.pool, t.rests = queued, r.Holder, r.Pool, false
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
