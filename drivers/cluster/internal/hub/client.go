@@ -37,7 +37,7 @@ type Client struct {
 	copies   atomic.Int64
 	lasts    atomic.Uint64 // the number of TypeLast from the client: no event follows
 	reported atomic.Bool   // the client has reported its subscriptions and its leases
-	handled  atomic.Bool   // the connection has ended, and all its frames are handled
+	handled  chan struct{} // closed when the connection has ended, and all its frames are handled
 	// knowsRecords reports that the client has been welcomed, and receives the
 	// records of runs and limits.
 	knowsRecords atomic.Bool
@@ -57,7 +57,7 @@ type Client struct {
 }
 
 func newClient(h *Hub, conn net.Conn, name string) *Client {
-	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), welcomed: make(chan struct{}), done: make(chan struct{})}
+	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), handled: make(chan struct{}), welcomed: make(chan struct{}), done: make(chan struct{})}
 	c.calls.Open(c.line, h.handler(c), h.config.Log)
 	return c
 }
@@ -115,7 +115,7 @@ func (c *Client) serve() {
 	c.err = err
 	c.mu.Unlock()
 	c.hub.bus.leave(c)
-	c.handled.Store(true)
+	close(c.handled)
 	c.hub.limits.leave(c)
 	c.hub.locks.leave(c, protocol.HasEnded(err) && !c.bye)
 	c.batch.flush()
@@ -218,6 +218,7 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	}
 	c.file = h.File
 	c.admitted = true
+	c.follow(c.hub.succeed(c))
 	c.line.Limit(afterHello)
 	if err := c.hub.welcome(c); err != nil {
 		return err
@@ -228,6 +229,26 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	close(c.welcomed)
 	return nil
 }
+
+// followBound is how long a client waits for the end of its earlier connection.
+const followBound = time.Second
+
+// follow waits until the frames of an earlier connection of the process are handled,
+// so that no event overtakes an earlier one (S5).
+func (c *Client) follow(earlier *Client) {
+	if earlier == nil {
+		return
+	}
+	timer := time.NewTimer(followBound)
+	defer timer.Stop()
+	select {
+	case <-earlier.handled:
+	case <-timer.C:
+		earlier.line.End(errReplaced)
+	}
+}
+
+var errReplaced = errors.New("the process has connected again")
 
 // passes reports whether a client that is refused for this reason may be admitted
 // later, because this process or the system has no free descriptor.

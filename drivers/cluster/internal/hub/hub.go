@@ -54,8 +54,9 @@ type Hub struct {
 
 	mu       sync.Mutex
 	clients  map[*Client]struct{}
-	admitted int    // the number of admitted clients
-	last     uint64 // the last number that was given to a client
+	files    map[string]*Client // the latest admitted client of each process at the socket
+	admitted int                // the number of admitted clients
+	last     uint64             // the last number that was given to a client
 	closed   bool
 	leaving  bool      // drain was called: no client is welcomed any more
 	shut     bool      // the hub does not know all clients yet: see open
@@ -71,7 +72,7 @@ func New(c Config) *Hub {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Backlog = cmp.Or(c.Backlog, 64<<20)
 	c.Clients = cmp.Or(c.Clients, 1024)
-	h := &Hub{config: c, speaks: protocol.Known, clients: make(map[*Client]struct{})}
+	h := &Hub{config: c, speaks: protocol.Known, clients: make(map[*Client]struct{}), files: make(map[string]*Client)}
 	h.backlog.Store(int64(c.Backlog))
 	h.locks, h.bus, h.limits = newHubLocks(h), newHubBus(), newHubLimits(h)
 	return h
@@ -146,6 +147,17 @@ func (h *Hub) admit() error {
 	return nil
 }
 
+// succeed makes c the connection of its process, and returns the earlier one, or nil.
+func (h *Hub) succeed(c *Client) (earlier *Client) {
+	if c.file == "" {
+		return nil // an inherited connection is the only one
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	earlier, h.files[c.file] = h.files[c.file], c
+	return earlier
+}
+
 const (
 	// allBacklogs bounds the bytes that wait for all clients together. It is
 	// divided into shares of at least leastBacklog.
@@ -217,6 +229,9 @@ func (h *Hub) leave(c *Client) {
 	delete(h.clients, c)
 	if c.admitted {
 		h.admitted--
+	}
+	if h.files[c.file] == c {
+		delete(h.files, c.file)
 	}
 	h.divideBacklogs()
 }
@@ -299,8 +314,10 @@ func settled(ctx context.Context, clients []*Client, round uint64) bool {
 // pendingWork returns the work that is left for c before the hub may end, or 0:
 // the bytes to deliver, plus one for each other reason.
 func (c *Client) pendingWork(round uint64) (n int) {
-	if c.handled.Load() {
+	select {
+	case <-c.handled:
 		return 0
+	default:
 	}
 	select {
 	case <-c.line.Ended():
