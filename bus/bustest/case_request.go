@@ -168,13 +168,17 @@ func expiresInQueue(e *env) {
 	defer leave()
 	_, err := a.Request(inner, "x", []byte("short"))
 	e.Is(err, bus.ErrTimeout, "a request whose time is over")
+	arrived := in.Stats().Received == 2 // on a busy machine it may expire before it is sent
+	e.Want(arrived || !e.h.FakeTime, "the request has not arrived")
+	e.Pass(3) // the responder's time begins when the request arrives
 	g.open()
 	e.Await(first, "the first is answered")
 	_, err = a.Request(ctx, "x", []byte("last"))
 	e.Must(err, "request")
-	in.has("first", "last")
-	st := in.Stats() // on a busy machine the request may expire before it is sent
-	e.Want(st.Received == 2+st.Expired && (st.Expired == 1 || !e.h.FakeTime), "the stats are %+v", st)
+	if arrived {
+		in.has("first", "last")
+		e.Want(in.Stats().Expired == 1, "%d are counted as expired", in.Stats().Expired)
+	}
 }
 
 type codedError struct{}
