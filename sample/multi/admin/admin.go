@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -194,8 +195,8 @@ func restock(ctx *mega.Ctx, s *shop.Shop, words []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: the stock is %d\n", p.Name, p.Stock)
-	return nil
+	_, err = fmt.Fprintf(os.Stdout, "%s: the stock is %d\n", p.Name, p.Stock)
+	return err
 }
 
 // done answers with the changed value, or redirects to the page that shows it with
