@@ -356,6 +356,42 @@ func TestACallBehindARequestIsTooLateWithItsAnswer(t *testing.T) {
 	})
 }
 
+// counted is a driver that counts the requests.
+type counted struct {
+	slow
+	n *atomic.Int64
+}
+
+func (c counted) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	c.n.Add(1)
+	return c.slow.Take(ctx, r)
+}
+
+// Calls that come together are refused with the answer to the first of them, if no
+// unit is free (W12).
+func TestCallsThatComeTogetherAreRefusedByOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		l := open(t, counted{slow{memory.NewLimit(), 5 * time.Millisecond}, &n}, limit.Config{})
+		m := rates(limit.PerMinute(1))
+		wait(t, l, m)
+		before, start := n.Load(), time.Now()
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+				if late, ok := errors.AsType[*limit.LimitedError](err); !ok || late.RetryAfter < 59*time.Second || late.Rate != limit.PerMinute(1) {
+					t.Errorf("got %+v, want a retry after a minute", err)
+				}
+			})
+		}
+		all.Wait()
+		if asked, took := n.Load()-before, time.Since(start); asked != 1 || took != 5*time.Millisecond {
+			t.Errorf("%d requests in %v, want 1 in 5ms", asked, took)
+		}
+	})
+}
+
 // A call behind a request without an answer is bounded.
 func TestACallBehindARequestWithoutAnAnswerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

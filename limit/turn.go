@@ -49,7 +49,7 @@ func (l *Limiter) newTurn(ctx context.Context, c *call) *turn {
 // permit takes a slot, waits for the rates, and gives the slot back if they
 // refuse (W16).
 func (t *turn) permit(ctx context.Context) (*Permit, error) {
-	if err := t.known(); err != nil {
+	if err := t.known(t.began); err != nil {
 		return nil, err
 	}
 	s, err := t.slot(ctx)
@@ -71,15 +71,15 @@ func (t *turn) permit(ctx context.Context) (*Permit, error) {
 	return &Permit{limiter: t.limiter, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
 }
 
-// known refuses a call of which the process knows that it is too late (W12).
-func (t *turn) known() error {
-	r, paused, known := t.limiter.refusals.find(t.call, t.began)
-	if !known || t.deadline == 0 || t.began.add(r.RetryAfter) <= t.deadline {
+// known refuses a call of which the process knows at now that it is too late (W12).
+func (t *turn) known(now instant) error {
+	r, paused, known := t.limiter.refusals.find(t.call, now)
+	if !known || t.deadline == 0 || now.add(r.RetryAfter) <= t.deadline {
 		return nil
 	}
 	t.limiter.counters.local.Add(1)
 	t.local = true
-	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By, Paused: paused}
+	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Waited: now.sub(t.began), Rate: r.By, Paused: paused}
 }
 
 // wait waits for the turn of the call in this process, and then for its ticket.
@@ -100,9 +100,12 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 		}
 		return driver.Answer{}, false, err
 	}
+	if err := t.known(l.now()); err != nil { // by the answer to a call ahead
+		return driver.Answer{}, false, err
+	}
 	t.request.Seq = l.seq.Add(1)
 	for {
-		asked := l.now()
+		asked, epoch := l.now(), l.refusals.epoch.Load()
 		a, degraded, err := t.ask(ctx)
 		switch {
 		case err != nil:
@@ -115,6 +118,9 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 			return a, degraded, nil
 		case a.Again == 0: // W6
 			decided = degraded || !t.unsure
+			if !degraded && !a.Full {
+				l.refusals.add(t.call, t.call.result(&a, false), a.Paused, t.at, epoch)
+			}
 			return a, false, t.limited(nil)
 		case t.request.MaxWait == 0 || !t.sleep(ctx, a.Again):
 			return a, false, t.ended(ctx)
