@@ -377,7 +377,7 @@ func TestCallsThatComeTogetherAreRefusedByOneAnswer(t *testing.T) {
 		wait(t, l, m)
 		before, start := n.Load(), time.Now()
 		var all sync.WaitGroup
-		for range 1000 {
+		for range 100 {
 			all.Go(func() {
 				_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
 				if late, ok := errors.AsType[*limit.LimitedError](err); !ok || late.RetryAfter < 59*time.Second || late.Rate != limit.PerMinute(1) {
