@@ -172,6 +172,27 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 	}
 }
 
+// A Flush without time has nothing to report if the hub has all messages.
+func TestFlushOfConfirmedMessagesNeedsNoTime(t *testing.T) {
+	n, err := Dial(t.Context(), Config{Socket: socketPath(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close(context.Background()) }()
+	b := n.Bus()
+	if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Flush(ctx); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Requests wait behind events for a hub that takes nothing more. The given up ones do not stay
 // in the queue for long, and the end of the hub removes the others: both make room (S6, S12).
 func TestRequestsThatLeaveTheQueueMakeRoom(t *testing.T) {
