@@ -99,8 +99,8 @@ const (
 	patience   = 3 * time.Second // of a buyer
 )
 
-// packing is the number of orders that the warehouse packs. It can pack more of them
-// later, so that an outage of the limits does not stop the sale.
+// packing is the number of orders that the warehouse packs. An outage of the limits does
+// not stop the sale: the warehouse can pack later.
 var packing = limit.Limit{Rates: []limit.Rate{limit.PerMinute(300)}, Outage: limit.Open}
 
 // Order accepts an order, at most as many as the warehouse packs.
