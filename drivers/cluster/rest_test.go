@@ -17,17 +17,8 @@ func TestCooldownOutlivesItsProcessAfterAReconnect(t *testing.T) {
 	for name, next := range map[string]bool{"to the same hub": false, "to the next hub": true} {
 		t.Run(name, func(t *testing.T) {
 			socket := socketPath(t)
-			open := func(c Config) *Node {
-				c.Socket = socket
-				n, err := Dial(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = n.Close(context.Background()) })
-				return n
-			}
-			host := open(Config{})
-			n := open(Config{Recruit: func(context.Context) error { return nil }}) // never the hub
+			host := joined(t, Config{Socket: socket})
+			n := joined(t, Config{Socket: socket, Recruit: func(context.Context) error { return nil }}) // never the hub
 			r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
 			g, err := n.Lock().Acquire(t.Context(), r)
 			if err != nil {
@@ -42,7 +33,7 @@ func TestCooldownOutlivesItsProcessAfterAReconnect(t *testing.T) {
 				t.Fatal(err)
 			}
 			if next {
-				heir := open(Config{})
+				heir := joined(t, Config{Socket: socket})
 				if err := host.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -80,17 +71,8 @@ func TestCooldownOutlivesItsProcessAfterALostAnswer(t *testing.T) {
 	for name, repeated := range map[string]bool{"and the release is repeated": true, "and the process ends": false} {
 		t.Run(name, func(t *testing.T) {
 			socket := socketPath(t)
-			open := func(c Config) *Node {
-				c.Socket = socket
-				n, err := Dial(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = n.Close(context.Background()) })
-				return n
-			}
-			host := open(Config{})
-			n := open(Config{Recruit: func(context.Context) error { return nil }}) // never the hub
+			host := joined(t, Config{Socket: socket})
+			n := joined(t, Config{Socket: socket, Recruit: func(context.Context) error { return nil }}) // never the hub
 			r := driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1}
 			g, err := n.Lock().Acquire(t.Context(), r)
 			if err != nil {
@@ -137,15 +119,7 @@ func TestCooldownOutlivesItsProcessAfterALostAnswer(t *testing.T) {
 // report it to the next hub (L16).
 func TestAForcedCooldownDoesNotComeBackAtTheNextHub(t *testing.T) {
 	socket := socketPath(t)
-	open := func() *Node {
-		n, err := Dial(t.Context(), Config{Socket: socket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = n.Close(context.Background()) })
-		return n
-	}
-	host, n := open(), open()
+	host, n := joined(t, Config{Socket: socket}), joined(t, Config{Socket: socket})
 	g, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "token", TTL: time.Minute, Slots: 1, Fences: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +137,17 @@ func TestAForcedCooldownDoesNotComeBackAtTheNextHub(t *testing.T) {
 	if _, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "other", TTL: time.Minute, Slots: 1, Fences: 1}); err != nil {
 		t.Errorf("at the next hub: %v", err)
 	}
+}
+
+// joined returns a node that is closed with the test.
+func joined(t *testing.T, c Config) *Node {
+	t.Helper()
+	n, err := Dial(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	return n
 }
 
 // cut ends the connection of n to its hub as the end of its process would.
