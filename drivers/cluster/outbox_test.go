@@ -174,11 +174,7 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 
 // A Flush without time has nothing to report if the hub has all messages.
 func TestFlushOfConfirmedMessagesNeedsNoTime(t *testing.T) {
-	n, err := Dial(t.Context(), Config{Socket: socketPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = n.Close(context.Background()) }()
+	n, _ := join(t, newHub(t, HubConfig{}), Config{})
 	b := n.Bus()
 	if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
 		t.Fatal(err)
