@@ -84,7 +84,7 @@ func (l *Locker) newIdle(g *driver.Grant, now instant) *hold {
 		index:     -1,
 	}
 	h.shorten(now)
-	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
+	h.renewAt = renewalTime(now, g.TTL, h.deadline.sub(now))
 	return h
 }
 

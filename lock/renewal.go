@@ -20,14 +20,18 @@ const (
 // renewInterval returns the time between two renewals.
 func renewInterval(ttl time.Duration) time.Duration { return min(ttl/3, renewAtMost) }
 
-// firstRenewal returns the time until the first renewal of a grant that lives
-// for life. A grant with less than its TTL is renewed soon, but not at once,
-// because most grants are given back or handed on before.
-func firstRenewal(ttl, life time.Duration) time.Duration {
+// renewalTime returns when a grant that lives for life from now is renewed: after the
+// interval of its TTL, or up to a sixteenth of that earlier, at a time that all grants
+// with this TTL share. So the renewals of many leases take few calls, however far apart
+// the leases were acquired (L12). A grant with less than its TTL is renewed soon, but not
+// at once, because most grants are given back or handed on before.
+func renewalTime(now instant, ttl, life time.Duration) instant {
 	if life < ttl/2 {
-		return min(renewShort, life/3)
+		return now.add(min(renewShort, life/3))
 	}
-	return min(renewInterval(ttl), life/3)
+	interval := renewInterval(ttl)
+	at := now.add(min(interval, life/3))
+	return at - at%max(instant(interval/16), 1)
 }
 
 // renewBound returns the timeout of a renewal. It is short enough for a second
@@ -132,7 +136,7 @@ func (h *hold) live(deadline, now instant) {
 		h.kept = deadline.add(driver.Margin(h.ttl))
 	}
 	h.failing, h.doubted, h.confirmed = nil, h.again, now
-	h.renewAt = now.add(renewInterval(h.ttl))
+	h.renewAt = renewalTime(now, h.ttl, h.ttl)
 	if h.doubted {
 		h.renewAt = now
 	}

@@ -145,25 +145,23 @@ func refusedRenewal(e *env) {
 	e.releases(kept)
 }
 
+// renewedInBatches acquires leases over a third of their TTL, so that no two have the
+// same age.
 func renewedInBatches(e *env) {
 	p := e.process()
 	const n = 200
 	leases := make([]*lock.Lease, n)
-	e.All(n, func(i int) {
-		lease, err := p.Acquire(e.Ctx, e.key(fmt.Sprint(i)), e.ttl(9))
-		e.Must(err, "acquire")
-		leases[i] = lease
-	})
+	for i := range leases {
+		leases[i] = p.acquire(e.key(fmt.Sprint(i)), e.ttl(9))
+		e.Pass(3.0 / n)
+	}
 	before := p.plan.Calls(Renew)
 	e.Pass(9) // three renewals of each
 	calls := p.plan.Calls(Renew) - before
 	for _, l := range leases {
 		e.live(l)
 	}
-	e.Want(calls <= n, "three renewals of %d leases took %d calls", n, calls)
-	if e.h.FakeTime { // all were acquired at the same instant
-		e.Want(calls <= 6, "three renewals of %d leases of one age took %d calls", n, calls)
-	}
+	e.Want(3 <= calls && calls <= n/2, "three renewals of %d leases took %d calls", n, calls)
 	e.releases(leases...)
 }
 

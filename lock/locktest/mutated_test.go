@@ -158,6 +158,8 @@ var mutations = mutants.Table{
 		"group.Jitter(min(h.ttl/20, retryAtMost))", "group.Jitter(0) + h.ttl"},
 	{"L12/a refused renewal is retried until the local deadline", "renewal.go",
 		"\tif errors.Is(r.Err, ErrLost) {\n\t\th.mu.Unlock()\n", "\tif errors.Is(r.Err, ErrLost) || errors.Is(r.Err, ErrUnavailable) {\n\t\th.mu.Unlock()\n"},
+	{"L12/many leases are renewed in few calls", "renewal.go",
+		"at - at%max(instant(interval/16), 1)", "at"},
 	{"L13/only a live lease of the same Locker on the chain counts", "acquire.go",
 		"held.hold.locker == l && ", ""},
 	{"L13/a second acquire of a key on the same context chain fails at once", "acquire.go",
