@@ -30,10 +30,10 @@ const endAtOnce = 64
 // It returns nil if all work was finished. If ctx ends earlier, the contexts of
 // the handlers are ended, and the error wraps ctx's and an *UnfinishedError
 // that lists the subscriptions. If the backend has not confirmed all messages, the
-// error has their number. It may be called again, and at once from
-// several goroutines: all get the result of the first one. Called from within a
+// error has their number. Drain may be called again, and at once from several
+// goroutines: all get the result of the first call. Called from within a
 // handler, it does not wait for the handlers of that subscription. After Close
-// it is ErrClosed.
+// it returns ErrClosed.
 func (b *Bus) Drain(ctx context.Context) error {
 	if b.drains.CompareAndSwap(false, true) {
 		b.drainErr = b.drain(ctx)

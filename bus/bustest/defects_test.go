@@ -3,6 +3,7 @@ package bustest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/textproto"
 	"strings"
@@ -597,6 +598,15 @@ var defects = []defect{
 			err := d.Flush(ctx)
 			if ctx.Err() != nil {
 				return errors.Join(driver.ErrDisconnected, ctx.Err())
+			}
+			return err
+		}}
+	}},
+	{"S21", "reports that it has not sent 0 messages", func() *broken {
+		return &broken{flush: func(d driver.Driver, ctx context.Context) error {
+			err := d.Flush(ctx)
+			if err == nil && ctx.Err() != nil {
+				return fmt.Errorf("0 accepted messages not confirmed: %w", ctx.Err())
 			}
 			return err
 		}}
