@@ -17,7 +17,7 @@ import (
 // routes returns the routes of the running program, app by app.
 func (b *booting) routes() []plan.Route {
 	all := []plan.Route{}
-	for _, a := range b.apps {
+	for _, a := range b.apps.all {
 		all = append(all, b.plan.Listed(a.Name, a.Routes)...)
 	}
 	return all

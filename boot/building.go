@@ -72,7 +72,7 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 	}
 	host.Log, host.Locker, host.Limiter, host.Bus, host.Served, host.Refresh, host.Mask = log, l, limits, messages, a.served, refresh, a.veil.Text
 	a.metrics.App(a.name, host.InFlight)
-	a.hosts = append(a.hosts, host)
+	a.apps.hosts = append(a.apps.hosts, host)
 	return host, nil
 }
 
@@ -101,7 +101,7 @@ func (a *building) finish(host *request.Host) error {
 		}
 	}
 	app := a.plan.Config.Apps[a.name]
-	a.apps = append(a.apps, listen.App{
+	a.apps.all = append(a.apps.all, listen.App{
 		Name: a.name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix,
 		Routes: router.Routes(), Context: host, Handler: router.Handler(),
 	})

@@ -12,6 +12,12 @@ import (
 	"github.com/megaframework/mega/internal/request"
 )
 
+// command is the command that this process runs instead of the program.
+type command struct {
+	run  func(context.Context) error
+	from []failure.Fact // its declaration
+}
+
 // command runs one command of the program and returns the exit status. The
 // process has no supervisor: it selects drivers as a single process does.
 func (p Process) command(ctx context.Context, options []Option) int {
@@ -23,7 +29,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 		return p.notStarted(err)
 	}
 	ended := make(chan error, 1)
-	go concluded(ctx, running.b.work.run, func(err error) { ended <- err })
+	go concluded(ctx, running.b.command.run, func(err error) { ended <- err })
 	select {
 	case err = <-ended:
 	case <-p.Hangups: // the terminal has closed
@@ -46,7 +52,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 func (b *booting) commandFailed(err error) *failure.Failure {
 	f := &failure.Failure{
 		Code: "boot.command_failed", Exit: failure.ExitCut, Text: fmt.Sprintf("The command %q returned an error.", b.process.Command),
-		Cause: err, Facts: b.commandFrom, Mask: b.veil.Text, Started: true,
+		Cause: err, Facts: b.command.from, Mask: b.veil.Text, Started: true,
 	}
 	if coded, ok := errors.AsType[interface {
 		error
@@ -70,10 +76,11 @@ func (b *booting) isWanted(h plan.Hook) bool {
 func (b *booting) has(p *plan.Part) bool { return slices.ContainsFunc(p.Hooks, b.isWanted) }
 
 // bindCommand makes f the work of this process.
-func (b *booting) bindCommand(does hook, f plan.Bound, host *request.Host) {
-	b.commandFrom = placeOf(f.Function, host)
-	does.run = func(ctx context.Context) error { return f.RunCommand(ctx, host, b.process.Words) }
-	b.work = does
+func (b *booting) bindCommand(f plan.Bound, host *request.Host) {
+	b.command = command{
+		run:  func(ctx context.Context) error { return f.RunCommand(ctx, host, b.process.Words) },
+		from: placeOf(f.Function, host),
+	}
 }
 
 // lookForSiblings warns a command of processes that do not share its locks.

@@ -31,7 +31,7 @@ func (a *appended) Append(h fx.Hook) {
 	if pc, file, line, ok := runtime.Caller(1); ok {
 		name = fmt.Sprintf("fx hook of %s (%s:%d)", filepath.Base(runtime.FuncForPC(pc).Name()), file, line)
 	}
-	a.b.injections = append(a.b.injections, step{
+	a.b.steps.injected = append(a.b.steps.injected, step{
 		start: hook{name: name, budget: hookBudget, run: h.OnStart},
 		end:   hook{name: name, budget: hookBudget, run: h.OnStop},
 		phase: leaving,

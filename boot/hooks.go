@@ -32,19 +32,19 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 	from := placeOf(h.Fn, host)
 	switch h.Kind {
 	case plan.KindCommand:
-		b.bindCommand(does, f, host)
+		b.bindCommand(f, host)
 	case plan.KindPrimary:
-		b.first = append(b.first, b.primary(h, does, from)...)
+		b.steps.primary = append(b.steps.primary, b.primary(h, does, from)...)
 	case plan.KindStart:
-		b.hooks = append(b.hooks, step{start: does, from: from})
+		b.steps.hooks = append(b.steps.hooks, step{start: does, from: from})
 	case plan.KindStop:
-		b.hooks = append(b.hooks, step{end: does, phase: leaving})
+		b.steps.hooks = append(b.steps.hooks, step{end: does, phase: leaving})
 	case plan.KindReady:
 		b.probes.Add(ops.Check{Name: does.name, Budget: does.budget, Run: contain(does.run)})
 	case plan.KindRun:
-		b.tasks = append(b.tasks, b.task(does))
+		b.steps.tasks = append(b.steps.tasks, b.task(does))
 	case plan.KindLead, plan.KindEvery:
-		b.tasks = append(b.tasks, b.task(b.elected(h, does, host)))
+		b.steps.tasks = append(b.steps.tasks, b.task(b.elected(h, does, host)))
 	}
 }
 

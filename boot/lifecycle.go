@@ -282,7 +282,7 @@ func (b *booting) shutdown() error {
 	c := b.plan.Config.Shutdown
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
 		b.log.Info("shutdown delayed", "delay", delay)
-		for _, s := range b.servers {
+		for _, s := range b.apps.servers {
 			s.CloseAfterResponse()
 		}
 		time.Sleep(delay)
@@ -301,10 +301,10 @@ func (b *booting) unwind() error {
 }
 
 // intake drains all servers of apps concurrently.
-func (b *booting) intake(ctx context.Context) error {
-	errs := make([]error, len(b.servers))
+func (a *apps) intake(ctx context.Context) error {
+	errs := make([]error, len(a.servers))
 	var wg sync.WaitGroup
-	for i, s := range b.servers {
+	for i, s := range a.servers {
 		wg.Go(func() { errs[i] = s.Drain(ctx) })
 	}
 	wg.Wait()
@@ -312,10 +312,10 @@ func (b *booting) intake(ctx context.Context) error {
 }
 
 // background waits for the goroutines that ctx.Go has started.
-func (b *booting) background(ctx context.Context) error {
-	errs := make([]error, len(b.hosts))
+func (a *apps) background(ctx context.Context) error {
+	errs := make([]error, len(a.hosts))
 	var wg sync.WaitGroup
-	for i, h := range b.hosts {
+	for i, h := range a.hosts {
 		wg.Go(func() {
 			if err := h.Drain(ctx); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", cmp.Or(h.App.Name, "shared"), err)

@@ -23,7 +23,7 @@ func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 		b.placed()
 		return nil
 	}
-	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
+	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.apps.intake})
 	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Mask: b.veil.Text}
 	all := listen.Addresses(b.answering())
 	for _, a := range all {
@@ -31,7 +31,7 @@ func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 			return err
 		}
 	}
-	for _, s := range b.servers {
+	for _, s := range b.apps.servers {
 		s.Limit(listen.AppConnections(len(all)), log)
 	}
 	return b.leftOver()
@@ -39,7 +39,7 @@ func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 
 // answering returns the apps that need a listener. The others are only listed.
 func (b *booting) answering() (all []listen.App) {
-	for _, a := range b.apps {
+	for _, a := range b.apps.all {
 		if b.plan.Program.Listens(a.Name) {
 			all = append(all, a)
 			continue
@@ -52,7 +52,7 @@ func (b *booting) answering() (all []listen.App) {
 // listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
 func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.Host) error {
-	certificates, err := listen.LoadCertificates(c, b.kept, a.Names()...)
+	certificates, err := listen.LoadCertificates(c, b.current.files, a.Names()...)
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.H
 	}
 	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(router.New(host).Handler()), b.log, a.Hosts()...)
 	server.Secure(certificates)
-	b.certificates = append(b.certificates, certificates)
-	b.servers = append(b.servers, server)
+	b.current.certificates = append(b.current.certificates, certificates)
+	b.apps.servers = append(b.apps.servers, server)
 	for _, app := range a.Apps {
 		b.report.Apps = append(b.report.Apps, plan.Served{
 			App: app.Name, URL: server.URL() + app.Prefix, Host: app.Host, Routes: len(app.Routes), Locales: app.Context.App.Locales,
@@ -97,7 +97,7 @@ func (b *booting) serves() []step {
 			end:   hook{"admin socket", adminTime, b.closeAdmin}, phase: watching,
 		},
 		{start: hook{"listeners", hookBudget, func(context.Context) error {
-			for _, s := range b.servers {
+			for _, s := range b.apps.servers {
 				s.Serve(b.fail)
 			}
 			return nil

@@ -30,7 +30,9 @@ func (b *booting) bindMessages(messages []plan.Message) (options []fx.Option) {
 		if m.Gap != nil {
 			options = append(options, fx.Invoke(m.Gap.Invocation(func(f plan.Bound) { gap = f })))
 		}
-		options = append(options, fx.Invoke(func(host *request.Host) { b.listeners = append(b.listeners, b.subscription(m, have, gap, host)) }))
+		options = append(options, fx.Invoke(func(host *request.Host) {
+			b.steps.subscriptions = append(b.steps.subscriptions, b.subscription(m, have, gap, host))
+		}))
 	}
 	return options
 }

@@ -47,7 +47,7 @@ func byCaller(component, name, scope string) plan.Decision {
 
 // placed replaces the step of the listeners in a program without listeners.
 func (b *booting) placed() {
-	for _, a := range b.apps {
+	for _, a := range b.apps.all {
 		b.report.Apps = append(b.report.Apps, plan.Served{App: a.Name})
 	}
 }
@@ -55,14 +55,14 @@ func (b *booting) placed() {
 // Handler returns the handler of the named app, without its prefix, and reports
 // whether there is such an app.
 func (r *Running) Handler(app string) (http.Handler, bool) {
-	a, ok := r.b.app(app)
+	a, ok := r.b.apps.find(app)
 	return a.Handler, ok
 }
 
 // Ctx returns a Ctx of the named app for work outside a request, and reports
 // whether there is such an app.
 func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
-	a, ok := r.b.app(app)
+	a, ok := r.b.apps.find(app)
 	if !ok {
 		return nil, false
 	}
@@ -78,10 +78,11 @@ func (r *Running) Locks() *lock.Locker { return r.b.locker }
 // Limits returns the Limiter of the program.
 func (r *Running) Limits() *limit.Limiter { return r.b.limiter }
 
-func (b *booting) app(name string) (listen.App, bool) {
-	for _, a := range b.apps {
-		if a.Name == name {
-			return a, true
+// find returns the named app, and reports whether there is such an app.
+func (a *apps) find(name string) (listen.App, bool) {
+	for _, app := range a.all {
+		if app.Name == name {
+			return app, true
 		}
 	}
 	return listen.App{}, false

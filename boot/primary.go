@@ -30,7 +30,7 @@ type primary struct {
 // other. The waits for other workers and for other nodes do not use up the
 // function's budget.
 func (b *booting) primary(h plan.Hook, does hook, from []failure.Fact) (steps []step) {
-	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.line == nil}
+	p := &primary{booting: b, name: strconv.Itoa(len(b.steps.primary)) + " " + does.name, does: does, mine: b.line == nil}
 	shown := plan.Primary{Name: does.name, Scope: driver.Node.String()}
 	if b.line != nil {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})

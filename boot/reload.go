@@ -3,17 +3,28 @@ package boot
 import (
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
 )
 
+// current is the configuration in force.
+type current struct {
+	mu           sync.Mutex                      // held while the configuration is read again
+	config       atomic.Pointer[settings.Config] // the plan's Config with the later live changes
+	files        *settings.Files                 // the newest copy of its files, with the certificates
+	certificates []*listen.Certificates          // of the servers; nil for one without TLS
+}
+
 // settings returns the configuration in force.
 func (b *booting) settings() []plan.Setting {
 	all := []plan.Setting{}
-	for _, v := range b.inForce.Load().Values() {
+	for _, v := range b.current.config.Load().Values() {
 		all = append(all, plan.NewSetting(v))
 	}
 	return all
@@ -28,8 +39,8 @@ func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil, nil
 // reload reloads the configuration from a copy of files, or from the disk if
 // files is nil. The end of done ends the wait for providers.
 func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
-	b.reloading.Lock()
-	defer b.reloading.Unlock()
+	b.current.mu.Lock()
+	defer b.current.mu.Unlock()
 	changes, err := b.readAgain(files, done)
 	if err != nil && !closed(done) {
 		b.log.Error("configuration reload refused", "error", err)
@@ -69,25 +80,25 @@ func newReloaded(changes []config.Change, err error) *plan.Reloaded {
 func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
 	s := b.process.source(b.plan.Program, done)
 	s.Files = files
-	next, changes, err := settings.Reload(b.inForce.Load(), s)
+	next, changes, err := settings.Reload(b.current.config.Load(), s)
 	if err != nil {
 		return nil, err
 	}
-	renew, err := b.readCertificates(files)
+	renew, err := b.current.readCertificates(files)
 	if err != nil {
 		return nil, err
 	}
 	replaced := renew()
 	b.veil.Add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
 	b.logs.Apply(next)
-	for _, h := range b.hosts {
+	for _, h := range b.apps.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {
 			if err := h.SetLimits(plan.Limits(app)); err != nil {
 				return nil, err // only origins can be wrong, and they are not live
 			}
 		}
 	}
-	b.inForce.Store(next)
+	b.current.config.Store(next)
 	b.logChanges(changes, replaced)
 	return changes, nil
 }
@@ -96,10 +107,10 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 // changes without its key: from the copy of a supervisor, or from the disk if
 // files is nil. The returned function puts them into use, and returns the files of
 // those that have changed.
-func (b *booting) readCertificates(files *settings.Files) (apply func() (replaced []string), err error) {
+func (c *current) readCertificates(files *settings.Files) (apply func() (replaced []string), err error) {
 	var all []func() []string
-	for _, c := range b.certificates {
-		renew, err := c.Read(files)
+	for _, used := range c.certificates {
+		renew, err := used.Read(files)
 		if err != nil {
 			return nil, err
 		}

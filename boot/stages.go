@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
-	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
@@ -34,46 +32,51 @@ type booting struct {
 	ctx     context.Context // ends if the program has to stop before it has started
 	process Process
 	plan    *plan.Plan // nil until it is computed
+	current current
 	began   time.Time
-	failed  chan error
+	failed  chan error // has the cause if the program ends itself
 
-	log      *slog.Logger
-	logs     *logging.Logs
-	veil     secrets.Veil // masks secrets in the output of the process
-	life     lifecycle
+	log  *slog.Logger
+	logs *logging.Logs
+	veil secrets.Veil // masks secrets in the output of the process
+
+	life       lifecycle
+	steps      steps
+	command    command
+	unfinished atomic.Int32 // the tasks that have not returned
+
 	probes   *ops.Probes
 	metrics  *metrics.Metrics
 	pages    *ops.Pages
-	locker   *lock.Locker
-	limiter  *limit.Limiter
-	bus      *bus.Bus
-	hosts    []*request.Host
-	apps     []listen.App
-	servers  []*listen.Server
-	admin    *admin.Server // nil if it cannot be opened
-	line     *workers.Line // nil without a supervisor
-	backends selection.Backends
 	report   Report
 	reported atomic.Pointer[Report] // the report that the running process serves
 
-	certificates []*listen.Certificates // of the servers; nil for one without TLS
-	kept         *settings.Files        // the newest copy of the files of the configuration, with the certificates
-
-	reloading sync.Mutex                      // held while the configuration is read again
-	inForce   atomic.Pointer[settings.Config] // the plan's Config with the later live changes
-
-	// The steps, until they are in order.
-	injections  []step         // hooks of the injector
-	first       []step         // OnPrimary
-	hooks       []step         // OnStart and OnStop
-	listeners   []step         // Subscribe and Respond
-	tasks       []step         // Run
-	work        hook           // of a command
-	commandFrom []failure.Fact // its declaration
-	unfinished  atomic.Int32   // the tasks that have not returned
-
-	declared []*declared // the subscriptions of listeners
+	line     *workers.Line // nil without a supervisor
+	backends selection.Backends
+	locker   *lock.Locker
+	limiter  *limit.Limiter
+	bus      *bus.Bus
+	declared []*declared // the subscriptions of the program
 	refused  refusal
+
+	apps  apps
+	admin *admin.Server // nil if it cannot be opened
+}
+
+// steps are the steps that the second run collects.
+type steps struct {
+	injected      []step // hooks of the injector
+	primary       []step // OnPrimary
+	hooks         []step // OnStart and OnStop
+	subscriptions []step // Subscribe and Respond
+	tasks         []step // Run, Lead and Every
+}
+
+// apps are the apps of the program with their servers.
+type apps struct {
+	all     []listen.App
+	hosts   []*request.Host // of the apps, and of what belongs to no app
+	servers []*listen.Server
 }
 
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
@@ -84,7 +87,7 @@ func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 	b.probes = ops.NewProbes(b.veil.Text)
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it
-	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
+	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.apps.background})
 	return b
 }
 
@@ -102,7 +105,7 @@ func (b *booting) start(planned func(workers.Inputs) (*plan.Plan, error)) error 
 	if err != nil {
 		return err
 	}
-	b.kept = cmp.Or(in.Live, made.Files)
+	b.current.files = cmp.Or(in.Live, made.Files)
 	b.follow(made)
 	if err := b.process.startable(made); err != nil {
 		return err
@@ -147,7 +150,7 @@ func (b *booting) stages() fx.Option {
 // follow makes the boot follow a plan. It opens nothing.
 func (b *booting) follow(made *plan.Plan) {
 	b.plan = made
-	b.inForce.Store(made.Config)
+	b.current.config.Store(made.Config)
 	b.report = made.Report()
 	b.veil.Add(made.Config, made.Program.Sections()) // before an error can contain its secrets
 	b.counted(made.Config)
@@ -157,11 +160,12 @@ func (b *booting) follow(made *plan.Plan) {
 // subscriptions, Run, and finally the listeners and the readiness.
 func (b *booting) order() {
 	if b.process.Command != "" {
-		b.life.steps = append(b.injections, step{start: hook{"processes", hookBudget, b.lookForSiblings}})
+		b.life.steps = append(b.steps.injected, step{start: hook{"processes", hookBudget, b.lookForSiblings}})
 		return
 	}
-	b.unfinished.Store(int32(len(b.tasks)))
-	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
+	s := &b.steps
+	b.unfinished.Store(int32(len(s.tasks)))
+	b.life.steps = slices.Concat(s.injected, s.primary, s.hooks, s.subscriptions, s.tasks, b.serves())
 }
 
 // sharedStage returns the options that all apps share.
@@ -184,7 +188,7 @@ func (b *booting) sharedStage() fx.Option {
 // an app.
 func (b *booting) sharedHost(c *settings.Config, log *slog.Logger, l *lock.Locker, limits *limit.Limiter, messages *bus.Bus) *request.Host {
 	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Locker: l, Limiter: limits, Bus: messages}
-	b.hosts = append(b.hosts, host)
+	b.apps.hosts = append(b.apps.hosts, host)
 	return host
 }
 

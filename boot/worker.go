@@ -98,7 +98,7 @@ func (b *booting) afterSupervisor(fn func()) (off func()) {
 
 // lastMoment returns the timeout for the end of a worker without a supervisor.
 func (b *booting) lastMoment() time.Duration {
-	if c := b.inForce.Load(); c != nil {
+	if c := b.current.config.Load(); c != nil {
 		return c.Shutdown.Timeout + unwindBudget
 	}
 	return 2 * unwindBudget
