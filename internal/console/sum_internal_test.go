@@ -42,8 +42,8 @@ func setNumbers(t *testing.T, v reflect.Value, n int) {
 	t.Helper()
 	switch {
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			setNumbers(t, v.Field(i), n)
+		for _, field := range v.Fields() {
+			setNumbers(t, field, n)
 		}
 	case v.Kind() == reflect.Array:
 		for i := range v.Len() {
