@@ -108,3 +108,39 @@ func TestARoundTripThatPanicsGivesItsSlotBack(t *testing.T) {
 		_ = p.Cancel(t.Context())
 	})
 }
+
+// kept is a driver at a backend that other processes use, too.
+type kept struct{ *remote }
+
+func (kept) Close(context.Context) error { return nil }
+
+// A Limiter that closes withdraws the tickets of its calls: other processes would wait
+// for them. W7
+func TestCloseLeavesNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		l := open(t, kept{r}, limit.Config{})
+		m := rates(limit.PerHour(1))
+		wait(t, l, m)
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		waiter.Wait()
+		if s, err := r.Inspect(t.Context(), "k", m.Rates); err != nil || len(s.Waiters) != 0 {
+			t.Errorf("the backend has the tickets %+v, %v", s.Waiters, err)
+		}
+		if n := l.Stats().Refused; n != 0 {
+			t.Errorf("%d calls count as refused", n)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

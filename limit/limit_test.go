@@ -611,12 +611,13 @@ func TestReturnedUnitsWakeTheFirstWaiter(t *testing.T) {
 		start := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() { wait(t, l, m) })
-		time.Sleep(10 * time.Minute)
+		const later = 10*time.Minute + 300*time.Millisecond // between two requests of the waiter
+		time.Sleep(later)
 		if err := p.Cancel(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		all.Wait()
-		if took := time.Since(start); took != 10*time.Minute {
+		if took := time.Since(start); took != later {
 			t.Errorf("granted after %v", took)
 		}
 	})
@@ -888,6 +889,20 @@ func TestBusySlotsAreALimit(t *testing.T) {
 	})
 }
 
+// What this process knows to be too late takes no slot, and does not wait for one. W6, W12
+func TestARememberedRefusalWaitsForNoSlot(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerMinute(1)}, Concurrent: 1}
+		wait(t, l, m)
+		allow(t, l, rates(m.Rates...))
+		start := time.Now()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(500*time.Millisecond))
+		if !errors.Is(err, limit.ErrLimited) || errors.Is(err, lock.ErrNotAcquired) || time.Since(start) != 0 {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}
+
 func TestCloseEndsWaiters(t *testing.T) {
 	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
 		m := rates(limit.PerHour(1))
@@ -1006,20 +1021,80 @@ func TestRefusalsAreRemembered(t *testing.T) {
 }
 
 func TestARememberedRefusalNamesThePause(t *testing.T) {
-	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+				m := rates(limit.PerMinute(1))
+				if err := l.Pause(t.Context(), "k", time.Minute, "a reason"); err != nil {
+					t.Fatal(err)
+				}
+				ask(t, l, m)
+				time.Sleep(300 * time.Millisecond)
+				_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+				limited, ok := errors.AsType[*limit.LimitedError](err)
+				if !ok || limited.Paused == nil || limited.Paused.Reason != "a reason" || limited.Paused.Left != limited.RetryAfter {
+					t.Errorf("got %v", err)
+				}
+				if l.Stats().Local != 1 {
+					t.Error("the backend was asked")
+				}
+			})
+		})
+	}
+}
+
+// A refusal because the queue is full names no time before which a call is refused (W12).
+func TestAFullQueueIsNotRemembered(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
 		m := rates(limit.PerMinute(1))
-		if err := l.Pause(t.Context(), "k", time.Minute, "a reason"); err != nil {
-			t.Fatal(err)
-		}
-		allow(t, l, m)
-		time.Sleep(300 * time.Millisecond)
-		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
-		limited, ok := errors.AsType[*limit.LimitedError](err)
-		if !ok || limited.Paused == nil || limited.Paused.Reason != "a reason" || limited.Paused.Left != limited.RetryAfter {
+		r.set(func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+			return driver.Answer{Full: true, Wait: time.Minute, By: -1}, nil
+		})
+		_, err := l.Wait(t.Context(), "k", m)
+		if limited, ok := errors.AsType[*limit.LimitedError](err); !ok || !limited.Full || limited.Code() != "limit.queue_full" {
 			t.Errorf("got %v", err)
 		}
-		if l.Stats().Local != 1 {
-			t.Error("the backend was asked")
+		r.set(nil)
+		wait(t, l, m, limit.MaxWait(0))
+	})
+}
+
+// A waiter that gives up was the reason of refusals that this process remembers. W7, W12
+func TestTheRefusalsBehindAWaiterEndWithIt(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerMinute(2))
+		wait(t, l, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			if _, err := l.Wait(ctx, "k", m, limit.Cost(2)); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		if got := allow(t, l, m); got.Allowed {
+			t.Fatalf("got %+v, which overtakes a ticket", got)
+		}
+		cancel()
+		waiter.Wait()
+		if got := allow(t, l, m); !got.Allowed {
+			t.Errorf("got %+v, want the unit that nobody waits for", got)
+		}
+	})
+}
+
+// A call that ends between two requests has waited for a part of the time that the
+// last answer named.
+func TestTheRetryOfACancelledCallCountsFromItsEnd(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerMinute(1))
+		wait(t, l, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(300*time.Millisecond, cancel)
+		_, err := l.Wait(ctx, "k", m)
+		limited, ok := errors.AsType[*limit.LimitedError](err)
+		if want := time.Minute - 300*time.Millisecond; !ok || limited.RetryAfter != want || limited.Waited != 300*time.Millisecond {
+			t.Errorf("got %v, want a retry after %v", err, want)
 		}
 	})
 }
@@ -1068,44 +1143,64 @@ func TestAFullMemoryOfRefusalsForgetsOneAtATime(t *testing.T) {
 }
 
 // The backend may free the units while its refusal is on its way.
-func TestARefusalCountsFromBeforeItsCall(t *testing.T) {
-	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
-		m := rates(limit.Rate{N: 1, Per: 500 * time.Millisecond})
-		allow(t, l, m)
-		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
-			a, err := take()
-			time.Sleep(100 * time.Millisecond)
-			return a, err
-		})
-		allow(t, l, m)
-		time.Sleep(400 * time.Millisecond)
-		if got := allow(t, l, m); !got.Allowed {
-			t.Errorf("got %+v, want the unit that is free again", got)
+// asking are the calls whose refusals are remembered.
+var asking = map[string]func(t *testing.T, l *limit.Limiter, m limit.Limit) (allowed bool){
+	"Allow": func(t *testing.T, l *limit.Limiter, m limit.Limit) bool { return allow(t, l, m).Allowed },
+	"Wait": func(t *testing.T, l *limit.Limiter, m limit.Limit) bool {
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		if err != nil && !errors.Is(err, limit.ErrLimited) {
+			t.Error(err)
 		}
-	})
+		return err == nil
+	},
+}
+
+func TestARefusalCountsFromBeforeItsCall(t *testing.T) {
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+				m := rates(limit.Rate{N: 1, Per: 500 * time.Millisecond})
+				allow(t, l, m)
+				r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+					a, err := take()
+					time.Sleep(100 * time.Millisecond)
+					return a, err
+				})
+				ask(t, l, m)
+				time.Sleep(400 * time.Millisecond)
+				if !ask(t, l, m) {
+					t.Error("refused, want the unit that is free again")
+				}
+			})
+		})
+	}
 }
 
 // The refusal is on its way during the Reset.
 func TestARefusalFromBeforeAResetIsNotRemembered(t *testing.T) {
-	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
-		m := rates(limit.PerHour(1))
-		allow(t, l, m)
-		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
-			a, err := take()
-			time.Sleep(100 * time.Millisecond)
-			return a, err
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+				m := rates(limit.PerHour(1))
+				allow(t, l, m)
+				r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+					a, err := take()
+					time.Sleep(100 * time.Millisecond)
+					return a, err
+				})
+				var refused sync.WaitGroup
+				refused.Go(func() { ask(t, l, m) })
+				synctest.Wait()
+				if err := l.Reset(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+				refused.Wait()
+				if !ask(t, l, m) {
+					t.Error("refused after a Reset")
+				}
+			})
 		})
-		var refused sync.WaitGroup
-		refused.Go(func() { allow(t, l, m) })
-		synctest.Wait()
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		refused.Wait()
-		if got := allow(t, l, m); !got.Allowed {
-			t.Errorf("got %+v after a Reset", got)
-		}
-	})
+	}
 }
 
 func TestWaitingCallsAskSeldom(t *testing.T) {

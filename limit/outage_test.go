@@ -206,6 +206,51 @@ func TestClosedFailsWithinASecondBehindOtherOutages(t *testing.T) {
 	}
 }
 
+// W11: a call that has waited for minutes fails a second after the backend, and a new
+// one is not limited by what the backend or the share has said before.
+func TestClosedFailsWithinASecondBehindAShareThatWaits(t *testing.T) {
+	for kind, fault := range map[string]func(context.Context, func() (driver.Answer, error)) (driver.Answer, error){"refuse": refuse, "hang": hang} {
+		t.Run(kind, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+				m := rates(limit.PerHour(2))
+				share := limit.Limit{Rates: m.Rates, Outage: limit.Share(0.5)}
+				wait(t, l, m, limit.Cost(2))
+				r.set(refuse)
+				if !allow(t, l, share).Degraded { // the share is used up, too
+					t.Error("the backend has answered")
+				}
+				r.set(nil)
+				time.Sleep(3 * time.Second)
+				ctx, stop := context.WithCancel(t.Context())
+				var ahead, calls sync.WaitGroup
+				ahead.Go(func() { _, _ = l.Wait(ctx, "k", share) })
+				synctest.Wait()
+				var failed time.Time
+				calls.Go(func() {
+					if _, err := l.Wait(ctx, "k", m); !errors.Is(err, limit.ErrUnavailable) {
+						t.Errorf("got %v", err)
+					}
+					failed = time.Now()
+				})
+				time.Sleep(5 * time.Minute)
+				r.set(fault)
+				begin := time.Now()
+				time.Sleep(2500 * time.Millisecond) // the call ahead asks once a second
+				if _, err := l.Wait(ctx, "k", m, limit.MaxWait(10*time.Second)); !errors.Is(err, limit.ErrUnavailable) {
+					t.Errorf("a new call: got %v", err)
+				}
+				time.Sleep(10 * time.Second)
+				stop()
+				calls.Wait()
+				if took := failed.Sub(begin); took > 3*time.Second { // the request of the call ahead, its second, and the call's own
+					t.Errorf("the call failed %v after the backend", took)
+				}
+				ahead.Wait()
+			})
+		})
+	}
+}
+
 // A call asks for itself, in what is left of its second, when the backend has not
 // answered the end of the call ahead.
 func TestACallBehindAFailedOneIsServedWhenTheBackendAnswers(t *testing.T) {
@@ -549,6 +594,70 @@ func TestUnseenGrantIsReturned(t *testing.T) {
 	})
 }
 
+// So is one that has followed its Outage meanwhile, also with a call behind it.
+func TestUnseenGrantIsReturnedAfterAShare(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(2)}, Outage: limit.Share(0.5)}
+		r.set(refuse)
+		if !wait(t, l, m).Degraded() { // the share of this process
+			t.Error("the backend has answered")
+		}
+		r.set(nil)
+		time.Sleep(3 * time.Second)
+		r.set(loseReply)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		cancel()
+		calls.Wait()
+		synctest.Wait()
+		if s, err := r.Inspect(t.Context(), "k", m.Rates); err != nil || s.Rates[0].Used != 0 || len(s.Waiters) != 0 {
+			t.Errorf("the backend has %+v, %v, want nothing", s, err)
+		}
+	})
+}
+
+// A ticket at the backend ends with its call, also if the call has followed its Outage
+// since. W7
+func TestATicketIsWithdrawnAfterAShare(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(4)}, Outage: limit.Share(0.5)}
+		wait(t, l, m, limit.Cost(4))
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		r.set(refuse)
+		if !allow(t, l, m).Degraded { // one of two units of the share
+			t.Error("the backend has answered")
+		}
+		r.set(nil)
+		time.Sleep(3 * time.Second)
+		waiter.Go(func() {
+			if _, err := l.Wait(ctx, "k", m, limit.Cost(2)); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		r.set(loseReply) // the backend hears of the ticket once more
+		time.Sleep(2500 * time.Millisecond)
+		cancel()
+		waiter.Wait()
+		synctest.Wait()
+		if s, err := r.Inspect(t.Context(), "k", m.Rates); err != nil || len(s.Waiters) != 0 {
+			t.Errorf("the backend has the tickets %+v, %v", s.Waiters, err)
+		}
+		if got := allow(t, l, m); !got.Allowed || !got.Degraded {
+			t.Errorf("got %+v, want the other unit of the share", got)
+		}
+	})
+}
+
 // A copy of a request that arrives after its refusal takes no units (W6).
 func TestLateCopyOfARefusedRequestConsumesNothing(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
@@ -571,6 +680,60 @@ func TestLateCopyOfARefusedRequestConsumesNothing(t *testing.T) {
 		}
 		if got := allow(t, l, m); !got.Allowed {
 			t.Errorf("got %+v, want the unit", got)
+		}
+	})
+}
+
+// So does a copy of one that the share of the process has made wait meanwhile.
+func TestLateCopyOfARequestAfterAShareConsumesNothing(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{{N: 1, Per: 4 * time.Second}}, Outage: limit.Share(1)}
+		r.set(refuse)
+		if !wait(t, l, m).Degraded() {
+			t.Error("the backend has answered")
+		}
+		r.set(nil)
+		time.Sleep(2 * time.Second)
+		if wait(t, l, m).Degraded() { // the backend has its next unit after the share
+			t.Error("the backend has not answered")
+		}
+		var late func() (driver.Answer, error)
+		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			if late == nil {
+				late = take
+				return driver.Answer{}, errBroken
+			}
+			return take()
+		})
+		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(3*time.Second)); !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(4 * time.Second)
+		if a, err := late(); err != nil || a.Granted {
+			t.Errorf("the copy: got %+v, %v", a, err)
+		}
+	})
+}
+
+// The share of a process has refused a call, and not the backend: nothing is remembered.
+func TestARefusalByTheShareIsNotRemembered(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}, Outage: limit.Share(1)}
+		r.set(refuse)
+		if !wait(t, l, m).Degraded() {
+			t.Error("the backend has answered")
+		}
+		synctest.Wait()
+		r.set(nil)
+		refused := 0
+		for ; l.Unavailable() != nil; refused++ {
+			if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0)); !errors.Is(err, limit.ErrLimited) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if wait(t, l, m, limit.MaxWait(0)).Degraded() || refused == 0 {
+			t.Errorf("the backend has not answered after %d refusals by the share", refused)
 		}
 	})
 }
@@ -608,6 +771,40 @@ func TestCallersEndIsNotAnOutage(t *testing.T) {
 		}
 		if l.Unavailable() != nil {
 			t.Error("the backend counts as lost")
+		}
+	})
+}
+
+// Nor is it a failure of a call that the backend has refused to answer before.
+func TestTheEndOfACallThatAsksAgainIsNotAnOutage(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(refuse)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(300*time.Millisecond, cancel)
+		_, err := l.Wait(ctx, "k", rates(limit.PerHour(1)))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, limit.ErrLimited) || errors.Is(err, limit.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// One request has failed, and the next one is not answered within the second: whether
+// the limit is used up is not known. W11
+func TestASecondWithoutAnAnswerIsNotALimit(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		var n atomic.Int32
+		r.set(func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			switch n.Add(1) {
+			case 1:
+				return refuse(ctx, take)
+			case 2:
+				return take() // the question whether the backend is lost
+			}
+			return hang(ctx, take)
+		})
+		_, err := l.Wait(t.Context(), "k", rates(limit.PerHour(1)))
+		if !errors.Is(err, limit.ErrUnavailable) || errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 	})
 }
@@ -754,19 +951,19 @@ func TestACallThatHasWaitedLongOutlivesAMoment(t *testing.T) {
 				wait(t, l, m)
 				wait(t, l, m)
 				var calls sync.WaitGroup
-				calls.Go(func() {
-					if _, err := l.Wait(t.Context(), "k", other); err != nil {
-						t.Error(err)
-					}
-				})
-				synctest.Wait()
-				calls.Go(func() {
-					if _, err := l.Wait(t.Context(), "k", m); err != nil {
-						t.Error(err)
-					}
-				})
-				time.Sleep(5 * time.Second)
-				r.set(once(r))
+				for _, m := range []limit.Limit{other, m, other, m} {
+					calls.Go(func() {
+						if _, err := l.Wait(t.Context(), "k", m, limit.Cost(2)); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				for range 2 { // the second moment is another outage of the line
+					time.Sleep(5 * time.Second)
+					r.set(once(r))
+					time.Sleep(10 * time.Second)
+				}
 				calls.Wait()
 			})
 		})
@@ -810,6 +1007,54 @@ func TestACallThatHasWaitedLongOutlivesAFailedWithdrawal(t *testing.T) {
 type deaf struct{ *remote }
 
 func (deaf) Withdraw(context.Context, driver.Request) error { return errBroken }
+
+// cut is a driver whose Withdraw fails as Take does.
+type cut struct{ *remote }
+
+func (c cut) Withdraw(ctx context.Context, q driver.Request) error {
+	c.mu.Lock()
+	fault := c.fault
+	c.mu.Unlock()
+	if fault == nil {
+		return c.remote.Withdraw(ctx, q)
+	}
+	_, err := fault(ctx, nil)
+	return err
+}
+
+// W11: the second of a call begins with the withdrawal of the one ahead, which is not
+// answered.
+func TestClosedFailsWithinASecondBehindAWithdrawal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		l := open(t, cut{r}, limit.Config{})
+		m := rates(limit.PerHour(1))
+		wait(t, l, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		time.Sleep(300 * time.Millisecond)
+		r.set(hang)
+		cancel() // nobody is behind it: its ticket is withdrawn
+		synctest.Wait()
+		start := time.Now()
+		if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("Wait took %v", took)
+		}
+		time.Sleep(2 * time.Second)
+		if l.Unavailable() == nil {
+			t.Error("the backend does not count as lost")
+		}
+		calls.Wait()
+	})
+}
 
 // gone is a driver whose backend answers nothing while it is away.
 type gone struct {

@@ -2,6 +2,7 @@ package limittest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ func longestPause(e *env) {
 	}
 	r := b.allow(key, m)
 	e.Want(!r.Allowed && r.RetryAfter > e.Units(20), "got %+v", r)
+	_, err := e.process().Wait(e.Ctx, key, m, limit.MaxWait(0))
+	var late *limit.LimitedError
+	e.Want(errors.As(err, &late) && late.Paused != nil && late.Paused.Reason == "30" && late.Paused.By.PID != 0, "got %v", err)
 	s, err := b.Inspect(e.Ctx, key)
 	e.Must(err, "Inspect")
 	e.Want(s.Paused != nil && s.Paused.Reason == "30" && s.Paused.By.PID != 0, "got %+v", s.Paused)

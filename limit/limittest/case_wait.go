@@ -140,6 +140,7 @@ func tooLate(e *env) {
 	for _, call := range []func() error{
 		func() error { _, err := p.Wait(e.Ctx, key, m, limit.MaxWait(e.Units(15))); return err },
 		func() error { _, err := p.Wait(ctx, key, m); return err },
+		func() error { _, err := p.Wait(ctx, key, m, limit.MaxWait(e.Units(40))); return err }, // the earlier end counts
 		func() error {
 			return p.With(e.Ctx, key, m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
 		},
