@@ -305,6 +305,27 @@ func TestAskingAgainAnswersTheSame(t *testing.T) {
 	})
 }
 
+// The end of one call of a token does not end the wait of another one (L6).
+func TestARepeatedCallOutlivesTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		g := acquire(t, d, request("k", "a"))
+		brief := patient("k", "b")
+		brief.Wait = time.Second
+		one, two := wait(t, d, brief), wait(t, d, patient("k", "b"))
+		if o := <-one; !errors.Is(o.err, driver.ErrNotAcquired) {
+			t.Errorf("got %v, want ErrNotAcquired", o.err)
+		}
+		if s, _ := d.Inspect(t.Context(), "k"); len(s.Waiters) != 1 {
+			t.Errorf("%d waiters, want the second call", len(s.Waiters))
+		}
+		_ = d.Release(t.Context(), g)
+		if o := <-two; o.err != nil {
+			t.Error(o.err)
+		}
+	})
+}
+
 func TestReleasingAWaiterWithdrawsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()

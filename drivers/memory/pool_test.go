@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,8 +166,10 @@ func TestANumberThatComesBackAfterAShrinkIsDirty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()
 		var grants []driver.Grant
-		for _, token := range []string{"a", "b", "c"} {
-			grants = append(grants, acquire(t, d, slotRequest(token, 3)))
+		for i, token := range []string{"a", "b", "c"} {
+			r := slotRequest(token, 3)
+			r.Holder.PID = i + 1
+			grants = append(grants, acquire(t, d, r))
 		}
 		handBack(t, d, grants[1], clean)
 		small := slotRequest("d", 2)
@@ -182,8 +185,13 @@ func TestANumberThatComesBackAfterAShrinkIsDirty(t *testing.T) {
 		handBack(t, d, grants[2], clean) // drained
 		handBack(t, d, grants[0], clean)
 		wantLeft(t, acquire(t, d, slotRequest("e", 3)), 0, "")
-		wantLeft(t, acquire(t, d, slotRequest("f", 3)), 1, driver.LeftShrunk)
-		wantLeft(t, acquire(t, d, slotRequest("g", 3)), 2, driver.LeftShrunk)
+		for _, slot := range []int{1, 2} {
+			g := acquire(t, d, slotRequest(strconv.Itoa(slot), 3))
+			wantLeft(t, g, slot, driver.LeftShrunk)
+			if by := g.Found.Left.By.PID; by != slot+1 {
+				t.Errorf("slot %d was left by %d", slot, by)
+			}
+		}
 	})
 }
 
@@ -218,5 +226,66 @@ func TestAnIdlePoolIsForgotten(t *testing.T) {
 			t.Errorf("%d keys and %d timers are left", keys, timers)
 		}
 		wantLeft(t, acquire(t, d, slotRequest("c", 2)), 0, driver.LeftUnknown)
+	})
+}
+
+// A holder that avoids a number is given another one of the pool, or none (P7, L15).
+func TestANumberBeyondThePoolIsNotGivenInstead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		held, lost := acquire(t, d, slotRequest("a", 2)), acquire(t, d, slotRequest("b", 2))
+		if err := d.Release(t.Context(), lost); err != nil { // it rests
+			t.Fatal(err)
+		}
+		for _, avoid := range []int{2, 3} {
+			r := slotRequest("c", 2)
+			r.Pool.Avoid = avoid
+			if g, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+				t.Errorf("got slot %d of 2, %v", g.Slot, err)
+			}
+		}
+		handBack(t, d, held, clean)
+	})
+}
+
+// A slot that drains is shown until its holder hands it back (L15), and then no more.
+func TestASlotThatDrainsIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		acquire(t, d, slotRequest("a", 2))
+		high := acquire(t, d, slotRequest("b", 2))
+		smaller := slotRequest("c", 1)
+		smaller.Fixed = false
+		if _, err := d.Acquire(t.Context(), smaller); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+		slots := func(want int) []driver.SlotState {
+			t.Helper()
+			s, err := d.Inspect(t.Context(), "pool")
+			if err != nil || len(s.Slots) != want {
+				t.Fatalf("got %+v, %v, want %d slots", s.Slots, err, want)
+			}
+			return s.Slots
+		}
+		if s := slots(2)[1]; s.Number != 1 || s.Status != driver.SlotHeld {
+			t.Errorf("got %+v", s)
+		}
+		handBack(t, d, high, clean)
+		slots(1)
+	})
+}
+
+// The holders of a key are known when the first request with states comes.
+func TestThePastHoldersOfAPoolAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		plain := request("pool", "plain")
+		plain.Slots, plain.Holder = 2, driver.Holder{Host: "here", PID: 7}
+		acquire(t, d, plain)
+		acquire(t, d, slotRequest("a", 2))
+		s, err := d.Inspect(t.Context(), "pool")
+		if err != nil || len(s.Slots) != 2 || s.Slots[0].Status != driver.SlotHeld || s.Slots[0].LastHolder.PID != 7 {
+			t.Errorf("got %+v, %v", s.Slots, err)
+		}
 	})
 }

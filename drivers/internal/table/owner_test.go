@@ -407,3 +407,20 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A waiter that has changed the size of a pool learns of it, whether it is served or
+// gives up (L15).
+func TestAWaiterLearnsThatItHasChangedTheSize(t *testing.T) {
+	tab, o := open(), newProcess()
+	two := request("k", "a")
+	two.Slots = 2
+	granted(t, tab, o, two)
+	g, wait, err := tab.Ask(new(request("k", "b")), o.Owner, 0)
+	if err != nil || !wait || g.Resized != 2 {
+		t.Errorf("%+v, queued: %v, %v, want the size before", g, wait, err)
+	}
+	_, err = tab.Leave("k", "b")
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || busy.Resized != 2 {
+		t.Errorf("%+v, want the size before", err)
+	}
+}
