@@ -390,6 +390,59 @@ func TestAClientThatReportsWhatAllHadBeforeADecisionIsSentTheDecision(t *testing
 	}
 }
 
+// A call waits for the clients of the earlier hub, whenever they begin their reports, and
+// for each of them anew when it answers. A client that comes back later is not asked (W1).
+func TestACallWaitsForTheClientsOfTheEarlierHubAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, clients := limitHub(t, 3)
+		a, b, late := clients[0], clients[1], clients[2]
+		start := time.Now()
+		waits := func(name string, body []byte) <-chan time.Duration {
+			over := make(chan time.Duration, 1)
+			go func() {
+				if err := h.limits.reports(t.Context(), name, body); err != nil {
+					t.Error(err)
+				}
+				over <- time.Since(start)
+			}()
+			synctest.Wait()
+			return over
+		}
+		h.limits.introduce(a)
+		h.limits.begin(a)
+		early := waits(protocol.LimitList, nil)
+		h.limits.introduce(b)
+		h.limits.begin(b)
+		h.limits.leave(a)
+		h.limits.leave(b)
+		if d := <-early; d != 0 {
+			t.Errorf("a call waited for %v after the last report", d)
+		}
+		for _, c := range []*Client{a, b} {
+			h.limits.introduce(c)
+			h.limits.begin(c)
+		}
+		all := waits(protocol.LimitList, nil)
+		h.open()
+		h.limits.introduce(late)
+		h.limits.begin(late)
+		one := waits(protocol.LimitTake, []byte(`{"key":"k"}`))
+		time.Sleep(reportBound * 4 / 5)
+		h.limits.given(a, "k")
+		time.Sleep(reportBound * 4 / 5)
+		h.limits.given(b, "k")
+		if d := <-one; d != 2*(reportBound*4/5) {
+			t.Errorf("the call of one key waited for %v, want the %v until the last answer", d, 2*(reportBound*4/5))
+		}
+		h.limits.reported(a)
+		time.Sleep(reportBound / 5)
+		h.limits.reported(b)
+		if d := <-all; d != 2*(reportBound*4/5)+reportBound/5 {
+			t.Errorf("the call of all keys waited for %v, want the %v until the last report", d, 2*(reportBound*4/5)+reportBound/5)
+		}
+	})
+}
+
 // A client that stops within its report is not asked for keys: nobody waits for the
 // answer, and the questions would pile up.
 func TestAClientThatStopsWithinItsReportIsNotAsked(t *testing.T) {
@@ -483,14 +536,18 @@ func TestResetsAreNotRememberedAfterTheReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, clients := limitHub(t, 1)
 			h.limits.introduce(clients[0])
-			for range 2 {
+			reset := func() {
 				if err := h.limits.change(&protocol.News{Reset: &protocol.LimitOf{Key: "k"}}); err != nil {
 					t.Fatal(err)
 				}
-				end(h.limits, clients[0])
+			}
+			reset()
+			end(h.limits, clients[0])
+			for _, when := range []string{"before", "after"} {
 				if n := len(h.limits.copies[clients[0]].reset); n != 0 {
-					t.Errorf("%d resets are remembered", n)
+					t.Errorf("%d resets from %s the end of the report are remembered", n, when)
 				}
+				reset()
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,10 @@ func newPeer(t *testing.T, h *Hub, number uint64) (*Client, *[]string) {
 			case protocol.TypeFailed:
 				d.Uint()
 				*got = append(*got, fmt.Sprint("failed ", d.Byte()))
+			case protocol.TypeSynced:
+				*got = append(*got, "synced")
+			case protocol.TypeGap:
+				*got = append(*got, fmt.Sprintf("gap of %[2]d for %[1]d", d.Uint(), d.Uint()))
 			}
 			return nil
 		}, func() {})
@@ -204,7 +209,7 @@ func TestRequestForSubscriptionsThatHaveJustLeftGoesToOthers(t *testing.T) {
 // ErrDisconnected if one of them has ended, and not at all if one has answered in full and
 // the other has nobody who answers (S12).
 func TestRequestEndsWithTheLastProcessThatHasIt(t *testing.T) {
-	const noResponder, gone, more, done, none, back, leave = "failed 0", "failed 1", "more", "done", "none", "back", "leave"
+	const noResponder, gone, more, done, none, back, leave, join = "failed 0", "failed 1", "more", "done", "none", "back", "leave", "join"
 	type step struct {
 		of   int // the process
 		what string
@@ -231,6 +236,10 @@ func TestRequestEndsWithTheLastProcessThatHasIt(t *testing.T) {
 		{[]string{"g", "h"}, []step{{0, none}, {1, leave}}, []string{gone}},
 		{[]string{"g", "h"}, []step{{0, leave}, {1, done}}, []string{"answer", gone}},
 		{[]string{"g", "h"}, []step{{0, leave}}, nil},
+		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, done}}, []string{"answer"}}, // it has the request twice
+		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, done}, {1, done}}, []string{"answer", "answer"}},
+		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, leave}}, []string{gone}},
+		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, done}, {1, leave}}, []string{"answer", gone}},
 	} {
 		t.Run(fmt.Sprint(c.groups, c.steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -256,6 +265,9 @@ func TestRequestEndsWithTheLastProcessThatHasIt(t *testing.T) {
 					case leave:
 						h.bus.leave(who)
 						who.batch.flush()
+						continue
+					case join: // the group of the first process
+						enlist(who, driver.Request, c.groups[0])
 						continue
 					case none:
 						typ, f = protocol.TypeNoMember, id()
@@ -287,13 +299,15 @@ func TestEventForAProcessWhoseLineHasEndedGoesToAnother(t *testing.T) {
 		h := New(Config{})
 		defer func() { _ = h.Close(context.Background()) }()
 		sender, _ := newPeer(t, h, 1)
-		ended, _ := newPeer(t, h, 2)
-		other, got := newPeer(t, h, 3)
-		enlist(ended, driver.Event, "g")
+		other, got := newPeer(t, h, 2)
 		enlist(other, driver.Event, "g")
-		ended.line.Close()
-		const events = 64 // one of them is for the ended one first, nearly certainly
-		for range events {
+		const events = 64
+		for i := range events {
+			for number := range uint64(2) { // one of these is chosen first and the other one second, nearly certainly once
+				ended, _ := newPeer(t, h, 3+2*uint64(i)+number)
+				enlist(ended, driver.Event, "g")
+				ended.line.Close()
+			}
 			d := protocol.NewDecoder(protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a"}).Body())
 			if err := h.bus.event(sender, &d); err != nil {
 				t.Fatal(err)
@@ -305,4 +319,92 @@ func TestEventForAProcessWhoseLineHasEndedGoesToAnother(t *testing.T) {
 			t.Errorf("%d of %d events have arrived", len(*got), events)
 		}
 	})
+}
+
+// A subscription that comes or goes while its process takes no messages learns first how
+// many were not sent before: its own part of them is at its place (S4, S10).
+func TestLossesAreReportedBeforeAChangeOfTheirSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		sender, _ := newPeer(t, h, 1)
+		slow, got := newPeer(t, h, 2)
+		enlist(slow, driver.Event, "g")
+		slow.bus.full.Store(true)
+		handle := func(c *Client, typ protocol.Type, f *protocol.Frame) {
+			t.Helper()
+			d := protocol.NewDecoder(f.Body())
+			if err := h.bus.handle(c, typ, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, change := range []func(){
+			func() { handle(slow, protocol.TypeMembers, protocol.Begin(0).Uint(1).Uint(2)) },
+			func() { handle(slow, protocol.TypeLeave, protocol.Begin(0).Uint(1)) },
+		} {
+			for range 3 + i {
+				handle(sender, protocol.TypeEvent, protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a"}))
+			}
+			change()
+			handle(slow, protocol.TypeSync, protocol.Begin(0).Uint(1)) // by which the process knows that all has come
+		}
+		slow.reportLosses() // of nothing more
+		slow.line.Flush()
+		synctest.Wait()
+		if want := []string{"gap of 3 for 1", "synced", "gap of 4 for 1", "synced"}; !slices.Equal(*got, want) {
+			t.Errorf("the process has %q, want %q", *got, want)
+		}
+	})
+}
+
+// A frame that breaks the format ends its connection, and changes nothing for others.
+func TestMalformedFramesAreRefused(t *testing.T) {
+	long := strings.Repeat("x", maxName+1)
+	join := func(number uint64, kind byte, pattern, group string) *protocol.Frame {
+		return protocol.Begin(protocol.TypeJoin).Uint(number).Byte(kind).Uint(1).String(pattern).String(group)
+	}
+	event := func(subject string) *protocol.Frame {
+		return protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: subject})
+	}
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	c, _ := newPeer(t, h, 1)
+	enlist(c, driver.Event, "g")
+	for name, frame := range map[string]struct {
+		typ protocol.Type
+		f   *protocol.Frame
+	}{
+		"a number twice":       {protocol.TypeJoin, join(1, 0, "b", "g")},
+		"an unknown kind":      {protocol.TypeJoin, join(2, 2, "b", "g")},
+		"a long pattern":       {protocol.TypeJoin, join(2, 0, long, "g")},
+		"a long group":         {protocol.TypeJoin, join(2, 0, "b", long)},
+		"a part of a join":     {protocol.TypeJoin, protocol.Begin(protocol.TypeJoin).Uint(2)},
+		"no subject":           {protocol.TypeEvent, event("")},
+		"a long subject":       {protocol.TypeEvent, event(long)},
+		"a return of no kind":  {protocol.TypeReturn, protocol.Begin(protocol.TypeReturn).Uint(0).Uint(1).Bool(true).Byte(2).String("a").String("g").Rest(event("a").Body())},
+		"a part of an answer":  {protocol.TypeAnswer, protocol.Begin(protocol.TypeAnswer).Uint(1)},
+		"a leave of no number": {protocol.TypeLeave, protocol.Begin(protocol.TypeLeave)},
+	} {
+		c.admitted = true
+		if err := c.handle(frame.typ, frame.f.Body()); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if n := len(c.bus.registrations); n != 1 {
+		t.Errorf("the process has %d registrations, want its own", n)
+	}
+}
+
+// The hub knows the senders of requests until they end.
+func TestTheSenderOfARequestIsForgottenWithItsConnection(t *testing.T) {
+	h := New(Config{})
+	defer func() { _ = h.Close(context.Background()) }()
+	c, _ := newPeer(t, h, 1)
+	d := protocol.NewDecoder(protocol.Begin(0).Uint(7).Rest(protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a"}).Body()).Body())
+	if err := h.bus.request(c, &d); err != nil || h.bus.requester(1) != c {
+		t.Fatal(err)
+	}
+	if h.bus.leave(c); h.bus.requester(1) != nil {
+		t.Error("the hub keeps the sender")
+	}
 }
