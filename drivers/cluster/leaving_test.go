@@ -23,6 +23,7 @@ type handHub struct {
 	returns atomic.Int64 // messages that were given back
 	syncs   chan uint64  // their numbers
 	joins   chan uint64  // the numbers of registrations
+	changes chan string  // what becomes of these and of requests; as many as fit
 }
 
 // handServed returns a node whose hub is the test's.
@@ -32,7 +33,7 @@ func handServed(t *testing.T, c Config) (*Node, *handHub) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &handHub{line: protocol.NewLine(here), syncs: make(chan uint64, 100), joins: make(chan uint64, 100)}
+	h := &handHub{line: protocol.NewLine(here), syncs: make(chan uint64, 100), joins: make(chan uint64, 100), changes: make(chan string, 100)}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -66,12 +67,30 @@ func (h *handHub) take(t protocol.Type, body []byte) error {
 		h.syncs <- d.Uint()
 	case protocol.TypeJoin:
 		h.joins <- d.Uint()
+	case protocol.TypeMembers:
+		h.changed(fmt.Sprintf("%d has %d", d.Uint(), d.Uint()))
+	case protocol.TypeLeave:
+		h.changed(fmt.Sprint(d.Uint(), " leaves"))
 	case protocol.TypeBye:
 		return io.EOF
 	case protocol.TypeReturn:
 		h.returns.Add(1)
+		protocol.ReadRequestID(&d)
+		h.changed(fmt.Sprint("returned ", d.Bool()))
+	case protocol.TypeNoMember:
+		h.changed("no member")
+	case protocol.TypeAnswer:
+		protocol.ReadRequestID(&d)
+		h.changed(fmt.Sprint("answered ", d.Bool()))
 	}
 	return d.Err()
+}
+
+func (h *handHub) changed(what string) {
+	select {
+	case h.changes <- what:
+	default:
+	}
 }
 
 func (h *handHub) say(t *testing.T, f *protocol.Frame) {
