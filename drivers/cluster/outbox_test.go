@@ -269,3 +269,27 @@ func TestRequestsThatLeaveTheQueueMakeRoom(t *testing.T) {
 		check("after the end of the callers", waiting+1, 0, waiting+1)
 	})
 }
+
+// A hub that shuts down still takes the answers to its requests, behind any number of
+// bytes that wait for it (S21).
+func TestAnAnswerLeavesWithAHubThatShutsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.out.resume(line)
+		for line.Backlog() < window {
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.out.pause()
+		before := line.Backlog()
+		r := &received{line: line}
+		r.left.Store(1)
+		if err := b.Answer(t.Context(), driver.Message{Return: r}, driver.Message{Kind: driver.Answer, Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if line.Backlog() <= before {
+			t.Error("the answer is lost")
+		}
+	})
+}
