@@ -98,15 +98,16 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 const movingSuffix = ":fence"
 
 // reserve raises the clock mark at the source by more fences than one call gives,
-// and returns what it was. The first command exempts it from the limit of memory:
-// what has been acquired must be released on a full server, too.
+// and returns what it was. It is not more than that by much: a mark that runs ahead of
+// the clock makes fences step back when it is lost. The first command exempts it from the
+// limit of memory: what has been acquired must be released on a full server, too.
 const reserve = `redis.call('persist', KEYS[1])
 local t, last = redis.call('time'), redis.pcall('get', KEYS[1])
 if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end
 local us = t[1] * 1000000 + t[2]
 last = tonumber(last)
 if not last or last < us or last >= 9e15 then last = us end
-redis.call('set', KEYS[1], string.format('%.0f', last + 10000))
+redis.call('set', KEYS[1], string.format('%.0f', last + 64))
 return string.format('%.0f', last)`
 
 // locate asks the source for each key of a lock separately; the last one is the

@@ -171,6 +171,23 @@ func TestFencesGrowWhileASlotIsMovedToAServerThatIsBehind(t *testing.T) {
 	cycle("after the move", d)
 }
 
+// L2: many calls in a slot that is open for long do not take the fences ahead of the
+// clock, from which they go on when the data is lost.
+func TestFencesGrowWhenAServerLosesASlotThatWasMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d, cycle := open(t, redis.Config{URL: c.URL()}), mustGrow(t)
+	cycle("before the move", d)
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	for range 500 {
+		cycle("during the move", d)
+	}
+	must(t, move.Finish())
+	must(t, move.Target.FlushAll())
+	cycle("after the loss", d)
+}
+
 // A pool keeps the states of its slots while its hash slot is moved.
 func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 	t.Parallel()
@@ -264,6 +281,34 @@ func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
 		}
 		must(t, move.Finish())
 		end(t, held, nil)
+	})
+
+	t.Run("that grows while many wait", func(t *testing.T) {
+		release(t, a, acquire(t, a, request("grows"))) // the mark stays at the source
+		_, err := c.OpenSlot("mega:{grows}")
+		must(t, err)
+		wide := func(n int) driver.Request {
+			r := request("grows")
+			r.Slots, r.Fences = n, 17
+			return r
+		}
+		last := acquire(t, a, wide(1))
+		var waiting []*queuing
+		for range 5 {
+			waiting = append(waiting, queueUp(t, b, wide(1)))
+		}
+		r := wide(6)
+		r.Wait = 0
+		if _, err := a.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("behind the waiters of all slots: %v", err)
+		}
+		for i, q := range waiting { // by more than one call: a call reserves the fences of few grants
+			g := q.granted(t, 10*time.Second)
+			if g.Slot != i+1 || g.Fence < last.Fence+uint64(last.Fences) {
+				t.Errorf("waiter %d got slot %d and fence %d after %d", i, g.Slot, g.Fence, last.Fence)
+			}
+			last = g
+		}
 	})
 
 	t.Run("with a plain lease at the source", func(t *testing.T) {

@@ -267,6 +267,10 @@ local function settle(alive)
     elseif offer(ticket, records[i], slot, alive, deaf) then
       slot = vacant()
       if not slot then return end
+      if apart and i < #tickets then -- the source has reserved the fences of few grants
+        more = true
+        return
+      end
     end
   end
   more = more or #tickets == most
