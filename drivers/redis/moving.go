@@ -98,9 +98,9 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 const movingSuffix = ":fence"
 
 // reserve raises the clock mark at the source by more fences than one call gives,
-// and returns what it was. It is not more than that by much: a mark that runs ahead of
-// the clock makes fences step back when it is lost. The first command exempts it from the
-// limit of memory: what has been acquired must be released on a full server, too.
+// and returns what it was. The reserve is small, because the loss of a mark that is ahead
+// of the clock makes fences step back. The first command exempts the script from the limit
+// of memory: what has been acquired must be released on a full server, too.
 const reserve = `redis.call('persist', KEYS[1])
 local t, last = redis.call('time'), redis.pcall('get', KEYS[1])
 if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end
