@@ -129,7 +129,7 @@ func overrun(h hook, err error) error {
 	return &Failure{
 		Code: "boot.hook_overrun", Exit: failure.ExitOverrun, Cause: err,
 		Text:    fmt.Sprintf("%q did not start within %v.", h.name, h.budget),
-		Actions: []string{"let it take longer:  mega.Budget(" + (2 * h.budget).String() + ") beside its function"},
+		Actions: failure.Actions("Let it take longer", "mega.Budget("+(2*h.budget).String()+") beside its function"),
 	}
 }
 

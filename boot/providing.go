@@ -84,7 +84,7 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) (values []refle
 	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
 		return nil, &Failure{
 			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
-			Facts: constructed(f), Actions: []string{"do what takes long later:  mega.OnStart, mega.Run", "wait longer for servers:   MEGA_BOOT_WAIT_FOR=60s"},
+			Facts: constructed(f), Actions: failure.Actions("Do what takes long later", "mega.OnStart, mega.Run", "Wait longer for servers", "MEGA_BOOT_WAIT_FOR=60s"),
 		}
 	case errors.Is(err, errStuck): // the boot was stopped meanwhile
 		return nil, fmt.Errorf("constructor %s, provided at %s: %w", f.Declared(), f.Site, err)

@@ -261,10 +261,8 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: failure.ExitInternal, Text: text, Cause: e.Cause,
 		Facts: []failure.Fact{failure.Setting(s.plan.Config, "cluster.workers")},
-		Actions: []string{
-			"find the reason:      read the log above",
-			"run a single process: " + strings.Join([]string{failure.Command(s.process.name()), "serve", "--workers", "1"}, " "),
-		},
+		Actions: failure.Actions("Find the reason", "read the log above",
+			"Run a single process", failure.Command(s.process.name())+" serve --workers 1"),
 	}
 	if actions := listen.MoreDescriptors(e.Cause); actions != nil {
 		f.Actions = actions

@@ -176,6 +176,6 @@ func moved(cause error) error {
 	return &Failure{
 		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: cause,
 		Text:    "The listeners of the supervisor do not match the configuration. The addresses of the apps have changed.",
-		Actions: []string{"restart the whole program: the supervisor opens its listeners only once"},
+		Actions: []string{"Restart the whole program: the supervisor opens its listeners only once"},
 	}
 }

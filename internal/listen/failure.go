@@ -23,11 +23,11 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: err,
 		Text:    fmt.Sprintf("Cannot listen on the address %s.", addr),
 		Facts:   []failure.Fact{failure.Setting(c, key)},
-		Actions: []string{"choose another:   " + failure.Set(c, key, another), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
+		Actions: failure.Actions("Choose another", failure.Set(c, key, another), "Take a free one", failure.Set(c, key, "127.0.0.1:0")),
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
-		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
+		f.Actions = append(f.Actions, "See who has it:   ss -ltnp")
 	}
 	if actions := MoreDescriptors(err); actions != nil { // another address needs one, too
 		f.Actions = actions

@@ -115,7 +115,7 @@ func (e *fileError) failure(c *settings.Config) error {
 		Code: "app.bad_certificate", Exit: failure.ExitConfig, Cause: e.err,
 		Text:    fmt.Sprintf("Cannot use the certificate of the app %q.", e.app),
 		Facts:   []failure.Fact{failure.Setting(c, cert), failure.Setting(c, key)},
-		Actions: []string{"repair the files: the cause describes the problem", "serve HTTP instead: remove " + cert + " and " + key},
+		Actions: failure.Actions("Repair the files", "the cause describes the problem", "Serve HTTP instead", "remove "+cert+" and "+key),
 	}
 }
 

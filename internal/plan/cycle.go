@@ -69,7 +69,7 @@ func acyclic(constructors []Function) error {
 	}
 	f := &failure.Failure{
 		Code: "boot.circle", Exit: failure.ExitInternal, Text: "Constructors need each other, so that none can be the first.",
-		Actions: []string{"move what both need into a value of its own", "let one get the other later: mega.OnStart(…)"},
+		Actions: []string{"Move what both need into a value of its own", "Let one get the other later: mega.OnStart(…)"},
 	}
 	for _, c := range round {
 		f.Facts = append(f.Facts, failure.Fact{Name: "needs the next", Value: c.Declared()})

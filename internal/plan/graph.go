@@ -149,7 +149,7 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 			return &failure.Failure{
 				Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: typeName(t) + " is provided twice.",
 				Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
-				Actions: []string{"remove one of them, or let them return different types"},
+				Actions: []string{"Remove one of them, or let them return different types"},
 			}
 		}
 		all[t] = site

@@ -28,31 +28,31 @@ func (p *Program) missing(f Function, t reflect.Type, makers map[reflect.Type]st
 	out := &failure.Failure{
 		Code: "boot.not_provided", Exit: failure.ExitInternal, Text: "Nothing provides " + typeName(t) + ".",
 		Facts:   []failure.Fact{{Name: "needed by", Value: "mega." + f.Option + " at " + f.Site}, {Name: "declared", Value: f.Declared()}},
-		Actions: []string{"add its constructor: mega.Provide(…)"},
+		Actions: []string{"Add its constructor: mega.Provide(…)"},
 	}
 	provided := func(t reflect.Type, where string) {
 		out.Facts = append(out.Facts, failure.Fact{Name: "provided", Value: fmt.Sprintf("%v, %s", t, where)})
 	}
 	if other, site := sibling(t, makers); other != nil {
 		provided(other, "by "+site)
-		out.Actions = []string{fmt.Sprintf("take %v instead of %v", other, t)}
+		out.Actions = []string{fmt.Sprintf("Take %v instead of %v", other, t)}
 		return out
 	}
 	if app, site := p.foreignMaker(t); app != "" {
 		provided(t, fmt.Sprintf("inside the app %q alone, by %s", app, site))
 		out.Text = fmt.Sprintf("Nothing provides %v here: the values of the app %q are private to it.", t, app)
 		out.Actions = []string{
-			fmt.Sprintf("move the constructor out of mega.App(%q, …), so that all apps share one value", app),
-			"add the constructor here too, for a value of its own: mega.Provide(…)",
+			fmt.Sprintf("Move the constructor out of mega.App(%q, …), so that all apps share one value", app),
+			"Add the constructor here too, for a value of its own: mega.Provide(…)",
 		}
 		return out
 	}
 	if isSection(t) {
-		out.Actions = append([]string{fmt.Sprintf("declare its section of the configuration: mega.Config[%v](\"…\")", t)}, out.Actions...)
+		out.Actions = append([]string{fmt.Sprintf("Declare its section of the configuration: mega.Config[%v](\"…\")", t)}, out.Actions...)
 	}
 	if made, site := implementer(t, makers); made != nil {
 		provided(made, "which implements it, by "+site)
-		out.Actions = []string{fmt.Sprintf("return %v from the constructor, in place of %v", t, made), fmt.Sprintf("take %v instead of %v", made, t)}
+		out.Actions = []string{fmt.Sprintf("Return %v from the constructor, in place of %v", t, made), fmt.Sprintf("Take %v instead of %v", made, t)}
 	}
 	return out
 }

@@ -35,36 +35,36 @@ func TestMissingValueNamesTheConstructorThatWasMeant(t *testing.T) {
 	}{
 		"a value in place of a pointer": {
 			[]plan.Option{plan.App("web", provide, plan.Routes(func(megactx.Router, shelf) {}))},
-			"Nothing provides plan_test.shelf.", "*plan_test.shelf, by ", "take *plan_test.shelf instead of plan_test.shelf",
+			"Nothing provides plan_test.shelf.", "*plan_test.shelf, by ", "Take *plan_test.shelf instead of plan_test.shelf",
 		},
 		"a pointer in place of a value": {
 			[]plan.Option{empty, plan.App("admin", plan.Provide(func() shelf { return shelf{} }), plan.Routes(func(megactx.Router, *shelf) {}))},
-			"Nothing provides *plan_test.shelf.", "plan_test.shelf, by ", "take plan_test.shelf instead of *plan_test.shelf",
+			"Nothing provides *plan_test.shelf.", "plan_test.shelf, by ", "Take plan_test.shelf instead of *plan_test.shelf",
 		},
 		"a pointer to what the framework provides": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, slog.Logger) {}))},
-			"Nothing provides slog.Logger.", "*slog.Logger, by mega", "take *slog.Logger instead of slog.Logger",
+			"Nothing provides slog.Logger.", "*slog.Logger, by mega", "Take *slog.Logger instead of slog.Logger",
 		},
 		"a section of the configuration": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, mail) {}))},
-			"Nothing provides plan_test.mail.", "", `declare its section of the configuration: mega.Config[plan_test.mail]("…")`,
+			"Nothing provides plan_test.mail.", "", `Declare its section of the configuration: mega.Config[plan_test.mail]("…")`,
 		},
 		"a value of another app": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, *shelf) {})), plan.App("admin", provide)},
 			`Nothing provides *plan_test.shelf here: the values of the app "admin" are private to it.`,
-			`*plan_test.shelf, inside the app "admin" alone, by `, `move the constructor out of mega.App("admin", …), so that all apps share one value`,
+			`*plan_test.shelf, inside the app "admin" alone, by `, `Move the constructor out of mega.App("admin", …), so that all apps share one value`,
 		},
 		"a value of an app in a shared function": {
 			[]plan.Option{plan.App("admin", provide), plan.Provide(func(*shelf) int { return 1 })},
-			`the values of the app "admin" are private to it.`, `inside the app "admin" alone`, `move the constructor out of mega.App("admin", …), so that all apps share one value`,
+			`the values of the app "admin" are private to it.`, `inside the app "admin" alone`, `Move the constructor out of mega.App("admin", …), so that all apps share one value`,
 		},
 		"an interface": {
 			[]plan.Option{plan.App("web", provide, plan.Routes(func(megactx.Router, closer) {}))},
-			"Nothing provides plan_test.closer.", "*plan_test.shelf, which implements it, by ", "return plan_test.closer from the constructor, in place of *plan_test.shelf",
+			"Nothing provides plan_test.closer.", "*plan_test.shelf, which implements it, by ", "Return plan_test.closer from the constructor, in place of *plan_test.shelf",
 		},
 		"a value that nothing resembles": {
 			[]plan.Option{plan.App("web", plan.Routes(func(megactx.Router, *shelf) {}))},
-			"Nothing provides *plan_test.shelf.", "", "add its constructor: mega.Provide(…)",
+			"Nothing provides *plan_test.shelf.", "", "Add its constructor: mega.Provide(…)",
 		},
 	} {
 		_, err := plan.NewProgram(x.options, nil)

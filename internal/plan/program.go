@@ -49,7 +49,7 @@ func NewProgram(options []Option, only []string) (*Program, error) {
 	if len(p.Apps) == 0 {
 		return nil, &failure.Failure{
 			Code: "boot.no_app", Exit: failure.ExitInternal, Text: "The program has no app.",
-			Actions: []string{`give mega.Main one: mega.App("main", …)`},
+			Actions: []string{`Give mega.Main one: mega.App("main", …)`},
 		}
 	}
 	for _, a := range p.Apps {
@@ -158,7 +158,7 @@ func (p *Program) addApp(o appOption) error {
 		return appFailure(fmt.Sprintf("The name %q of an app is not a lower-case word.", o.name), o.site)
 	}
 	if i := slices.Index(p.Names(), o.name); i >= 0 {
-		f := appFailure(fmt.Sprintf("Two apps have the name %q.", o.name), o.site, "rename one of them, or join them in one mega.App")
+		f := appFailure(fmt.Sprintf("Two apps have the name %q.", o.name), o.site, "Rename one of them, or join them in one mega.App")
 		f.Facts = []failure.Fact{{Name: "first", Value: p.Apps[i].Site}, {Name: "again", Value: o.site}}
 		return f
 	}
@@ -181,7 +181,7 @@ func (p *Part) collect(options []Option) error {
 		switch o := o.(type) {
 		case appOption:
 			return appFailure(fmt.Sprintf("App %q is nested inside app %q. Apps cannot be nested.", o.name, p.Name), o.site,
-				fmt.Sprintf("pass mega.App(%q, …) to mega.Main, beside mega.App(%q, …)", o.name, p.Name))
+				fmt.Sprintf("Pass mega.App(%q, …) to mega.Main, beside mega.App(%q, …)", o.name, p.Name))
 		case moduleOption:
 			if err := p.collect(o.options); err != nil {
 				return err

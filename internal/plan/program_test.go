@@ -75,7 +75,7 @@ func TestRefusedAppHasTheReasonAndTheOtherPlace(t *testing.T) {
 	}{
 		{[]plan.Option{first, plan.App("web")}, []string{`Two apps have the name "web".`, "\nfirst: ", "\nagain: ", "program_test.go:"}},
 		{[]plan.Option{plan.App("We b")}, []string{`The name "We b" of an app is not a lower-case word.`, "given at: "}},
-		{[]plan.Option{plan.App("web", plan.App("in"))}, []string{`App "in" is nested inside app "web". Apps cannot be nested.`, "given at: ", `pass mega.App("in", …) to mega.Main`}},
+		{[]plan.Option{plan.App("web", plan.App("in"))}, []string{`App "in" is nested inside app "web". Apps cannot be nested.`, "given at: ", `Pass mega.App("in", …) to mega.Main`}},
 	} {
 		got := refusal(t, x.options...)
 		for _, want := range x.want {
@@ -91,7 +91,7 @@ func anotherShelf() *shelf { return &shelf{} }
 
 func TestValueThatIsProvidedTwiceHasTheNamesOfBothConstructors(t *testing.T) {
 	got := refusal(t, plan.App("web", plan.Provide(oneShelf, anotherShelf)))
-	for _, want := range []string{"first: plan_test.oneShelf, given at ", "again: plan_test.anotherShelf, given at ", "remove one of them"} {
+	for _, want := range []string{"first: plan_test.oneShelf, given at ", "again: plan_test.anotherShelf, given at ", "Remove one of them"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %s", want, got)
 		}

@@ -107,7 +107,7 @@ func conflicting(c conflict) error {
 	return &failure.Failure{
 		Code: c.Code(), Exit: failure.ExitInternal, Text: "Two routes of an app are in conflict.", Cause: c,
 		Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: again}},
-		Actions: []string{"remove one of them, or change its pattern"},
+		Actions: []string{"Remove one of them, or change its pattern"},
 	}
 }
 
@@ -122,9 +122,7 @@ func unlisted(f Function, err error) error {
 		Code: "boot.routes_unknown", Exit: failure.ExitUnavailable, Cause: errors.Unwrap(err),
 		Text:  "The routes cannot be listed before what their function takes is made.",
 		Facts: []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: f.Site}, {Name: "takes", Value: fmt.Sprint(f.Needs())}},
-		Actions: []string{
-			"ask the running program:  /ops/routes at ops.addr",
-			"take no values apart:     a method of a nil h, as in r.Get(\"/\", h.Home), can be listed",
-		},
+		Actions: failure.Actions("Ask the running program", "/ops/routes at ops.addr",
+			"Take no values apart", "a method of a nil h, as in r.Get(\"/\", h.Home), can be listed"),
 	}
 }

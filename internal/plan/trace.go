@@ -15,7 +15,7 @@ func CheckTrace(topics []string) error {
 		if topic != TraceFx {
 			return &failure.Failure{
 				Code: "boot.unknown_trace", Exit: failure.ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
-				Actions: []string{"trace the injector: " + TraceFx},
+				Actions: []string{"Trace the injector: " + TraceFx},
 			}
 		}
 	}

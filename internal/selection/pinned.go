@@ -142,7 +142,7 @@ func placeChanged(c *settings.Config, d plan.Decision, of pin, key string) error
 	}
 	f := &failure.Failure{
 		Code: "cluster.changed", Exit: failure.ExitConfig, Text: text, Facts: []failure.Fact{failure.Setting(c, key)},
-		Actions: []string{"apply the change:  stop the whole program and start it again", "keep the old one:  revert the change"},
+		Actions: failure.Actions("Apply the change", "stop the whole program and start it again", "Keep the old one", "revert the change"),
 	}
 	if was, ok := of.value(key); ok && d.Chosen == of.Driver {
 		f.Facts = append(f.Facts, failure.Fact{Name: "old value", Value: quoted(was)})

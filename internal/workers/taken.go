@@ -69,10 +69,10 @@ func OpenAddress(ctx context.Context, addr string, wait time.Duration, log *slog
 func (e *TakenError) Explain(f *failure.Failure, addr string) {
 	if e.by.Parent > 0 {
 		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, which runs already.", addr, e.by.Worker)
-		f.Actions = []string{fmt.Sprintf("stop it:          kill %d", e.by.Parent), fmt.Sprintf("restart workers:  kill -USR2 %d", e.by.Parent)}
+		f.Actions = failure.Actions("Stop it", fmt.Sprintf("kill %d", e.by.Parent), "Restart workers", fmt.Sprintf("kill -USR2 %d", e.by.Parent))
 	} else {
 		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, whose supervisor has ended.", addr, e.by.Worker)
-		f.Actions = []string{"wait longer:      set boot.wait_for; the worker ends within shutdown.timeout", fmt.Sprintf("end the worker:   kill -KILL %d", e.by.PID)}
+		f.Actions = failure.Actions("Wait longer", "set boot.wait_for; the worker ends within shutdown.timeout", "End the worker", fmt.Sprintf("kill -KILL %d", e.by.PID))
 	}
 	f.Facts = append(f.Facts, failure.Fact{Name: "pid", Value: strconv.Itoa(e.by.PID)})
 }
