@@ -62,10 +62,10 @@ func AutoSocket() string {
 
 // warnings returns the limitations of a socket, for the boot report.
 func warnings(socket string) []string {
-	all := []string{"While the process that is the hub is stopped (SIGSTOP, a debugger), no process at " + socket + " can renew: their leases end at their TTL, on all keys."}
+	all := []string{"while the process that is the hub is stopped (SIGSTOP, a debugger), no process at " + socket + " can renew: their leases end at their TTL, on all keys"}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err == nil && isPrivate(mounts, socket) {
-		all = append(all, "The socket "+socket+" is in a folder that the service manager made for this service alone (PrivateTmp): other processes cannot see it. Set cluster.socket to a path outside /tmp and /var/tmp.")
+		all = append(all, "the socket "+socket+" is in a folder that the service manager made for this service alone (PrivateTmp): other processes cannot see it; set cluster.socket to a path outside /tmp and /var/tmp")
 	}
 	return all
 }
