@@ -118,6 +118,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_LOCK_TTL=soon", "config.invalid", "not a duration"},
 		{"MEGA_LOCK_WAIT=-1s", "config.invalid", "less than 0s"},
 		{"MEGA_LOCK_DRIVER=reddis", "config.invalid", "did you mean redis?"},
+		{"MEGA_LOG_LEVEL=INFO", "config.invalid", "did you mean info?"},
 		{"MEGA_LOCK_FIFO=yes", "config.invalid", "not true or false"},
 		{"MEGA_LOCK_REQUIRE=cluster", "config.invalid", "not one of process, node, fleet"},
 		{"MEGA_LOCK_REDIS_KEY=locks", "config.invalid", "%s once"},

@@ -2,23 +2,27 @@
 // stands for.
 package spelling
 
+import "strings"
+
 // longest is the maximum length of a word that is compared. A longer one is not a
 // misspelled name.
 const longest = 120
 
 // Nearest returns the name that is most similar to word, and of several the
 // first, or "" if none is similar. A similar name differs in at most a quarter of
-// the letters of word, or two letters, and in fewer than half.
+// the letters of word, or two letters, and in fewer than half. The case of the
+// letters makes no difference.
 func Nearest(word string, names []string) string {
 	if len(word) > longest {
 		return ""
 	}
+	lower := strings.ToLower(word)
 	best, least := "", max(2, len(word)/4)+1
 	for _, name := range names {
 		if len(name) > longest {
 			continue
 		}
-		if d := distance(word, name); d < least && 2*d < max(len(word), len(name)) {
+		if d := distance(lower, strings.ToLower(name)); d < least && 2*d < max(len(word), len(name)) {
 			best, least = name, d
 		}
 	}

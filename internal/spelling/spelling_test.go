@@ -10,7 +10,7 @@ import (
 func TestNearestNameIsSuggested(t *testing.T) {
 	names := []string{"serve", "config", "boot", "doctor", "routes", "lock", "ls", "lock.driver", strings.Repeat("x", 200)}
 	for word, want := range map[string]string{
-		"sevre": "serve", "server": "serve", "cofnig": "config", "rout": "routes", "lst": "ls", "lokc": "lock", "lock.dirver": "lock.driver",
+		"sevre": "serve", "server": "serve", "cofnig": "config", "rout": "routes", "lst": "ls", "lokc": "lock", "lock.dirver": "lock.driver", "SERVE": "serve", "DOKTOR": "doctor",
 		"buy": "", "x": "", "": "", "restart": "", "bots": "", strings.Repeat("x", 199): "",
 	} {
 		if got := spelling.Nearest(word, names); got != want {
