@@ -8,6 +8,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -140,8 +141,14 @@ func (exit) Error() string { return "exit" }
 func execute(s *Shell, root *cobra.Command, args []string) int {
 	args = append([]string{}, args[min(1, len(args)):]...) // not nil, for which cobra uses os.Args
 	dress(s, root)
+	var wrong error // the mistake in a command line with --help, for which cobra expects no error
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		if wrong = unknownVerb(c); wrong == nil {
+			help(s.Stdout, c)
+		}
+	})
 	root.SetArgs(args)
-	err := root.ExecuteContext(context.Background())
+	err := cmp.Or(root.ExecuteContext(context.Background()), wrong)
 	status, known := errors.AsType[exit](err)
 	switch {
 	case known:
@@ -167,6 +174,5 @@ func dress(s *Shell, root *cobra.Command) {
 	root.SetOut(s.Stdout)
 	root.SetErr(s.Stderr)
 	root.SetFlagErrorFunc(wrongFlag)
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(s.Stdout, c) })
 	root.SetHelpCommand(helpVerb(root))
 }

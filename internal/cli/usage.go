@@ -42,6 +42,16 @@ func noVerb(c *cobra.Command, args []string) error {
 	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), actions...)
 }
 
+// unknownVerb returns the failure for a command line whose last known verb is c and
+// which goes on with an unknown one. Other mistakes do not count.
+func unknownVerb(c *cobra.Command) error {
+	err := c.ValidateArgs(c.Flags().Args())
+	if f, ok := errors.AsType[*failure.Failure](err); ok && f.Code == "cli.unknown_verb" {
+		return f
+	}
+	return nil
+}
+
 // verbNames returns the names of the verbs that the help of c lists.
 func verbNames(c *cobra.Command) (names []string) {
 	for _, sub := range c.Commands() {

@@ -26,6 +26,8 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 		{"server", "cli.unknown_verb", "did you mean: shop serve"},
 		{"vesrion", "cli.unknown_verb", "did you mean: shop version"},
 		{"help vesrion", "cli.unknown_verb", "did you mean: shop version"},
+		{"vesrion --help", "cli.unknown_verb", "did you mean: shop version"},
+		{"lock --help shwo", "cli.unknown_verb", "did you mean: shop lock show"},
 		{"buy", "cli.unknown_verb", `Unknown verb "buy"`},
 		{"bus publish", "cli.unknown_verb", "its verbs are pub, req, tail, topics"},
 		{"help serve now", "cli.unknown_verb", "Unknown verb \"now\".  (cli.unknown_verb)\n  • show the help: shop serve --help"},

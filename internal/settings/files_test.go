@@ -363,6 +363,7 @@ var mistakes = []mistake{
 	{jsonFile, "{\n\"lock\": null}", "config.empty_section", "mega.config.json:2"},
 	{yamlFile, "lock: redis\n", "config.invalid", "lock is a section of keys, but the value is text (one of its keys is lock.driver)"},
 	{yamlFile, "cache: redis\n", "config.invalid", "(one of its keys is cache.main.url)"},
+	{yamlFile, "cache: {url: redis}\n", "config.invalid", "(one of its keys is cache.main.url)"},
 	{yamlFile, "cache: {sessions: redis}\n", "config.invalid", "(one of its keys is cache.sessions.url)"},
 	{yamlFile, "cache: {mail: {urll: x}}\n", "config.unknown_key", `unknown key "cache.mail.urll" (did you mean cache.mail.url?)`},
 	{yamlFile, "lock: [a]\n", "config.invalid", "the value is a list"},
@@ -725,7 +726,8 @@ func TestSecretsAreRefusedOnTheCommandLine(t *testing.T) {
 		{"lock.ttl=", "config.invalid", `"" is not a duration`},
 		{"lock.driver=", "config.invalid", `"" is not one of auto`},
 		{"ops.addr=", "config.missing", "is required"},
-		{"=", "config.unknown_key", ""},
+		{"=", "config.syntax", "write --set key=value"},
+		{"=5", "config.syntax", "write --set key=value"},
 		{"env=", "config.invalid", "--set env: is empty"},
 	} {
 		s := source("")

@@ -30,7 +30,7 @@ func (sc *schema) readSet(s Source) *layer {
 			continue
 		}
 		o := Origin{Layer: LayerSet, Name: key}
-		if start := keyLetters.FindString(key); start != key { // the rest may be a value, and a secret
+		if start := keyLetters.FindString(key); start != key || key == "" { // the rest may be a value, and a secret
 			o.Name = start + "…"
 			l.problem(Problem{Code: "config.syntax", Origin: o, Text: "is not key=value", Hint: "write --set key=value"})
 			continue

@@ -65,8 +65,13 @@ func (f field) aliased(near []string) []string {
 	return path
 }
 
-// example returns a key of a section, or "" if section is not one.
+// example returns a key of a section, or "" if section is not one. In cache.url the
+// alias is missing: the key is one of a cache with an alias.
 func (sc *schema) example(section string) string {
+	parent, name, _ := strings.Cut(section, ".")
+	if b := sc.root.parts[parent]; b != nil && b.names != nil && b.names.parts[name] != nil {
+		section = parent
+	}
 	for _, key := range sc.keys(section + ".") {
 		if _, ok := sc.find(key); ok && strings.HasPrefix(key, section+".") {
 			return key
