@@ -263,15 +263,16 @@ func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOp
 	return megactx.Call[Req, Resp](ctx, subject, req, options...)
 }
 
-// OnPrimary runs fn at the start of each node, in one of its processes, before
+// OnPrimary runs fn at each start of the program, in one of its workers, before
 // any OnStart and before the program serves. Use it for migrations. It takes
 // the same parameters as OnStart. Its budget is 2 minutes unless options
 // contain a Budget.
 //
-// If the scope of locks is the fleet, fn runs on one node at a time, under the
-// lock mega:primary:<namespace>:<program>:<name>. Otherwise nodes may run it at
-// the same time. The function has to be idempotent: every node and every
-// generation of workers runs it, and it runs again if a process dies in it. The
+// If the scope of locks is the fleet, fn runs in one process at a time, under the
+// lock mega:primary:<namespace>:<program>:<name>. Otherwise programs that are
+// started separately may run it at the same time, on one node too. The function
+// has to be idempotent: every start and every generation of workers runs it, and
+// it runs again if a process dies in it. The
 // budget does not include the wait for other nodes. If the lock is lost, fn's
 // context ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
