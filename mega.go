@@ -272,9 +272,8 @@ func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOp
 // lock mega:primary:<namespace>:<program>:<name>. Otherwise programs that are
 // started separately may run it at the same time, on one node too. The function
 // has to be idempotent: every start and every generation of workers runs it, and
-// it runs again if a process dies in it. The
-// budget does not include the wait for other nodes. If the lock is lost, fn's
-// context ends and the boot fails.
+// it runs again if a process dies in it. The budget does not include the wait for
+// other processes. If the lock is lost, fn's context ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return plan.OnPrimary(name, fn, options...)
 }
