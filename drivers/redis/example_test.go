@@ -52,9 +52,9 @@ func ExampleOpenLock_redislock() {
 		fmt.Println(lack.Rule + ": " + lack.Why)
 	}
 	// Output:
-	// L7: no order: the first request that finds the lock free gets it; FIFO is refused
-	// L9: waiters poll every 8 to 256 ms
-	// L10: each waiter polls separately
+	// L7: no order across processes: the first one that finds the lock free gets it; FIFO is refused
+	// L9: waiting polls, after pauses of 4 to 256 ms
+	// L10: a process has no ticket: it polls for each key that it waits for
 	// L15: redislock has no pools; Slots above 1 are refused, and slots with states (P1 to P11)
 	// O1: the engine redislock records no runs; Once and Every are refused
 }

@@ -35,9 +35,9 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 	p.obtainer = redislock.New(scripter{p.caller})
 	o.connection.backend.onReconnect(p.claims.reconnected)
 	p.info.Lacks = []driver.Lack{
-		{Rule: "L7", Why: "no order: the first request that finds the lock free gets it; FIFO is refused"},
-		{Rule: "L9", Why: "waiters poll every 8 to 256 ms"},
-		{Rule: "L10", Why: "each waiter polls separately"},
+		{Rule: "L7", Why: "no order across processes: the first one that finds the lock free gets it; FIFO is refused"},
+		{Rule: "L9", Why: "waiting polls, after pauses of 4 to 256 ms"},
+		{Rule: "L10", Why: "a process has no ticket: it polls for each key that it waits for"},
 		{Rule: "L15", Why: "redislock has no pools; Slots above 1 are refused, and slots with states (P1 to P11)"},
 		{Rule: "O1", Why: "the engine redislock records no runs; Once and Every are refused"},
 	}
