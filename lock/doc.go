@@ -57,7 +57,8 @@
 // its lease ends, even if a call is in flight (L4, schedule.go).
 //
 // The schedule orders all holds by their next renewal or end, with one timer,
-// and renews those that are due in one call (schedule.go, renewal.go). The
+// and renews those that are due and have the same TTL in one call of the driver
+// (schedule.go, renewal.go). The
 // cleaner retries releases that failed or whose grant is unknown (cleaning.go,
 // internal/cleaner).
 // The health watches a backend that has stopped answering (health.go,

@@ -101,8 +101,8 @@
 // goroutine; without a waiter the goroutine of the subscription reads
 // (docs/adr/0023-waiters-read-their-pushes.md).
 //
-// Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
-// That bounds the delay after a missed push. A ticket without a heartbeat for two
+// Every ticket has a heartbeat each 600 ms, give or take a fifth. One call has up to 128
+// tickets, on a Cluster those of one key. Heartbeats bound the delay after a missed push. A ticket without a heartbeat for two
 // seconds is removed. After a time in which the server has executed no call about the
 // lock, such as a stall, missing heartbeats remove no ticket for one more second. A
 // ticket that the server has lost is queued again with its number. If a lease or the

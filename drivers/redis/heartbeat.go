@@ -27,7 +27,7 @@ const (
 )
 
 // heartbeater is the goroutine that sends the heartbeats of this process's tickets,
-// all in one call, while there are any.
+// in as few calls as the server allows, while there are any.
 type heartbeater struct {
 	beat func(context.Context) (next time.Duration)
 	done sync.WaitGroup
