@@ -75,8 +75,11 @@ const (
 
 // Share lets each process allow the part f of each rate by itself, 0 < f <= 1,
 // rounded down and at least 1. With n processes that use a key, 1/n keeps the
-// rate, unless calls cost more than this part: such a call counts as the whole
-// part, because it could never be allowed otherwise.
+// rate during the outage, unless it is less than n units or calls cost more than
+// this part: such a call counts as the whole part, because it could never be
+// allowed otherwise. The parts begin empty and the backend does not learn of them,
+// so an interval with the beginning or the end of the outage may have twice the
+// rate.
 func Share(f float64) Outage {
 	if !(f > 0 && f <= 1) {
 		return Outage(math.NaN()) // refused by the first call
