@@ -18,7 +18,7 @@ import (
 type LockEvents struct {
 	Log *slog.Logger
 
-	notRenewed, notReleased limiter // in an outage there is an event for each lease, several times
+	notRenewed, notReleased, notRun limiter // in an outage there is an event for each lease or tick, several times
 }
 
 // Observe writes an event of a Locker to the log.
@@ -54,7 +54,7 @@ func (l *LockEvents) Observe(e lock.Event) {
 			l.warn("run failed", e.Key, slog.Int64("tick", e.Tick), slog.Duration("took", e.Took), errorAttr(e.Err))
 		}
 	case lock.Retrying:
-		l.warn("leader or timed run failed, trying again", e.Key, slog.Duration("pause", e.Pause), errorAttr(e.Err))
+		l.retrying(e)
 	case lock.PoolResized:
 		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	case lock.Withdrawn:
@@ -73,6 +73,19 @@ func (l *LockEvents) releaseFailed(e lock.ReleaseFailed) {
 	if n := l.notReleased.count(); n > 0 {
 		l.warn(text, e.Key, slog.Duration("left", e.Left), slog.Int("failures", n), errorAttr(e.Err))
 	}
+}
+
+// retrying logs a leader or timed run that will be tried again.
+func (l *LockEvents) retrying(e lock.Retrying) {
+	attrs := []slog.Attr{slog.Duration("pause", e.Pause)}
+	if errors.Is(e.Err, lock.ErrUnavailable) {
+		n := l.notRun.count()
+		if n == 0 {
+			return
+		}
+		attrs = append(attrs, slog.Int("failures", n))
+	}
+	l.warn("leader or timed run failed, trying again", e.Key, append(attrs, errorAttr(e.Err))...)
 }
 
 func (l *LockEvents) warn(text, key string, attrs ...slog.Attr) {

@@ -53,6 +53,40 @@ func TestFailedRenewalsAndReleasesAreOneLineASecond(t *testing.T) {
 	})
 }
 
+// Ticks may follow each other within milliseconds.
+func TestTimedRunsThatFailInAnOutageAreOneLineASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		events := logging.LockEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+		for range 3 {
+			for range 100 {
+				events.Observe(lock.Retrying{Key: "k", Err: lock.ErrUnavailable, Pause: time.Millisecond})
+			}
+			time.Sleep(time.Second)
+		}
+		for _, want := range []int{1, 100, 100} {
+			line, _ := out.ReadString('\n')
+			if !strings.Contains(line, fmt.Sprintf("key=k pause=1ms failures=%d error=", want)) {
+				t.Errorf("got %s, want %d failures", line, want)
+			}
+		}
+		if out.Len() > 0 {
+			t.Errorf("more lines: %s", out.String())
+		}
+	})
+}
+
+func TestErrorsOfLeadersAreAllLogged(t *testing.T) {
+	var out bytes.Buffer
+	events := logging.LockEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+	for _, err := range []string{"first", "second"} {
+		events.Observe(lock.Retrying{Key: "k", Err: errors.New(err), Pause: time.Second})
+		if want := "key=k pause=1s error=" + err; !strings.Contains(out.String(), want) {
+			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
+}
+
 // A permission that is revoked under load costs one line a second, which counts the
 // messages.
 func TestRefusedMessagesAreOneLineASecond(t *testing.T) {
