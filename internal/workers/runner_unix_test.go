@@ -362,6 +362,45 @@ func TestReplacementThatIsNeverReadyLeavesTheOldOne(t *testing.T) {
 	}
 }
 
+// rests waits until worker id waits for its next attempt.
+func (c *testRunner) rests(t *testing.T, id int) {
+	t.Helper()
+	until(t, "a worker that rests", func() bool { return !c.Absent(id).Next.IsZero() })
+}
+
+// An attempt in a new generation reads files. A later one, which nobody has
+// requested, must not.
+func TestFailedRestartLeavesAWorkerWithoutAProcessInItsGeneration(t *testing.T) {
+	c := startRunner(t, 2, "hesitant")
+	victim := c.serving(t, 2)[0]
+	write(t, c.folder, "crash")
+	if err := redistest.Signal(victim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.rests(t, 1)
+	if err := c.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Fatalf("got %v", err)
+	}
+	c.rests(t, 1)
+	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RestartOne(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if now := c.serving(t, 2)[0]; now.Generation != 1 {
+		t.Errorf("got %+v", now)
+	}
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range c.serving(t, 2) {
+		if w.Generation != 3 {
+			t.Errorf("after a restart: %+v", w)
+		}
+	}
+}
+
 func TestOnlyOneRestartAtATime(t *testing.T) {
 	c := startRunner(t, 1)
 	c.serving(t, 1)

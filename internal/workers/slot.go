@@ -79,7 +79,7 @@ func (w *slot) replaced() int {
 	return w.restarts
 }
 
-// born returns the generation of the process that serves.
+// born returns the generation of the last process that was ready.
 func (w *slot) born() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *slot) put(p *Process) {
 	if w.current != nil {
 		w.restarts++
 	}
-	w.current, w.generation = p, p.generation
+	w.current = p
 }
 
 // fails marks the worker as failing, and records how its last process ended. An
@@ -304,7 +304,7 @@ func (w *slot) markReady(ctx context.Context, p *Process) *Process {
 		w.of.settled.Store(true)
 		w.fails("")
 		w.mu.Lock()
-		w.once = true
+		w.once, w.generation = true, p.generation // not before: a process that dies in a new generation leaves the old one
 		w.mu.Unlock()
 		return p
 	}
