@@ -13,14 +13,21 @@ var ErrRestarting = errors.New("a restart of the workers is in progress")
 // generation. Each new worker becomes ready before the old one is asked to end,
 // and the old one has ended before the next replacement starts. If a new worker
 // cannot become ready, the remaining old workers go on serving, and Restart
-// returns the reason. When ctx ends, no further worker is restarted.
+// returns the reason. When ctx ends, no further worker is restarted. During the first
+// start Restart waits for its end.
 func (s *runner) Restart(ctx context.Context) error {
+	if err := s.awaitStart(ctx); err != nil {
+		return err
+	}
 	return s.exclusively(func() error { return s.roll(ctx) })
 }
 
 // RestartNext waits until no other restart is running, and then does the same
 // as Restart.
 func (s *runner) RestartNext(ctx context.Context) error {
+	if err := s.awaitStart(ctx); err != nil {
+		return err
+	}
 	select {
 	case s.rolling <- struct{}{}:
 	case <-ctx.Done():
@@ -30,6 +37,19 @@ func (s *runner) RestartNext(ctx context.Context) error {
 	}
 	defer func() { <-s.rolling }()
 	return s.roll(ctx)
+}
+
+// awaitStart waits until all workers have been ready once. A worker of a new
+// generation that cannot start would end the first start.
+func (s *runner) awaitStart(ctx context.Context) error {
+	select {
+	case <-s.started:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stopping.Done():
+		return fmt.Errorf("restart: all workers are ending: %w", s.stopping.Err())
+	}
 }
 
 func (s *runner) roll(ctx context.Context) error {

@@ -54,6 +54,8 @@ type runner struct {
 	stopping context.Context // ends when the shutdown of all workers starts
 	rolling  chan struct{}   // has room for one restart of workers
 	settled  atomic.Bool     // a worker has been ready
+	started  chan struct{}   // closed when all workers have been ready once
+	all      sync.Once       // closes started
 	starting sync.RWMutex    // held for reading by each start of a process
 	backoff  func(failures int) time.Duration
 
@@ -66,7 +68,7 @@ type runner struct {
 // newRunner returns a runner that has not started any process.
 func newRunner(c runnerConfig) *runner {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &runner{config: c, rolling: make(chan struct{}, 1), generation: 1, backoff: backoff, processes: make(map[*Process]struct{})}
+	s := &runner{config: c, rolling: make(chan struct{}, 1), started: make(chan struct{}), generation: 1, backoff: backoff, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {
@@ -165,11 +167,15 @@ func (s *runner) Absent(id int) Worker {
 	return w
 }
 
+// complete reports whether all workers have been ready once.
+func (s *runner) complete() bool {
+	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() })
+}
+
 // serves reports whether the whole program has started and a worker is ready
 // now.
 func (s *runner) serves() bool {
-	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() }) &&
-		slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
+	return s.complete() && slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
 }
 
 // Again makes the supervisor retry now the workers that cannot become ready.

@@ -401,6 +401,41 @@ func TestFailedRestartLeavesAWorkerWithoutAProcessInItsGeneration(t *testing.T) 
 	}
 }
 
+// A new generation that cannot start would end a program whose first generation
+// can.
+func TestRestartDuringTheFirstStartWaitsForItsEnd(t *testing.T) {
+	c := startRunner(t, 2, "hesitant", "slow")
+	until(t, "two processes", func() bool { return len(c.Processes()) == 2 })
+	for _, p := range c.Processes() {
+		if err := redistest.Signal(p.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.rests(t, 1)
+	c.rests(t, 2)
+	if err := os.Remove(filepath.Join(c.folder, "slow")); err != nil {
+		t.Fatal(err)
+	}
+	restarted := make(chan error, 1)
+	go func() { restarted <- c.RestartNext(t.Context()) }()
+	for id := range 2 {
+		if err := c.RestartOne(t.Context(), id+1); err != nil {
+			t.Fatal(err)
+		}
+		if w := c.serving(t, id+1)[0]; id == 0 && w.Generation != 1 {
+			t.Errorf("got %+v", w)
+		}
+	}
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range c.serving(t, 2) {
+		if w.Generation != 2 {
+			t.Errorf("after the start: %+v", w)
+		}
+	}
+}
+
 func TestOnlyOneRestartAtATime(t *testing.T) {
 	c := startRunner(t, 1)
 	c.serving(t, 1)

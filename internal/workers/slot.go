@@ -306,6 +306,9 @@ func (w *slot) markReady(ctx context.Context, p *Process) *Process {
 		w.mu.Lock()
 		w.once, w.generation = true, p.generation // not before: a process that dies in a new generation leaves the old one
 		w.mu.Unlock()
+		if w.of.complete() {
+			w.of.all.Do(func() { close(w.of.started) })
+		}
 		return p
 	}
 	p.Stop()
