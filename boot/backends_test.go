@@ -15,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/testkit/certificate"
@@ -100,6 +101,19 @@ func TestReportListsWhatTheDriverOfMessagesLacks(t *testing.T) {
 		if !slices.ContainsFunc(r.Report().Bus.Lacks, func(l plan.Lack) bool { return l.Rule == rule && l.Why != "" }) || !strings.Contains(stderr.String(), "without "+rule) {
 			t.Errorf("%s is missing in %+v and in the page\n%s", rule, r.Report().Bus.Lacks, stderr)
 		}
+	}
+}
+
+// The message was reported when the server refused it. The shutdown has cut off
+// nothing.
+func TestMessagesThatWereLostBeforeTheShutdownAreNoWorkOfIt(t *testing.T) {
+	p, stderr := process("MEGA_NATS_URL="+natstest.Start(t, natstest.Options{DenyPublish: []string{"ev.secret"}}).URL(), "MEGA_LOG_FORMAT=text")
+	r := start(t, p, mega.App("main", mega.OnStart("publish", func(c *mega.Ctx) error { return mega.Publish(c, bus.Topic[int]("secret"), 1) })))
+	if !comes(stderr, "published message refused") {
+		t.Fatalf("the refusal is not logged:\n%s", stderr)
+	}
+	if err := r.Stop(); err != nil {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -279,6 +279,7 @@ const longBudget = 24 * time.Hour
 func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.End()
+	b.settleLosses()
 	c := b.plan.Config.Shutdown
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
 		b.log.Info("shutdown delayed", "delay", delay)
@@ -288,6 +289,17 @@ func (b *booting) shutdown() error {
 		time.Sleep(delay)
 	}
 	return b.life.stop(began, c.Timeout)
+}
+
+// settleLosses makes the final flush of the bus report only the messages that are
+// lost from now on: an earlier loss was logged, and is no work of the shutdown (S28).
+func (b *booting) settleLosses() {
+	if b.bus == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+	defer cancel()
+	_ = b.bus.Flush(ctx) // what it does not confirm, the final flush reports
 }
 
 // unwind ends everything that an incomplete boot has started.
