@@ -119,6 +119,34 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 	}
 }
 
+// The signal to a process group may reach a worker that starts before it reaches the
+// supervisor.
+func TestInterruptedStartIsNotLoggedAsADeath(t *testing.T) {
+	for script, want := range map[string]bool{"exit 0": false, "kill -TERM $$": false, "exit 7": true} {
+		t.Run(script, func(t *testing.T) {
+			var log output.Buffer
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := shellRunner(t, script, runnerConfig{Log: slog.New(slog.NewTextHandler(&log, nil)), Serve: func(p *Process, conn net.Conn) {
+				_ = conn.Close()
+				if !want {
+					go func() {
+						<-p.over
+						cancel()
+					}()
+				}
+			}})
+			s.skew = time.Minute
+			if err := s.Run(ctx); (err != nil) != want {
+				t.Errorf("got %v", err)
+			}
+			if text := log.String(); strings.Contains(text, "exited before it was ready") != want {
+				t.Errorf("got\n%s", text)
+			}
+		})
+	}
+}
+
 // restarting starts a runner of one worker, whose process old is ready and is being
 // replaced. starts receives each further process, and restarted the outcome. The
 // runner ends with the test.

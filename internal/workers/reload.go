@@ -20,7 +20,7 @@ func (s *Supervisor) Reload(ctx context.Context) ([]config.Change, error) {
 	files := new(settings.Files)
 	next, changes, err := s.config.Load(s.settings, files)
 	if err != nil {
-		if !s.ends() { // which ends the wait for providers
+		if !s.runner.ends() { // which ends the wait for providers
 			s.log.Error("configuration reload refused", "error", err)
 		}
 		return nil, err
@@ -71,7 +71,7 @@ func (s *Supervisor) reloadWorker(ctx context.Context, l *workerLine) error {
 		_, err = l.peer.Call(ctx, callReload, body)
 	}
 	if err != nil {
-		if l.process.Worker().State != Stopping && !s.ends() { // a worker that ends needs no configuration
+		if l.process.Worker().State != Stopping && !s.runner.ends() { // a worker that ends needs no configuration
 			s.log.Error("configuration not reloaded by a worker", "worker", l.process.ID(), "pid", l.process.PID(), "error", err)
 		}
 		return unansweredError{fmt.Errorf("reload the configuration of worker %d, pid %d: %w", l.process.ID(), l.process.PID(), err)}

@@ -58,6 +58,7 @@ type runner struct {
 	all      sync.Once       // closes started
 	starting sync.RWMutex    // held for reading by each start of a process
 	backoff  func(failures int) time.Duration
+	skew     time.Duration // signalSkew
 
 	mu         sync.Mutex // guards the fields below
 	generation int        // the newest
@@ -68,7 +69,7 @@ type runner struct {
 // newRunner returns a runner that has not started any process.
 func newRunner(c runnerConfig) *runner {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &runner{config: c, rolling: make(chan struct{}, 1), started: make(chan struct{}), generation: 1, backoff: backoff, processes: make(map[*Process]struct{})}
+	s := &runner{config: c, rolling: make(chan struct{}, 1), started: make(chan struct{}), generation: 1, backoff: backoff, skew: signalSkew, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {
@@ -110,6 +111,23 @@ func (s *runner) Stopping() bool { return s.stopping.Err() != nil }
 // Ending returns a channel that is closed when the shutdown of all workers
 // starts.
 func (s *runner) Ending() <-chan struct{} { return s.stopping.Done() }
+
+// ends reports whether the shutdown of all workers has started, or starts within
+// signalSkew.
+func (s *runner) ends() bool {
+	timer := time.NewTimer(s.skew)
+	defer timer.Stop()
+	select {
+	case <-s.Ending():
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// signalSkew is how much earlier than the supervisor a worker may receive the
+// signal that ends all of them.
+const signalSkew = 100 * time.Millisecond
 
 // Abort makes all workers write their stacks and end at once. It returns when
 // they have ended.

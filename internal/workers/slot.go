@@ -254,6 +254,9 @@ func (w *slot) attempt(ctx context.Context, generation int, started func(*Proces
 		return w.markReady(ctx, p), nil
 	}
 	how, status := p.ended()
+	if (status == 0 || terminated(p.cmd.ProcessState)) && w.of.ends() { // by a signal to the process group
+		return nil, nil
+	}
 	return nil, &SpentError{Worker: w.id, Deaths: 1, Last: how, Status: status}
 }
 

@@ -241,25 +241,8 @@ func (s *Supervisor) ending(l *workerLine) bool {
 	if l.process.Worker().State == Stopping {
 		return s.runner.Stopping()
 	}
-	return s.ends()
+	return s.runner.ends()
 }
-
-// ends reports whether the shutdown of all workers has started, or starts within
-// signalSkew.
-func (s *Supervisor) ends() bool {
-	timer := time.NewTimer(signalSkew)
-	defer timer.Stop()
-	select {
-	case <-s.runner.Ending():
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// signalSkew is how much earlier than the supervisor a worker may receive the
-// signal that ends all of them.
-const signalSkew = 100 * time.Millisecond
 
 // drains reports whether all workers are shutting down. In that case no process
 // goes on accepting: the workers must serve the connections in the queues of
