@@ -47,6 +47,35 @@ func TestDeadlineOfAPushedGrantIsNeverMovedBack(t *testing.T) {
 	})
 }
 
+// A pushed grant that lives for less than its TTL is renewed soon, but not at once: most
+// of them are given back or handed on before. Else it would end before its TTL has passed.
+func TestAPushedGrantIsRenewedSoon(t *testing.T) {
+	for name, opts := range map[string][]lock.Option{"handed on": nil, "FIFO": {lock.FIFO()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const pushed, ttl = 2 * time.Second, 30 * time.Second
+				d := newRenewals()
+				d.acquire = func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+					r.TTL = pushed
+					g, err := d.Acquire(ctx, r)
+					g.TTL = ttl
+					return g, err
+				}
+				lease := acquire(t, process(t, d, lock.Config{TTL: ttl}), "k", opts...)
+				time.Sleep(50 * time.Millisecond)
+				if n := d.count(); n != 0 {
+					t.Errorf("%d renewals at once", n)
+				}
+				time.Sleep(100 * time.Millisecond)
+				if left := time.Until(lease.Deadline()); d.count() != 1 || left < ttl/2 {
+					t.Errorf("after %d renewals the lease ends in %v, the TTL is %v", d.count(), left, ttl)
+				}
+				release(t, lease)
+			})
+		})
+	}
+}
+
 // stopped is a driver of a process that is stopped for the duration pause when
 // its first wait ends, or in its next call.
 type stopped struct {

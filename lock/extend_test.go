@@ -41,6 +41,12 @@ func (r *renewals) last() driver.Grant {
 	return r.seen[len(r.seen)-1]
 }
 
+func (r *renewals) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen)
+}
+
 func (r *renewals) failWith(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -196,6 +196,105 @@ func TestCloseNamesTheLeasesItCutsOff(t *testing.T) {
 	})
 }
 
+// After the end of its context Close leaves holders the time to release their leases.
+func TestCloseWaitsForTheReleasesOfTheLeasesItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Fleet}
+		l := raw(t, d, lock.Config{})
+		for _, key := range []string{"a", "b"} {
+			lease := acquire(t, l, key)
+			go func() {
+				<-lease.Context().Done()
+				time.Sleep(100 * time.Millisecond)
+				if err := lease.Release(); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("release: %v", err)
+				}
+			}()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		if err := l.Close(ctx); err == nil || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("Close took %v: %v", time.Since(start), err)
+		}
+		for _, key := range []string{"a", "b"} {
+			if s, err := d.Inspect(t.Context(), key); err != nil || len(s.Holders) != 0 {
+				t.Errorf("%s is held by %+v, %v", key, s.Holders, err)
+			}
+		}
+	})
+}
+
+// A lease without renewal ends by its time, also when the checks for a force have failed.
+func TestALeaseWithoutRenewalExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, stalled{memory.NewLock()}, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k", lock.NoRenew())
+		<-lease.Context().Done()
+		var lost *lock.LostError
+		if !errors.As(lease.Err(), &lost) || lost.Cause != lock.Expired {
+			t.Errorf("got %v", lease.Err())
+		}
+		_ = lease.Release()
+	})
+}
+
+// The error of a lease whose backend others share is asked of nobody: a hint at a loss
+// causes a renewal, for which Err does not wait.
+func TestErrDoesNotWaitForTheBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hints := make(chan error)
+		close(hints)
+		d := newRenewals()
+		d.acquire = func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Lost = hints
+			return g, err
+		}
+		renew := d.renew
+		d.renew = func(ctx context.Context, under driver.Driver, g []driver.Grant) []driver.Renewal {
+			time.Sleep(500 * time.Millisecond)
+			return renew(ctx, under, g)
+		}
+		lease := acquire(t, process(t, d, lock.Config{}), "k")
+		start := time.Now()
+		if err := lease.Err(); err != nil || time.Since(start) != 0 {
+			t.Errorf("Err took %v: %v", time.Since(start), err)
+		}
+		time.Sleep(time.Second)
+		if d.count() == 0 {
+			t.Error("the hint has caused no renewal")
+		}
+		release(t, lease)
+	})
+}
+
+// A driver may answer for many grants with one error. Each lease names its own key.
+func TestEachLossNamesItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Fleet}
+		lost := &lock.LostError{Cause: lock.Forced, Reason: "test"}
+		d.renew = func(_ context.Context, _ driver.Driver, g []driver.Grant) []driver.Renewal {
+			return slices.Repeat([]driver.Renewal{{Err: lost}}, len(g))
+		}
+		l := process(t, d, lock.Config{})
+		a, b := acquire(t, l, "a"), acquire(t, l, "b")
+		<-a.Context().Done()
+		<-b.Context().Done()
+		for _, lease := range []*lock.Lease{a, b} {
+			var got *lock.LostError
+			if !errors.As(lease.Err(), &got) || got.Key != lease.Key() || got.Reason != "test" {
+				t.Errorf("%s: %+v", lease.Key(), got)
+			}
+			_ = lease.Release()
+		}
+		if lost.Key != "" {
+			t.Errorf("the driver's error has changed to %+v", lost)
+		}
+	})
+}
+
 func TestExtendChangesTheTTLOfLaterRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second})

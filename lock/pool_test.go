@@ -255,6 +255,34 @@ func TestDirtySlotThatNobodyTouchedStaysDirty(t *testing.T) {
 	})
 }
 
+// So are the note and the failed Inits of a slot that was handed back clean.
+func TestCleanSlotThatNobodyTouchedKeepsItsNoteAndStrikes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &tardy{Lock: memory.NewLock()}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		b.Strikes = 2
+		b.init = func(_ context.Context, s *lock.Slot) error {
+			return errors.Join(s.SetNote("port 80"), errors.New("no"))
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err == nil {
+			t.Fatal("Init has not failed")
+		}
+		d.late, d.grants = true, 0
+		b.init = func(_ context.Context, s *lock.Slot) error {
+			if s.Note() != "port 80" || s.Left() != nil {
+				t.Errorf("the slot has the note %q and left %+v", s.Note(), s.Left())
+			}
+			return errors.New("no")
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work, lock.Wait(time.Minute)); err == nil || d.grants != 2 {
+			t.Errorf("got %v after %d grants", err, d.grants)
+		}
+		if s := slotOf(t, l, 0); s.Status != lock.SlotWithdrawn { // P8: the second in a row
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
 // doubtful is a backend in memory whose grants report what the test sends on lost,
 // and whose renewals take a second.
 type doubtful struct {

@@ -226,6 +226,9 @@ func TestAWaiterKeepsItsShorterTTLOnTheTicketOfAnother(t *testing.T) {
 		synctest.Wait()
 		waits.Go(func() {
 			lease := acquire(t, l, "k", lock.TTL(3*time.Second))
+			if left := time.Until(lease.Deadline()); left > 3*time.Second {
+				t.Errorf("at first: %v left", left)
+			}
 			time.Sleep(time.Minute)
 			if left := time.Until(lease.Deadline()); lease.Err() != nil || left > 3*time.Second {
 				t.Errorf("after a minute: %v, %v left", lease.Err(), left)
@@ -240,6 +243,68 @@ func TestAWaiterKeepsItsShorterTTLOnTheTicketOfAnother(t *testing.T) {
 		if f.asked() != 2 {
 			t.Errorf("%d requests, want one ticket for both waiters", f.asked())
 		}
+	})
+}
+
+// A waiter to whom the lease would have been handed on is served at once when it is
+// taken away.
+func TestTheWaiterBehindAForcedLeaseIsServedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		other, l := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, l, "k")
+		held.Context().Done() // something waits for its end
+		served := make(chan time.Time)
+		go func() {
+			lease, err := l.Acquire(t.Context(), "k")
+			served <- time.Now()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			release(t, lease)
+		}()
+		synctest.Wait()
+		forced := time.Now()
+		if n, err := other.ForceRelease(t.Context(), "k", "test"); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if took := (<-served).Sub(forced); took > time.Millisecond {
+			t.Errorf("served after %v", took)
+		}
+		if err := held.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("the lease was live: %v", err)
+		}
+	})
+}
+
+// What has happened to a lease does not happen to the one to which it is handed on: the
+// context of the first one has ended, which had a watch, and the second one lives on.
+func TestTheEndOfAContextEndsNoLaterLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 150 * time.Millisecond
+		d := newRenewals()
+		l := process(t, d, lock.Config{TTL: ttl})
+		ctx, cancel := context.WithCancel(t.Context())
+		held, err := l.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan *lock.Lease)
+		go func() { served <- acquire(t, l, "k", lock.Wait(time.Minute)) }()
+		time.Sleep(ttl / 2) // the first renewal is over
+		if d.count() != 1 {
+			t.Errorf("%d renewals", d.count())
+		}
+		cancel()
+		synctest.Wait()
+		release(t, held)
+		next := <-served
+		time.Sleep(time.Minute)
+		if err := next.Err(); err != nil || next.Fence() != held.Fence()+1 {
+			t.Errorf("the lease with fence %d after the one with %d: %v", next.Fence(), held.Fence(), err)
+		}
+		release(t, next)
 	})
 }
 
