@@ -156,6 +156,30 @@ func TestAnExtendOfAForgottenLeaseKeepsTheCooldown(t *testing.T) {
 	})
 }
 
+// A released lease is not renewed again, also when the answer to its last renewal comes
+// after the release (L5).
+func TestTheRenewalInFlightIsTheLastOfAReleasedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		renew := d.renew
+		d.renew = func(ctx context.Context, under driver.Driver, g []driver.Grant) []driver.Renewal {
+			renewals := renew(ctx, under, g)
+			time.Sleep(500 * time.Millisecond)
+			return renewals
+		}
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		for d.count() == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		release(t, lease)
+		time.Sleep(time.Minute)
+		if n := d.count(); n != 1 {
+			t.Errorf("%d renewals", n)
+		}
+	})
+}
+
 func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{}, 2)

@@ -232,6 +232,39 @@ func TestEachCallFindsALoss(t *testing.T) {
 	}
 }
 
+// So does each call of a holder.
+func TestEachCallOfAHolderFindsALoss(t *testing.T) {
+	for name, call := range map[string]func(l *lock.Locker, lease *lock.Lease){
+		"release": func(_ *lock.Locker, lease *lock.Lease) { _ = lease.Release() },
+		"extend":  func(_ *lock.Locker, lease *lock.Lease) { _ = lease.Extend(context.Background(), time.Minute) },
+		"renewal": func(*lock.Locker, *lock.Lease) { time.Sleep(5 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var away atomic.Bool
+				d := outage(&away)
+				d.renew = func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
+					if away.Load() {
+						return []driver.Renewal{{Err: fmt.Errorf("%w: gone", driver.ErrUnavailable)}}
+					}
+					return d.Renew(ctx, g)
+				}
+				r := &recorder{}
+				l := process(t, d, lock.Config{Observer: r})
+				lease := acquire(t, l, "k")
+				away.Store(true)
+				call(l, lease)
+				synctest.Wait()
+				if lost := eventsOf[lock.Unavailable](r); len(lost) != 1 {
+					t.Errorf("reported %v", lost)
+				}
+				away.Store(false)
+				_ = lease.Release()
+			})
+		})
+	}
+}
+
 // L21: a call that its caller cancels is not a silent backend.
 func TestACancelledInspectIsNotUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

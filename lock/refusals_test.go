@@ -71,6 +71,37 @@ func TestADriverRefusesWhatItLacksWithItsReason(t *testing.T) {
 	}
 }
 
+// A refusal leaves nothing behind that would have to be released.
+func TestARefusalCostsOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refusal error
+		released := 0
+		d := &hooked{Driver: memory.NewLock(), scope: driver.Fleet}
+		d.acquire = func(context.Context, driver.Driver, driver.Request) (driver.Grant, error) {
+			return driver.Grant{}, refusal
+		}
+		d.release = func(ctx context.Context, d driver.Driver, g driver.Grant) error {
+			released++
+			return d.Release(ctx, g)
+		}
+		l := process(t, d, lock.Config{})
+		for _, refusal = range []error{
+			&driver.NotAcquiredError{}, driver.ErrInvalid, driver.ErrUnsupported, driver.ErrClosed, &driver.PoolSizeError{},
+		} {
+			for _, wait := range []time.Duration{0, time.Second} {
+				if _, err := l.Acquire(t.Context(), "k", lock.Wait(wait)); !errors.Is(err, refusal) && !errors.Is(err, driver.ErrNotAcquired) {
+					t.Errorf("got %v, want %v", err, refusal)
+				}
+				time.Sleep(time.Second)
+			}
+			if released != 0 {
+				t.Errorf("after %v: %d releases", refusal, released)
+			}
+			released = 0
+		}
+	})
+}
+
 func TestTheZeroConfigHasTheDocumentedTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := process(t, memory.NewLock(), lock.Config{})
