@@ -283,6 +283,72 @@ func TestCleanSlotThatNobodyTouchedKeepsItsNoteAndStrikes(t *testing.T) {
 	})
 }
 
+// unanswering is a shared backend in memory which executes the next request, but does not
+// answer it, and then refuses all releases for a while.
+type unanswering struct {
+	sharedMemory
+	next   bool
+	silent time.Duration
+	until  time.Time
+}
+
+func (d *unanswering) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, wait, err := d.sharedMemory.Ask(ctx, r)
+	if d.next {
+		d.next, d.until = false, time.Now().Add(d.silent)
+		return driver.Grant{}, nil, driver.ErrUnavailable
+	}
+	return g, wait, err
+}
+
+func (d *unanswering) Release(ctx context.Context, g driver.Grant) error {
+	if time.Now().Before(d.until) {
+		return driver.ErrUnavailable
+	}
+	return d.sharedMemory.Release(ctx, g)
+}
+
+// The clean-up of a request without an answer leaves a dirty slot dirty (P4, L6).
+func TestDirtySlotOfALostReplyStaysDirty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &unanswering{sharedMemory: sharedMemory{memory.NewLock()}}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		held, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
+			t.Fatal(err)
+		}
+		_ = held.Release()
+		b.took()
+		d.next = true
+		if _, err := l.AcquireSlot(t.Context(), &b.Pool); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "cleanup0 init0 fn cleanup0")
+	})
+}
+
+// That clean-up goes on for as long as the backend may keep the grant (L6).
+func TestTheCleanUpOfALostReplyGoesOnUntilTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 20 * time.Second
+		d := &unanswering{sharedMemory: sharedMemory{memory.NewLock()}, silent: ttl / 2}
+		l := process(t, d, lock.Config{TTL: ttl})
+		d.next = true
+		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("got %v", err)
+		}
+		time.Sleep(ttl - 2*time.Second)
+		release(t, acquire(t, l, "k", lock.Wait(0)))
+	})
+}
+
 // doubtful is a backend in memory whose grants report what the test sends on lost,
 // and whose renewals take a second.
 type doubtful struct {

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -96,4 +97,52 @@ func TestOfTwoPlacesInTheScheduleTheEarlierHolds(t *testing.T) {
 	}
 	_ = lease.Release()
 	_ = l.Close(context.Background())
+}
+
+// What the watch of an earlier lease of the same grant finds, late, is not about this one.
+func TestALateWatchOfAnEarlierLeaseChangesNothing(t *testing.T) {
+	l, err := New(remote{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.hold.abandon(lease.fence - 1)
+	lease.hold.forget(lease.fence-1, "it was garbage collected")
+	if err := lease.Err(); err != nil || lease.hold.forgetAt != 0 {
+		t.Errorf("the lease is to be taken back at %v: %v", lease.hold.forgetAt, err)
+	}
+	if err := errors.Join(lease.Release(), l.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
+}
+
+// L18: a grant that is lost, or that its owner forgot, leaves its queue and the schedule.
+func TestAnEndedGrantLeavesItsQueue(t *testing.T) {
+	for name, end := range map[string]func(h *hold, fence uint64){
+		"lost":      func(h *hold, _ uint64) { h.lose(&LostError{Cause: Forced}) },
+		"forgotten": func(h *hold, fence uint64) { h.forget(fence, "it was garbage collected") },
+		"released":  func(h *hold, _ uint64) { _ = h.current().Release() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(remote{}, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := l.Acquire(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(lease.hold, lease.fence)
+			if l.queues.byKey["k"] != nil || len(l.schedule.all()) != 0 {
+				t.Errorf("it has the queue %+v and %d places in the schedule", l.queues.byKey["k"], len(l.schedule.all()))
+			}
+			_ = lease.Release()
+			if err := l.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
