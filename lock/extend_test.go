@@ -180,6 +180,108 @@ func TestTheRenewalInFlightIsTheLastOfAReleasedLease(t *testing.T) {
 	})
 }
 
+// L12: a renewal without an answer leaves the time for a second one, which may take as
+// long as the lease lives.
+func TestALeaseSurvivesOneFailedRenewal(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	refuses := true
+	for name, renew := range map[string]func(ctx context.Context, n int) error{
+		"the first has no answer": func(ctx context.Context, n int) error {
+			if n == 1 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		},
+		"the first is refused, the second is slow": func(ctx context.Context, n int) error {
+			if n == 2 {
+				select {
+				case <-time.After(ttl / 2):
+					refuses = false
+				case <-ctx.Done():
+				}
+			}
+			if refuses {
+				return driver.ErrUnavailable
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newRenewals()
+				answer := d.renew
+				d.renew = func(ctx context.Context, under driver.Driver, g []driver.Grant) []driver.Renewal {
+					renewals := answer(ctx, under, g) // it takes effect
+					if err := renew(ctx, d.count()); err != nil {
+						return []driver.Renewal{{Err: err}}
+					}
+					return renewals
+				}
+				lease := acquire(t, process(t, d, lock.Config{TTL: ttl}), "k")
+				time.Sleep(time.Minute)
+				if err := lease.Err(); err != nil {
+					t.Error(err)
+				}
+				_ = lease.Release()
+			})
+		})
+	}
+}
+
+// A renewal that fails after the release is no failure of a lease.
+func TestALateFailureOfARenewalIsNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		d.failWith(driver.ErrUnavailable)
+		fail := d.renew
+		d.renew = func(ctx context.Context, under driver.Driver, g []driver.Grant) []driver.Renewal {
+			renewals := fail(ctx, under, g)
+			time.Sleep(500 * time.Millisecond)
+			return renewals
+		}
+		r := &recorder{}
+		lease := acquire(t, process(t, d, lock.Config{TTL: 9 * time.Second, Observer: r}), "k")
+		for d.count() == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		release(t, lease)
+		time.Sleep(time.Second)
+		if events := eventsOf[lock.RenewFailed](r); len(events) != 0 {
+			t.Errorf("reported %+v", events)
+		}
+	})
+}
+
+// The backend may not have executed an Extend to a shorter TTL: the clean-up of the lease
+// goes on until its old one has passed (L5).
+func TestTheCleanUpAfterAFailedExtendGoesOnUntilTheOldTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		away := true
+		d.release = func(ctx context.Context, d driver.Driver, g driver.Grant) error {
+			if away {
+				return driver.ErrUnavailable
+			}
+			return d.Release(ctx, g)
+		}
+		l := process(t, d, lock.Config{TTL: time.Minute})
+		lease := acquire(t, l, "k", lock.NoRenew())
+		d.failWith(driver.ErrUnavailable)
+		if err := lease.Extend(t.Context(), time.Second); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := lease.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		away = false
+		d.failWith(nil)
+		time.Sleep(20 * time.Second)
+		release(t, acquire(t, l, "k", lock.Wait(0)))
+	})
+}
+
 func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{}, 2)

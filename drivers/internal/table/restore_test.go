@@ -282,9 +282,13 @@ func TestARestoredSlotIsHeldAndRests(t *testing.T) {
 		for i, token := range []string{"loser", "a"} { // a has the higher fence
 			l := held("pool", token, uint64(i+1), 0)
 			l.Pool, l.Slots = states(token).Pool, 2
+			l.Holder.Host = token
 			if _, err := tab.Restore(l, p.Owner); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if s, err := tab.Inspect("pool"); err != nil || s.Slots[0].Status != driver.SlotHeld || s.Slots[0].LastHolder != s.Holders[0].Holder {
+			t.Errorf("restored %+v, %v", s, err)
 		}
 		tab.Open()
 		expect(t, p, "lost loser")
@@ -297,6 +301,46 @@ func TestARestoredSlotIsHeldAndRests(t *testing.T) {
 			t.Errorf("slot 0 is %+v, %v", s.Slots[0], err)
 		}
 	})
+}
+
+// The newest grant decides how long the slots rest, in any order of the reports (P6).
+func TestTheNewestQuarantineIsTakenOver(t *testing.T) {
+	older, newer := held("pool", "older", 1, 0), held("pool", "newer", 2, 1)
+	older.Pool = &driver.Pool{Prefer: -1, Avoid: -1, Quarantine: time.Hour}
+	newer.Pool = &driver.Pool{Prefer: -1, Avoid: -1, Quarantine: time.Minute}
+	for _, order := range [][]table.Lease{{older, newer}, {newer, older}} {
+		synctest.Test(t, func(t *testing.T) {
+			tab, p := shut(), newProcess()
+			defer tab.Close()
+			for _, l := range order {
+				l.Expires = time.Now().Add(5 * time.Second)
+				if _, err := tab.Restore(l, p.Owner); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tab.Open()
+			time.Sleep(5 * time.Second) // both have expired
+			s, err := tab.Inspect("pool")
+			if err != nil || s.Slots[0].Status != driver.SlotResting || !s.Slots[0].Until.Equal(time.Now().Add(time.Minute)) {
+				t.Errorf("after %s: %+v, %v", order[0].Grant.Token, s.Slots, err)
+			}
+		})
+	}
+}
+
+// A restored grant may be handed on with its next fences, which no other grant gets (L2).
+func TestTheFencesOfARestoredGrantAreTaken(t *testing.T) {
+	for reserved, last := range map[int]uint64{0: 1 << 52, 1: 1 << 52, 17: 1<<52 + 16} {
+		tab, p := shut(), newProcess()
+		l := held("k", "a", 1<<52, 0)
+		l.Grant.Fences = reserved
+		if _, err := tab.Restore(l, p.Owner); err != nil {
+			t.Fatal(err)
+		}
+		if got := tab.HighestFence(); got != last {
+			t.Errorf("with %d fences the highest is %d, want %d", reserved, got, last)
+		}
+	}
 }
 
 // What a holder reports of its slot in words of a newer build does not show that

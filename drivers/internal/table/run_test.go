@@ -170,3 +170,72 @@ func TestARestoredRecordKeepsItsLife(t *testing.T) {
 		}
 	})
 }
+
+// A run that does not spend its tick keeps the newest spent one, because the clock may
+// step back; but not one that is more than a tick ahead, with which every call would be
+// due until then (O1, O3).
+func TestARunThatDoesNotSpendItsTickKeepsTheSpentOne(t *testing.T) {
+	const every = time.Minute
+	for name, ahead := range map[string]int{"the tick before": -1, "far ahead": 100} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := table.New(table.Config{})
+				defer c.Close()
+				g, _, err := c.Request(&driver.Request{Key: "k", Token: "a", TTL: time.Hour, Slots: 1, Fences: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tick, _ := driver.TickAt(time.Now(), every)
+				start := time.UnixMicro(tick * every.Microseconds())
+				spent := start.Add(time.Duration(ahead) * every)
+				c.RestoreRun(&table.Record{Key: "k", Run: driver.Run{Every: every, Fence: 1}, Spent: spent})
+				run, r, err := c.Begin(&g, every, false)
+				if err != nil || !run.Due || r == nil {
+					t.Fatal(run.Due, r, err)
+				}
+				if kept := r.Spent.Equal(spent); kept != (ahead < 0) {
+					t.Errorf("spent up to %v, it was %v", r.Spent, spent)
+				}
+				run.Outcome = driver.Done
+				if r, err := c.End(&g, &run); err != nil || r == nil || !r.Spent.Equal(start) {
+					t.Errorf("the end is recorded as %+v, %v; want its tick to be spent", r, err)
+				}
+				later := g
+				later.Fence++
+				if run, _, err := c.Begin(&later, every, false); run.Due || err != nil {
+					t.Errorf("a second run in the tick is due: %v, %v", run.Due, err)
+				}
+			})
+		})
+	}
+}
+
+// The tick of a run whose grant has expired is spent, however short the grant was.
+func TestTheRecordOutlivesItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = time.Hour
+		c := table.New(table.Config{})
+		defer c.Close()
+		grant := func(token string) driver.Grant {
+			t.Helper()
+			g, _, err := c.Request(&driver.Request{Key: "k", Token: token, TTL: time.Second, Slots: 1, Fences: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		g := grant("a")
+		if run, _, err := c.Begin(&g, every, true); err != nil || !run.Due {
+			t.Fatal(run.Due, err)
+		}
+		time.Sleep(time.Second) // the grant has just expired
+		if r := c.Run("k"); r == nil {
+			t.Error("the record is gone with its grant")
+		}
+		time.Sleep(time.Minute)
+		g = grant("b")
+		if run, _, err := c.Begin(&g, every, true); err != nil || run.Due {
+			t.Errorf("the tick is due again: %v, %v", run.Due, err)
+		}
+	})
+}
