@@ -282,6 +282,70 @@ func TestTheCleanUpAfterAFailedExtendGoesOnUntilTheOldTTL(t *testing.T) {
 	})
 }
 
+// With an ended context nothing is sent; a lease that is over is lost whatever the context.
+func TestAnExtendWithAnEndedContextSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		lease := acquire(t, process(t, d, lock.Config{}), "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrUnavailable) || d.count() != 0 {
+			t.Errorf("got %v after %d calls", err, d.count())
+		}
+		release(t, lease)
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("after the release: %v", err)
+		}
+	})
+}
+
+// An Extend takes a second for its own call, and ends with its context also while it waits
+// for the renewal in flight.
+func TestAnExtendIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		d.renew = func(ctx context.Context, _ driver.Driver, _ []driver.Grant) []driver.Renewal {
+			<-ctx.Done()
+			return []driver.Renewal{{Err: ctx.Err()}}
+		}
+		lease := acquire(t, process(t, d, lock.Config{TTL: 30 * time.Second}), "k")
+		start := time.Now()
+		if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrUnavailable) || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, want ErrUnavailable after 1s", err, time.Since(start))
+		}
+		time.Sleep(100 * time.Millisecond) // the next renewal has begun
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 50*time.Millisecond {
+			t.Errorf("got %v after %v, want the end of its context after 50ms", err, time.Since(start))
+		}
+		release(t, lease)
+	})
+}
+
+// Under NoRenew an Extend moves the end once, here and at the backend.
+func TestAnExtendWithoutRenewalMovesTheEndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		l := process(t, f, lock.Config{TTL: 10 * time.Second})
+		lease := acquire(t, l, "k", lock.NoRenew())
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		time.Sleep(30 * time.Second)
+		if s, err := f.Inspect(t.Context(), "k"); err != nil || len(s.Holders) != 1 || lease.Err() != nil {
+			t.Errorf("after 30s: held by %+v, %v; %v", s.Holders, err, lease.Err())
+		}
+		<-lease.Context().Done()
+		if lived := time.Since(start); lived > time.Minute || lived < 58*time.Second {
+			t.Errorf("the lease lived for %v", lived)
+		}
+		_ = lease.Release()
+	})
+}
+
 func TestAnExtendWaitsForTheRenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{}, 2)
