@@ -39,6 +39,8 @@ func newPeer(t *testing.T, h *Hub, number uint64) (*Client, *[]string) {
 				*got = append(*got, fmt.Sprint(what, " for ", to))
 			case protocol.TypeReply:
 				*got = append(*got, "answer")
+			case protocol.TypeCall:
+				*got = append(*got, "ping")
 			case protocol.TypeFailed:
 				d.Uint()
 				*got = append(*got, fmt.Sprint("failed ", d.Byte()))
@@ -69,6 +71,41 @@ func enlist(c *Client, k driver.Kind, groups ...string) (all []*registration) {
 		all = append(all, r)
 	}
 	return all
+}
+
+// A request that nobody waits for any more counts against its process for as long as that
+// one stands still: one ping shows whether it does. At most 1024 are remembered.
+func TestExpiredRequestsCountWhileTheirProcessStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		c, got := newPeer(t, h, 1)
+		asker, _ := newPeer(t, h, 2)
+		add := func(first, n uint64, until int64) {
+			c.bus.mu.Lock()
+			defer c.bus.mu.Unlock()
+			for i := range n {
+				c.addPending(protocol.RequestID{Client: 2, Number: first + i}, &pending{requester: asker, until: until})
+			}
+		}
+		check := func(what string, pending int64, pings ...string) {
+			t.Helper()
+			time.Sleep(2 * expiryPause)
+			synctest.Wait()
+			if n := c.bus.unanswered.Load(); n != pending || !slices.Equal(*got, pings) {
+				t.Errorf("%s: %d requests count, the process got %v; want %d, %v", what, n, *got, pending, pings)
+			}
+		}
+		add(1, 1, 0) // without a deadline
+		add(2, 1, time.Now().Add(expiryPause/2).UnixNano())
+		check("it stands still", 2, "ping")
+		check("it still does", 2, "ping")
+		c.frames.Add(1)
+		check("it has answered", 1, "ping")
+		add(3, 1, time.Now().UnixNano()-1)
+		check("it stands still again", 2, "ping", "ping")
+		add(4, 2*maxExpired, time.Now().UnixNano()-1)
+		check("with too many", maxExpired, "ping", "ping")
+	})
 }
 
 // A responder leaves between the choice and the delivery of a request. Other processes
