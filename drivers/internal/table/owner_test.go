@@ -424,3 +424,34 @@ func TestAWaiterLearnsThatItHasChangedTheSize(t *testing.T) {
 		t.Errorf("%+v, want the size before", err)
 	}
 }
+
+// The keys of a dead process are free, except those that rest (O5); its slots are dirty
+// (P4); and nothing else of it is left (L8, L18).
+func TestWhatADeadProcessLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, p, other := open(), newProcess(), newProcess()
+		defer tab.Close()
+		granted(t, tab, p, request("free", "a"))
+		rests := granted(t, tab, p, request("rests", "b"))
+		rests.Rest, rests.Rev = time.Minute, 1
+		must(t, tab.Rest(&rests))
+		slot := request("pool", "c")
+		slot.Pool = &driver.Pool{Prefer: -1, Avoid: -1, Quarantine: time.Minute}
+		granted(t, tab, p, slot)
+		granted(t, tab, other, request("busy", "d"))
+		queuedAt(t, tab, p, request("busy", "e"), 0)
+		tab.Drop(p.Owner)
+		if s, err := tab.Inspect("rests"); err != nil || len(s.Holders) != 1 {
+			t.Errorf("the key that rests: %+v, %v", s, err)
+		}
+		if s, err := tab.Inspect("pool"); err != nil || s.Slots[0].Status != driver.SlotResting || s.Slots[0].Reason != driver.LeftDied {
+			t.Errorf("the slot: %+v, %v", s.Slots, err)
+		}
+		if s, err := tab.Inspect("busy"); err != nil || len(s.Waiters) != 0 {
+			t.Errorf("waiters: %+v, %v", s.Waiters, err)
+		}
+		if keys, _, _ := tab.Size(); keys != 3 {
+			t.Errorf("%d keys, want those that rest, that are dirty and that another process has", keys)
+		}
+	})
+}
