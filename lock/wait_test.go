@@ -138,6 +138,25 @@ func TestAWaitShorterThanTheWayFindsABusyKeyBusy(t *testing.T) {
 	})
 }
 
+// L20: the backend takes longer to answer the request than to show the key. A key is busy
+// when each of its slots is held.
+func TestAShortWaitGetsAFreeSlotOfASlowBackend(t *testing.T) {
+	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
+		r.way = 300 * time.Millisecond
+		r.inspect = nil
+		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
+		release(t, acquire(t, l, "k", lock.Wait(time.Millisecond)))
+		held := acquire(t, other, "pool", lock.Slots(2))
+		lease := acquire(t, l, "pool", lock.Slots(2), lock.Wait(time.Millisecond))
+		start := time.Now()
+		if _, err := l.Acquire(t.Context(), "pool", lock.Slots(2), lock.Wait(time.Millisecond)); !errors.Is(err, lock.ErrNotAcquired) || time.Since(start) > 2*r.way {
+			t.Errorf("a third slot of two: %v after %v", err, time.Since(start))
+		}
+		release(t, lease)
+		release(t, held)
+	})
+}
+
 func TestASilentBackendIsNotBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
 		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
