@@ -308,6 +308,27 @@ func TestTheEndOfAContextEndsNoLaterLease(t *testing.T) {
 	})
 }
 
+// A waiter that is cancelled asks the backend nothing if it knows that the key is busy.
+func TestACancelledWaiterBehindItsProcessCostsNoCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		l := process(t, f, lock.Config{})
+		held := acquire(t, l, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // less than a turn
+		defer cancel()
+		if _, err := l.Acquire(ctx, "k"); !errors.Is(err, lock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		f.calls.mu.Lock()
+		inspects := f.calls.inspects
+		f.calls.mu.Unlock()
+		if inspects != 0 || f.asked() != 1 {
+			t.Errorf("%d requests and %d looks at the backend", f.asked(), inspects)
+		}
+		release(t, held)
+	})
+}
+
 // The backend grants at the instant at which the last waiter gives up.
 func TestAGrantWithoutAWaiterGoesBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
