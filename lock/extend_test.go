@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,7 +185,7 @@ func TestTheRenewalInFlightIsTheLastOfAReleasedLease(t *testing.T) {
 // long as the lease lives.
 func TestALeaseSurvivesOneFailedRenewal(t *testing.T) {
 	const ttl = 600 * time.Millisecond
-	refuses := true
+	var serves atomic.Bool
 	for name, renew := range map[string]func(ctx context.Context, n int) error{
 		"the first has no answer": func(ctx context.Context, n int) error {
 			if n == 1 {
@@ -196,11 +197,11 @@ func TestALeaseSurvivesOneFailedRenewal(t *testing.T) {
 			if n == 2 {
 				select {
 				case <-time.After(ttl / 2):
-					refuses = false
+					serves.Store(true)
 				case <-ctx.Done():
 				}
 			}
-			if refuses {
+			if !serves.Load() {
 				return driver.ErrUnavailable
 			}
 			return nil
@@ -257,9 +258,10 @@ func TestALateFailureOfARenewalIsNotReported(t *testing.T) {
 func TestTheCleanUpAfterAFailedExtendGoesOnUntilTheOldTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRenewals()
-		away := true
+		var away atomic.Bool
+		away.Store(true)
 		d.release = func(ctx context.Context, d driver.Driver, g driver.Grant) error {
-			if away {
+			if away.Load() {
 				return driver.ErrUnavailable
 			}
 			return d.Release(ctx, g)
@@ -275,7 +277,7 @@ func TestTheCleanUpAfterAFailedExtendGoesOnUntilTheOldTTL(t *testing.T) {
 			t.Errorf("release: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		away = false
+		away.Store(false)
 		d.failWith(nil)
 		time.Sleep(20 * time.Second)
 		release(t, acquire(t, l, "k", lock.Wait(0)))

@@ -287,13 +287,23 @@ func TestCleanSlotThatNobodyTouchedKeepsItsNoteAndStrikes(t *testing.T) {
 // answer it, and then refuses all releases for a while.
 type unanswering struct {
 	sharedMemory
-	next   bool
 	silent time.Duration
-	until  time.Time
+
+	mu    sync.Mutex // guards the fields below
+	next  bool
+	until time.Time
+}
+
+func (d *unanswering) silence() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next = true
 }
 
 func (d *unanswering) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
 	g, wait, err := d.sharedMemory.Ask(ctx, r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.next {
 		d.next, d.until = false, time.Now().Add(d.silent)
 		return driver.Grant{}, nil, driver.ErrUnavailable
@@ -302,7 +312,10 @@ func (d *unanswering) Ask(ctx context.Context, r driver.Request) (driver.Grant, 
 }
 
 func (d *unanswering) Release(ctx context.Context, g driver.Grant) error {
-	if time.Now().Before(d.until) {
+	d.mu.Lock()
+	refuses := time.Now().Before(d.until)
+	d.mu.Unlock()
+	if refuses {
 		return driver.ErrUnavailable
 	}
 	return d.sharedMemory.Release(ctx, g)
@@ -322,7 +335,7 @@ func TestDirtySlotOfALostReplyStaysDirty(t *testing.T) {
 		}
 		_ = held.Release()
 		b.took()
-		d.next = true
+		d.silence()
 		if _, err := l.AcquireSlot(t.Context(), &b.Pool); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("got %v", err)
 		}
@@ -340,7 +353,7 @@ func TestTheCleanUpOfALostReplyGoesOnUntilTheTTL(t *testing.T) {
 		const ttl = 20 * time.Second
 		d := &unanswering{sharedMemory: sharedMemory{memory.NewLock()}, silent: ttl / 2}
 		l := process(t, d, lock.Config{TTL: ttl})
-		d.next = true
+		d.silence()
 		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("got %v", err)
 		}

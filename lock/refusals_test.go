@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,33 +72,35 @@ func TestADriverRefusesWhatItLacksWithItsReason(t *testing.T) {
 	}
 }
 
+type box struct{ error }
+
 // A refusal leaves nothing behind that would have to be released.
 func TestARefusalCostsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var refusal error
-		released := 0
+		var refused atomic.Value
+		var released atomic.Int64
 		d := &hooked{Driver: memory.NewLock(), scope: driver.Fleet}
 		d.acquire = func(context.Context, driver.Driver, driver.Request) (driver.Grant, error) {
-			return driver.Grant{}, refusal
+			return driver.Grant{}, refused.Load().(box).error
 		}
 		d.release = func(ctx context.Context, d driver.Driver, g driver.Grant) error {
-			released++
+			released.Add(1)
 			return d.Release(ctx, g)
 		}
 		l := process(t, d, lock.Config{})
-		for _, refusal = range []error{
+		for _, refusal := range []error{
 			&driver.NotAcquiredError{}, driver.ErrInvalid, driver.ErrUnsupported, driver.ErrClosed, &driver.PoolSizeError{},
 		} {
+			refused.Store(box{refusal})
 			for _, wait := range []time.Duration{0, time.Second} {
 				if _, err := l.Acquire(t.Context(), "k", lock.Wait(wait)); !errors.Is(err, refusal) && !errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("got %v, want %v", err, refusal)
 				}
 				time.Sleep(time.Second)
 			}
-			if released != 0 {
-				t.Errorf("after %v: %d releases", refusal, released)
+			if n := released.Swap(0); n != 0 {
+				t.Errorf("after %v: %d releases", refusal, n)
 			}
-			released = 0
 		}
 	})
 }
