@@ -657,3 +657,37 @@ func TestRanReportsTheOutcomeOfTheRun(t *testing.T) {
 		})
 	}
 }
+
+// hanging is a backend in memory that answers neither the start nor the end of a run.
+type hanging struct {
+	sharedMemory
+	inBegin bool
+}
+
+func (h hanging) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if h.inBegin {
+		<-ctx.Done()
+		return driver.Run{}, ctx.Err()
+	}
+	return h.sharedMemory.BeginRun(ctx, g, every, spend)
+}
+
+func (h hanging) EndRun(ctx context.Context, _ driver.Grant, _ driver.Run) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The record of a run delays a call by at most a second at its start, which then fails,
+// and by a second at its end.
+func TestARunWhoseRecordHangsIsBounded(t *testing.T) {
+	for _, inBegin := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := process(t, hanging{sharedMemory{memory.NewLock()}, inBegin}, lock.Config{TTL: time.Minute})
+			start := time.Now()
+			ran, err := l.Once(t.Context(), "k", time.Minute, func(context.Context) error { return nil })
+			if took := time.Since(start); ran == inBegin || errors.Is(err, lock.ErrUnavailable) != inBegin || took != driver.CallTimeout {
+				t.Errorf("in its start: %v; ran: %v, %v after %v", inBegin, ran, err, took)
+			}
+		})
+	}
+}
