@@ -242,6 +242,8 @@ var mutations = mutants.Table{
 		"const MaxKeys = 64", "const MaxKeys = 65"},
 	{"A1/duplicates count once", "several.go",
 		"\tkeys = slices.Compact(keys) // A1\n", ""},
+	{"A1/duplicates count once", "several.go",
+		"keys[i-1] >= keys[i]", "keys[i-1] > keys[i]"},
 	{"L13/a set with a key of the context's lease gets ErrDeadlock before its first key is acquired", "several.go",
 		"err = l.findDeadlocks(ctx, c, keys)", "_ = l.findDeadlocks"},
 	{"A2/after a failure no key is held", "several.go",
