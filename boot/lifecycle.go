@@ -299,7 +299,7 @@ func (b *booting) settleLosses() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 	defer cancel()
-	_ = b.bus.Flush(ctx) // what it does not confirm, the final flush reports
+	_ = b.bus.Flush(ctx) // the final flush reports the messages that this one does not confirm
 }
 
 // unwind ends everything that an incomplete boot has started.

@@ -101,16 +101,15 @@
 // goroutine; without a waiter the goroutine of the subscription reads
 // (docs/adr/0023-waiters-read-their-pushes.md).
 //
-// Every ticket has a heartbeat each 600 ms, give or take a fifth. One call has up to 128
-// tickets, on a Cluster those of one key. Heartbeats bound the delay after a missed
-// push. A ticket without a heartbeat for two seconds is removed. After a time in which
-// the server has executed no call about the lock, such as a stall, missing heartbeats
-// remove no ticket for one more second. A
-// ticket that the server has lost is queued again with its number. If a lease or the
-// rest of a slot ends without a call before the next heartbeat, the heartbeat is sent
-// at that time. Each answer to a ticket contains the time until then. A script that
-// makes it sooner, or that brings another ticket to the head of a pool's queue, informs
-// the head by a push.
+// Every ticket has a heartbeat each 600 ms, give or take a fifth. One call is for up to
+// 128 tickets, or on a Cluster for the tickets of one key. Heartbeats bound the delay
+// after a missed push. A ticket without a heartbeat for two seconds is removed. After a
+// time in which the server has executed no call about the lock, such as a stall, missing
+// heartbeats remove no ticket for one more second. A ticket that the server has lost is
+// queued again with its number. If a lease or the rest of a slot ends without a call
+// before the next heartbeat, the heartbeat is sent at that time. Each answer to a ticket
+// contains the time until then. A script that makes it sooner, or that brings another
+// ticket to the head of a pool's queue, informs the head by a push.
 //
 // # Calls
 //

@@ -21,7 +21,7 @@ func TestTheNewestDepartedTokensAreRemembered(t *testing.T) {
 		t.Errorf("%d tokens in order, %d with a reason; want %d", len(d.order), len(d.why), departedMax)
 	}
 	for n, want := range map[int]error{0: nil, 1: nil, 2: why, departedMax + 1: why} {
-		if err := d.find(token(n), now); err != want { //nolint:errorlint // the same error
+		if err := d.find(token(n), now); err != want {
 			t.Errorf("token %d: %v, want %v", n, err, want)
 		}
 	}
