@@ -58,11 +58,9 @@
 //
 // The schedule orders all holds by their next renewal or end, with one timer,
 // and renews those that are due and have the same TTL in one call of the driver
-// (schedule.go, renewal.go). The
-// cleaner retries releases that failed or whose grant is unknown (cleaning.go,
-// internal/cleaner).
-// The health watches a backend that has stopped answering (health.go,
-// internal/outage).
+// (schedule.go, renewal.go). The cleaner retries releases that failed or whose
+// grant is unknown (cleaning.go, internal/cleaner). The health watches a backend
+// that has stopped answering (health.go, internal/outage).
 //
 // Calls of several keys are in several.go, and circles of waits in circle.go and
 // internal/circle. A pool's Init and Cleanup are in pool.go, slot.go and phase.go. Once and

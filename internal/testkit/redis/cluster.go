@@ -231,8 +231,59 @@ func (c *Cluster) OpenSlot(key string) (*Move, error) {
 	return c.open(int(slot), c.servers[at], c.servers[(at+1)%len(c.servers)])
 }
 
-// Back begins to move the slot back to its source, after Finish.
-func (m *Move) Back() (*Move, error) { return m.cluster.open(m.Slot, m.Target, m.Source) }
+// Back begins to move the slot back to its source, after Finish. Before, it waits until
+// the masters agree: the source raises its epoch only above those that it knows, and a
+// message of the target with a higher one would take the slot from it.
+func (m *Move) Back() (*Move, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := until(ctx, "wait for the masters to agree", m.cluster.agree); err != nil {
+		return nil, err
+	}
+	return m.cluster.open(m.Slot, m.Target, m.Source)
+}
+
+// agree returns nil when all masters know the same slots and epoch of each, and no two
+// have the same epoch.
+func (c *Cluster) agree() error {
+	var views []string
+	for _, s := range c.servers {
+		text, err := s.text("CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		view, err := mastersOf(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Addr(), err)
+		}
+		views = append(views, view)
+	}
+	if slices.ContainsFunc(views, func(view string) bool { return view != views[0] }) {
+		return fmt.Errorf("the masters have different views:\n%s", strings.Join(views, "\n\n"))
+	}
+	return nil
+}
+
+// mastersOf returns the id, epoch and slots of each master in an answer to CLUSTER NODES.
+func mastersOf(text string) (string, error) {
+	var all []string
+	byEpoch := map[string]string{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 || !strings.Contains(f[2], "master") {
+			continue
+		}
+		id, epoch := f[0], f[6]
+		if other := byEpoch[epoch]; other != "" {
+			return "", fmt.Errorf("%s and %s have the epoch %s", other, id, epoch)
+		}
+		byEpoch[epoch] = id
+		served := slices.DeleteFunc(f[8:], func(slot string) bool { return strings.HasPrefix(slot, "[") }) // open
+		all = append(all, strings.Join(append([]string{id, epoch}, served...), " "))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n"), nil
+}
 
 func (c *Cluster) open(slot int, source, target *Server) (m *Move, err error) {
 	m = &Move{Slot: slot, Source: source, Target: target, cluster: c}
