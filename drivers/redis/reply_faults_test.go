@@ -344,6 +344,10 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
 		t.Errorf("acquire = %v, want %v", err, context.Canceled)
 	}
 	struck(t, cleaned)
+	soon(t, "the bar", func() bool { // the release has passed the proxy, and may not have arrived
+		n, err := r.server.Do("HLEN", "mega:{k}:state")
+		return err == nil && n.(int64) > 0
+	})
 	notTaken(t, r)
 	f.Release()
 	notTaken(t, r)
