@@ -61,8 +61,16 @@ func TestShortWayIntoTheQueueKeepsTheRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
+			check := func(edit func(string) string) (err error) {
+				for range 20 {
+					if err = checkQueue(t, s, edit, c.check); !errors.Is(err, errLate) {
+						break
+					}
+				}
+				return err
+			}
 			sound := func(source string) string { return source }
-			if err := checkQueue(t, s, sound, c.check); err != nil {
+			if err := check(sound); err != nil {
 				t.Error(err)
 			}
 			changed := false
@@ -72,7 +80,7 @@ func TestShortWayIntoTheQueueKeepsTheRules(t *testing.T) {
 			}
 			var err error
 			for range 3 { // after a pause of the machine the call takes the whole script
-				if err = checkQueue(t, s, mutated, c.check); err != nil {
+				if err = check(mutated); err != nil {
 					break
 				}
 			}
