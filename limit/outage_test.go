@@ -658,19 +658,25 @@ func TestATicketIsWithdrawnAfterAShare(t *testing.T) {
 	})
 }
 
+// delayed makes the first request fail, and returns a function that lets it arrive.
+func delayed(r *remote) (arrive func() (driver.Answer, error)) {
+	var late func() (driver.Answer, error)
+	r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+		if late == nil {
+			late = take
+			return driver.Answer{}, errBroken
+		}
+		return take()
+	})
+	return func() (driver.Answer, error) { return late() }
+}
+
 // A copy of a request that arrives after its refusal takes no units (W6).
 func TestLateCopyOfARefusedRequestConsumesNothing(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
 		m := rates(limit.Rate{N: 1, Per: 2 * time.Second})
 		wait(t, l, m)
-		var late func() (driver.Answer, error)
-		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
-			if late == nil {
-				late = take
-				return driver.Answer{}, errBroken
-			}
-			return take()
-		})
+		late := delayed(r)
 		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second)); !errors.Is(err, limit.ErrLimited) {
 			t.Errorf("got %v", err)
 		}
@@ -697,14 +703,7 @@ func TestLateCopyOfARequestAfterAShareConsumesNothing(t *testing.T) {
 		if wait(t, l, m).Degraded() { // the backend has its next unit after the share
 			t.Error("the backend has not answered")
 		}
-		var late func() (driver.Answer, error)
-		r.set(func(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
-			if late == nil {
-				late = take
-				return driver.Answer{}, errBroken
-			}
-			return take()
-		})
+		late := delayed(r)
 		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(3*time.Second)); !errors.Is(err, limit.ErrLimited) {
 			t.Errorf("got %v", err)
 		}

@@ -227,21 +227,27 @@ func (d *tardy) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(c
 	return g, wait, err
 }
 
+// leaveDirty takes the slot of b from a holder, so that the next one finds it dirty.
+func leaveDirty(t *testing.T, l *lock.Locker, b *sandbox) {
+	t.Helper()
+	held, err := l.AcquireSlot(t.Context(), &b.Pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
+		t.Fatal(err)
+	}
+	_ = held.Release()
+	b.took()
+}
+
 // A process that was stopped may read the grant of a dirty slot too late. It gives the slot
 // back as it was, and the next holder sees whose it was (L22, P4).
 func TestDirtySlotThatNobodyTouchedStaysDirty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &tardy{Lock: memory.NewLock()}
 		l, b := process(t, d, lock.Config{}), newSandbox(1)
-		held, err := l.AcquireSlot(t.Context(), &b.Pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
-			t.Fatal(err)
-		}
-		_ = held.Release()
-		b.took()
+		leaveDirty(t, l, b)
 		d.late, d.grants = true, 0
 		var left *lock.Leaving
 		b.cleanup = func(_ context.Context, s *lock.Slot) error { left = cmp.Or(left, s.Left()); return nil }
@@ -326,15 +332,7 @@ func TestDirtySlotOfALostReplyStaysDirty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &unanswering{sharedMemory: sharedMemory{memory.NewLock()}}
 		l, b := process(t, d, lock.Config{}), newSandbox(1)
-		held, err := l.AcquireSlot(t.Context(), &b.Pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.ForceRelease(t.Context(), "boxes", "test"); err != nil {
-			t.Fatal(err)
-		}
-		_ = held.Release()
-		b.took()
+		leaveDirty(t, l, b)
 		d.silence()
 		if _, err := l.AcquireSlot(t.Context(), &b.Pool); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("got %v", err)

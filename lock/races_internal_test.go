@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// What lose does, stopped between its unlock and ending.end.
-func TestErrReportsTheEndOfTheLease(t *testing.T) {
+// leased returns a Locker with a lease of the key k.
+func leased(t *testing.T) (*Locker, *Lease) {
+	t.Helper()
 	l, err := New(remote{}, Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -18,6 +19,12 @@ func TestErrReportsTheEndOfTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l, lease
+}
+
+// What lose does, stopped between its unlock and ending.end.
+func TestErrReportsTheEndOfTheLease(t *testing.T) {
+	l, lease := leased(t)
 	ctx := lease.Context()
 	ctx.Done()
 	h := lease.hold
@@ -101,14 +108,7 @@ func TestOfTwoPlacesInTheScheduleTheEarlierHolds(t *testing.T) {
 
 // What the watch of an earlier lease of the same grant finds, late, is not about this one.
 func TestALateWatchOfAnEarlierLeaseChangesNothing(t *testing.T) {
-	l, err := New(remote{}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := l.Acquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, lease := leased(t)
 	lease.hold.abandon(lease.fence - 1)
 	lease.hold.forget(lease.fence-1, "it was garbage collected")
 	if err := lease.Err(); err != nil || lease.hold.forgetAt != 0 {
@@ -127,14 +127,7 @@ func TestAnEndedGrantLeavesItsQueue(t *testing.T) {
 		"released":  func(h *hold, _ uint64) { _ = h.current().Release() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(remote{}, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			lease, err := l.Acquire(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l, lease := leased(t)
 			end(lease.hold, lease.fence)
 			if l.queues.byKey["k"] != nil || len(l.schedule.all()) != 0 {
 				t.Errorf("it has the queue %+v and %d places in the schedule", l.queues.byKey["k"], len(l.schedule.all()))

@@ -100,7 +100,7 @@ const movingSuffix = ":fence"
 // reserve raises the clock mark at the source by more fences than one call gives,
 // and returns what it was. The reserve is small, because the loss of a mark that is ahead
 // of the clock makes fences step back. The first command exempts the script from the limit
-// of memory: what has been acquired must be released on a full server, too.
+// of memory, because a full server has to release what was acquired.
 const reserve = `redis.call('persist', KEYS[1])
 local t, last = redis.call('time'), redis.pcall('get', KEYS[1])
 if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end

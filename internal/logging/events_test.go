@@ -41,16 +41,23 @@ func TestFailedRenewalsAndReleasesAreOneLineASecond(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		for _, want := range []int{1, 1, 1000, 1000, 1000, 1000} {
-			line, _ := out.ReadString('\n')
-			if !strings.Contains(line, fmt.Sprintf("key=k left=1s failures=%d error=", want)) {
-				t.Errorf("got %s, want %d failures", line, want)
-			}
-		}
-		if out.Len() > 0 {
-			t.Errorf("more lines: %s", out.String())
-		}
+		wantFailures(t, &out, "key=k left=1s", 1, 1, 1000, 1000, 1000, 1000)
 	})
+}
+
+// wantFailures fails t unless out has one line with text for each number of failures,
+// and no other line.
+func wantFailures(t *testing.T, out *bytes.Buffer, text string, failures ...int) {
+	t.Helper()
+	for _, n := range failures {
+		line, _ := out.ReadString('\n')
+		if !strings.Contains(line, fmt.Sprintf("%s failures=%d error=", text, n)) {
+			t.Errorf("got %s, want %d failures", line, n)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("more lines: %s", out.String())
+	}
 }
 
 // Ticks may follow each other within milliseconds.
@@ -64,15 +71,7 @@ func TestTimedRunsThatFailInAnOutageAreOneLineASecond(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		for _, want := range []int{1, 100, 100} {
-			line, _ := out.ReadString('\n')
-			if !strings.Contains(line, fmt.Sprintf("key=k pause=1ms failures=%d error=", want)) {
-				t.Errorf("got %s, want %d failures", line, want)
-			}
-		}
-		if out.Len() > 0 {
-			t.Errorf("more lines: %s", out.String())
-		}
+		wantFailures(t, &out, "key=k pause=1ms", 1, 100, 100)
 	})
 }
 
