@@ -71,7 +71,7 @@ func durations(all []Phase) string {
 
 func (r *Report) primaryRows() (rows []row) {
 	for _, of := range r.Primary {
-		where := "each node runs it by itself"
+		where := "each program runs it by itself"
 		if of.Lock != "" {
 			where = "one node at a time, under the lock " + of.Lock
 		}

@@ -119,7 +119,7 @@ type Phase struct {
 // exclude each other.
 type Primary struct {
 	Name  string `json:"name"`
-	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs its own
+	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each program runs its own
 	Lock  string `json:"lock,omitempty"` // the key that it runs under
 }
 
