@@ -2,6 +2,7 @@ package megactx_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -38,18 +39,22 @@ func TestConflictingRoutesAreRefusedWithBothPlaces(t *testing.T) {
 			r.Get("/p/{id}", h)
 			r.Route("/p", func(r megactx.Router) { r.Get("/{x}", h) })
 		},
-		"root of a group":      func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/", h) }); r.Get("/p", h) },
-		"its slash":            func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/", h) }); r.Get("/p/", h) },
-		"two groups":           func(r megactx.Router) { r.Route("/p", func(megactx.Router) {}); r.Route("/p", func(megactx.Router) {}) },
-		"a group and the rest": func(r megactx.Router) { r.Route("/p", func(megactx.Router) {}); r.Get("/p/*", h) },
-		"the rest and a group": func(r megactx.Router) { r.Handle("/p/*", h); r.Route("/p", func(megactx.Router) {}) },
-		"a nested group hidden": func(r megactx.Router) {
-			r.Route("/a/b", func(megactx.Router) {})
-			r.Route("/a", func(r megactx.Router) { r.Route("/b", func(megactx.Router) {}) })
+		"root of a group": func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/", h) }); r.Get("/p", h) },
+		"its slash":       func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/", h) }); r.Get("/p/", h) },
+		"two groups with plain middleware": func(r megactx.Router) {
+			plain := func(r megactx.Router) {
+				r.UseStd(func(next http.Handler) http.Handler { return next })
+			}
+			r.Route("/p/{id}", plain)
+			r.Route("/p/{name}/", plain)
 		},
-		"a route of a group hidden": func(r megactx.Router) {
-			r.Get("/p/{id}", h)
-			r.Route("/p", func(r megactx.Router) { r.Get("/new", h) })
+		"a group in a group and its path": func(r megactx.Router) {
+			r.Route("/a/b", func(r megactx.Router) { r.Get("/c", h) })
+			r.Route("/a", func(r megactx.Router) { r.Route("/b", func(r megactx.Router) { r.Get("/c", h) }) })
+		},
+		"the rest of a group": func(r megactx.Router) {
+			r.Handle("/p/*", h)
+			r.Route("/p", func(r megactx.Router) { r.Handle("/*", h) })
 		},
 	} {
 		text, first, again := refusal(routes)
@@ -70,14 +75,21 @@ func TestMostSpecificRouteAnswersInAnyOrder(t *testing.T) {
 		func(r megactx.Router) {
 			r.Route("/g", func(r megactx.Router) {
 				r.Post("/", named("root"))
-				r.Get("/*", named("rest"))
+				r.Handle("/*", named("rest"))
 				r.Route("/in", func(r megactx.Router) { r.Get("/", named("in")) })
 			})
 		},
+		func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/export", named("export")) }) },
+		func(r megactx.Router) {
+			r.Route("/p/{id}", func(r megactx.Router) { r.Get("/parts", named("parts")); r.Delete("/", named("removal")) })
+		},
+		func(r megactx.Router) { r.Route("/p", func(r megactx.Router) { r.Get("/all/{what}", named("all")) }) },
+		func(r megactx.Router) { r.Get("/*", named("else")) },
 	}
 	want := map[string]string{
-		"GET /p/7": "one", "GET /p/new": "new", "POST /p/7": "change", "GET /p/77": "two digits", "DELETE /p/7": "any",
-		"GET /g": "outer", "POST /g": "root", "GET /g/x/y": "rest", "GET /g/in": "in",
+		"GET /p/7": "one", "GET /p/new": "new", "POST /p/7": "change", "GET /p/77": "two digits", "PUT /p/7": "any",
+		"GET /g": "outer", "POST /g": "root", "PUT /g": "rest", "GET /g/": "rest", "GET /g/x/y": "rest", "GET /g/in": "in", "GET /g/in/": "in",
+		"GET /p/export": "export", "GET /p/7/parts": "parts", "GET /p/all/parts": "all", "DELETE /p/7": "removal", "GET /p/": "else",
 	}
 	for turn := range add {
 		s := newStage()

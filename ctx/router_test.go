@@ -54,7 +54,7 @@ func TestWrappersRunFromTheOutside(t *testing.T) {
 	}
 }
 
-func TestPlainMiddlewareRunsBeforeTheRouteIsFound(t *testing.T) {
+func TestPlainMiddlewareOfTheAppRunsBeforeTheRouteIsFound(t *testing.T) {
 	s := newStage()
 	var seen []string
 	look := func(at string) func(http.Handler) http.Handler {
@@ -77,12 +77,73 @@ func TestPlainMiddlewareRunsBeforeTheRouteIsFound(t *testing.T) {
 		})))
 	})
 	s.ask("GET", "/a/7", "")
-	if got := strings.Join(seen, " "); got != "app:: group:a: route:a:7" {
+	if got := strings.Join(seen, " "); got != "app:: group:a:7 route:a:7" {
 		t.Errorf("the parameters are %s", got)
 	}
 	s.ask("GET", "/a/7?refused=group", "")
 	if line := s.log.String(); !strings.Contains(line, `"route":"","status":418`) {
 		t.Errorf("the log has\n%s", line)
+	}
+}
+
+// A group's middleware serves all paths below its prefix, and is made once, so that what
+// it counts is the count of the group.
+func TestPlainMiddlewareOfAGroupServesPathsWithoutARoute(t *testing.T) {
+	s := newStage()
+	made := 0
+	mark := func(of string) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			made++
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Add("Marks", of+r.PathValue("shop"))
+				if r.Method == http.MethodOptions { // as for CORS
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				c, _ := megactx.From(r.Context())
+				next.ServeHTTP(w, r.WithContext(c.WithContext(c)))
+			})
+		}
+	}
+	s.router.Route("/api/{shop}", func(r megactx.Router) {
+		r.UseStd(mark("a"))
+		r.UseStd(mark("b"))
+		r.Get("/", named("root"))
+		r.Get("/orders/{id}", named("order"))
+		r.Route("/deep", func(r megactx.Router) {
+			r.UseStd(mark("c"))
+			r.Get("/{id}", named("deep"))
+			r.Route("/plain", func(r megactx.Router) { r.Post("/{id}", named("plain")) })
+		})
+	})
+	s.router.Route("/api/{shop}", func(r megactx.Router) { r.Get("/open", named("open")) })
+	for request, want := range map[string]string{
+		"GET /api/1":               "200 a1,b1",
+		"GET /api/1/orders/7":      "200 a1,b1",
+		"GET /api/1/nothing":       "404 a1,b1",
+		"GET /api/1/orders//":      "404 a1,b1",
+		"PUT /api/1/orders/7":      "405 a1,b1",
+		"OPTIONS /api/1/orders/7":  "204 a1",
+		"GET /api/1/deep/7":        "200 a1,b1,c1",
+		"GET /api/1/deep":          "404 a1,b1,c1",
+		"GET /api/1/deep/7/8":      "404 a1,b1,c1",
+		"POST /api/1/deep/plain/7": "200 a1,b1,c1",
+		"GET /api/1/open":          "200 ",
+		"GET /api":                 "404 ",
+		"BREW /api/1/x":            "404 a1,b1",
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		w := s.ask(method, target, "", "Sec-Fetch-Site: same-origin")
+		if got := fmt.Sprint(w.Code, " ", strings.Join(w.Header()["Marks"], ",")); got != want {
+			t.Errorf("%s: got %s, want %s", request, got, want)
+		}
+	}
+	if made != 3 {
+		t.Errorf("three middlewares were made %d times", made)
+	}
+	s.ask("GET", "/api/1/nothing", "")
+	if line := s.last(t); line["route"] != "" {
+		t.Errorf("the log of a path without a route has %v", line)
 	}
 }
 
@@ -104,10 +165,13 @@ func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
 func TestRouterRefusesInvalidRoutes(t *testing.T) {
 	nothing := func(*megactx.Ctx) error { return nil }
 	wants := map[string]string{
-		"a route without a handler":  "GET /orders/{id} has no handler",
-		"a pattern without a slash":  "router_test.go:",
-		"a parameter that is no one": "GET /orders/{id at ",
-		"a group without a slash":    "router_test.go:",
+		"a route without a handler":            "GET /orders/{id} has no handler",
+		"a pattern without a slash":            "router_test.go:",
+		"a parameter that is no one":           "GET /orders/{id at ",
+		"a group without a slash":              `the prefix "x" of the group at `,
+		"a pattern in a group without a slash": `the pattern "y" of the route at `,
+		"a parameter twice":                    "GET /{id}/{id} at ",
+		"a group with a rest in its prefix":    "GET /x/*/y at ",
 	}
 	for name, do := range map[string]func(megactx.Router){
 		"Use after a route":         func(r megactx.Router) { r.Get("/", nothing); r.Use(marking("late")) },
@@ -118,7 +182,13 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"a parameter that is no one": func(r megactx.Router) {
 			r.Route("/orders", func(r megactx.Router) { r.Get("/{id", nothing) })
 		},
-		"a group without a slash": func(r megactx.Router) { r.Route("x", func(r megactx.Router) {}) },
+		"a group without a slash":              func(r megactx.Router) { r.Route("x", func(r megactx.Router) {}) },
+		"a pattern in a group without a slash": func(r megactx.Router) { r.Route("/x", func(r megactx.Router) { r.Get("y", nothing) }) },
+		"a parameter twice":                    func(r megactx.Router) { r.Route("/{id}", func(r megactx.Router) { r.Get("/{id}", nothing) }) },
+		"a group with a rest in its prefix":    func(r megactx.Router) { r.Route("/x/*", func(r megactx.Router) { r.Get("/y", nothing) }) },
+		"UseStd of a group after a route": func(r megactx.Router) {
+			r.Route("/x", func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) })
+		},
 	} {
 		func() {
 			defer func() {
@@ -209,17 +279,26 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 		r.Get("/{b}", echo)
 	})
 	s.router.Route("/in/{a}", func(r megactx.Router) {
-		r.Route("/{a}", func(r megactx.Router) { r.Get("/files/*", echo) })
+		r.Route("/{b}", func(r megactx.Router) { r.Get("/files/*", echo) })
 	})
 	s.router.Get("/std/{a}", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := megactx.From(r.Context())
 		fmt.Fprint(w, r.PathValue("a")+"|"+c.Param("a"))
 	})))
+	s.router.Get("/digits/{a:[0-9]+}/b", echo)
 	for target, want := range map[string]string{
-		"/x/1/2": "1|2||", "/in/1/2/files/3/4": "2||3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/std/a%2Fb": "a/b|a/b", "/std/%ed%95%9c": "한|한", "/x/100%25/b": "100%|b||",
+		"/x/1/2": "1|2||", "/digits/7/b": "7|||", "/in/1/2/files/3/4": "1|2|3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/std/a%2Fb": "a/b|a/b", "/std/%ed%95%9c": "한|한", "/x/100%25/b": "100%|b||",
 	} {
 		if w := s.ask("GET", target, ""); w.Body.String() != want {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)
+		}
+	}
+	for _, target := range []string{"/digits//b", "/in//2/files/3", "/x//2"} {
+		if w := s.ask("GET", target, ""); w.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d %s for an empty parameter", target, w.Code, w.Body)
+		}
+		if line := s.last(t); line["route"] != "" {
+			t.Errorf("%s: the log has the route %v", target, line["route"])
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,7 +97,7 @@ func (w *Work) Param(name string) string {
 	if w == nil {
 		return ""
 	}
-	for _, p := range slices.Backward(w.params) { // of nested routes, the inner one
+	for _, p := range w.params {
 		if p.name == name {
 			return p.value
 		}

@@ -1,5 +1,5 @@
 // Package router implements the Router of an app: it finds the handler of a request
-// behind the app's front door, and refuses routes that hide each other.
+// behind the app's front door, and refuses routes of which only one could answer.
 package router
 
 import (
@@ -20,15 +20,13 @@ import (
 // Router is the router of an app, or of a group of its routes. It implements
 // megactx.Router.
 type Router struct {
-	door   request.Door
-	mux    chi.Router
-	prefix string
+	all    *tree
 	parent *Router // nil for the router of the app
+	prefix string
 	wraps  []func(megactx.Handler) megactx.Handler
+	std    []func(http.Handler) http.Handler // of the group alone
+	enter  http.Handler                      // std around onward; nil without std, and until the group has a route
 	routed bool
-	own    []entry  // the routes of this router alone
-	routes *[]Route // of the whole tree
-	claims *claims  // likewise
 }
 
 var _ megactx.Router = (*Router)(nil)
@@ -40,20 +38,10 @@ type Route struct {
 	Handler string // the name of the function, if it has one
 }
 
-// entry is a route as it was added to a chi.Router.
-type entry struct {
-	method, pattern string
-	handler         http.HandlerFunc
-}
-
 // New returns a Router for the app of h. It wraps every Handler with wraps, the
 // first one outermost.
 func New(h *request.Host, wraps ...func(megactx.Handler) megactx.Handler) *Router {
-	mux := chi.NewRouter()
-	r := &Router{door: request.Door{Host: h, Bind: bind}, mux: mux, wraps: wraps, routes: &[]Route{}, claims: &claims{}}
-	mux.NotFound(r.door.Route(run(func(c *megactx.Ctx) error { return notFound(c, h) }), nil))
-	mux.MethodNotAllowed(r.door.Route(run(func(c *megactx.Ctx) error { return methodNotAllowed(c, mux) }), nil))
-	return r
+	return &Router{all: newTree(h), wraps: wraps}
 }
 
 // bind returns the Ctx of the request that std carries.
@@ -72,7 +60,7 @@ func run(h megactx.Handler) func(context.Context) error {
 
 // Handler returns the handler that serves the routes behind the app's front
 // door.
-func (r *Router) Handler() http.Handler { return r.door.Handler(anyMethod(r.mux)) }
+func (r *Router) Handler() http.Handler { return r.all.door.Handler(anyMethod(r.all.mux)) }
 
 // methods are those that a route can name.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
@@ -91,7 +79,7 @@ func anyMethod(mux chi.Router) http.Handler {
 }
 
 // Routes lists the routes in the order in which they were added.
-func (r *Router) Routes() []Route { return slices.Clone(*r.routes) }
+func (r *Router) Routes() []Route { return slices.Clone(r.all.routes) }
 
 // Get adds a route for GET and HEAD.
 func (r *Router) Get(pattern string, h megactx.Handler) { r.add(http.MethodGet, pattern, h) }
@@ -115,18 +103,17 @@ func (r *Router) Handle(pattern string, h megactx.Handler) { r.add("*", pattern,
 // Route calls fn to add routes below prefix. A wrapper that fn adds with Use
 // applies to these routes only.
 func (r *Router) Route(prefix string, fn func(megactx.Router)) {
-	r.routed = true
-	inner := *r
-	inner.parent, inner.prefix, inner.routed, inner.own = r, joined(r.prefix, prefix), false, nil
-	inner.wraps = slices.Clone(r.wraps)
 	site := caller(2)
-	defer placed(inner.prefix, site)
-	r.claims.add(claim{pattern: joined(inner.prefix, "/*"), site: site, in: r, area: &inner})
-	r.mux.Route(prefix, func(sub chi.Router) {
-		inner.mux = sub
-		fn(&inner)
-	})
-	r.restore(prefix, joined(prefix, "/"))
+	if !strings.HasPrefix(prefix, "/") {
+		panic(fmt.Sprintf("mega: the prefix %q of the group at %s does not begin with /", prefix, site))
+	}
+	r.begin()
+	inner := &Router{all: r.all, parent: r, prefix: joined(r.prefix, prefix), wraps: slices.Clone(r.wraps)}
+	fn(inner)
+	inner.begin()
+	if inner.enter != nil {
+		r.all.addArea(inner, site)
+	}
 }
 
 // Use wraps every Handler that is added afterwards. It must come before the
@@ -141,8 +128,51 @@ func (r *Router) Use(wrap func(megactx.Handler) megactx.Handler) {
 // UseStd wraps everything that this router serves with a net/http middleware.
 // It must come before the routes.
 func (r *Router) UseStd(wrap func(http.Handler) http.Handler) {
-	r.mux.Use(func(next http.Handler) http.Handler { return wrap(routed(next)) })
+	switch {
+	case r.routed:
+		panic("mega: UseStd has to come before the routes of its router")
+	case r.parent == nil:
+		r.all.mux.Use(func(next http.Handler) http.Handler { return wrap(routed(next)) })
+	default:
+		r.std = append(r.std, wrap)
+	}
 }
+
+// begin is called before the first route of r.
+func (r *Router) begin() {
+	if r.routed {
+		return
+	}
+	r.routed = true
+	if len(r.std) > 0 {
+		r.enter = http.HandlerFunc(onward)
+	}
+	for _, wrap := range slices.Backward(r.std) {
+		r.enter = wrap(routed(r.enter))
+	}
+}
+
+// through returns a handler that serves the middleware of r and of the groups around
+// it, and then next.
+func (r *Router) through(next http.Handler) http.Handler {
+	for g := r; g != nil; g = g.parent {
+		if enter, inner := g.enter, next; enter != nil {
+			next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				enter.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nextKey{}, inner)))
+			})
+		}
+	}
+	return next
+}
+
+// nextKey is the key under which a context has the http.Handler behind the middleware
+// of a group, which all routes of the group share.
+type nextKey struct{}
+
+func next(r *http.Request) http.Handler { return r.Context().Value(nextKey{}).(http.Handler) }
+
+// onward serves the handler behind the middleware of a group.
+func onward(w http.ResponseWriter, r *http.Request) { next(r).ServeHTTP(w, r) }
 
 // routed gives next the value of the chi.Router, also if a middleware has put a Ctx
 // on the request, which hides it.
@@ -159,17 +189,21 @@ func routed(next http.Handler) http.Handler {
 // add adds a route for the caller of its caller.
 func (r *Router) add(method, pattern string, h megactx.Handler) {
 	site := caller(3)
+	route := method + " " + joined(r.prefix, pattern)
 	if h == nil {
-		panic("mega: the route " + method + " " + joined(r.prefix, pattern) + " has no handler, at " + site)
+		panic("mega: the route " + route + " has no handler, at " + site)
 	}
-	defer placed(method+" "+joined(r.prefix, pattern), site)
-	e := entry{method, pattern, r.handler(h)}
-	r.note(method, pattern, site, h)
-	e.addTo(r.mux)
-	r.own = append(r.own, e)
-	if method == "*" {
-		r.restore(pattern)
+	if !strings.HasPrefix(pattern, "/") {
+		panic(fmt.Sprintf("mega: the pattern %q of the route at %s does not begin with /", pattern, site))
 	}
+	defer placed(route, site)
+	r.begin()
+	r.all.add(method, r.prefix, pattern, site, r.through(r.handler(h)))
+	listed := joined(r.prefix, pattern)
+	if pattern == "/" && len(listed) > 1 {
+		listed = strings.TrimSuffix(listed, "/")
+	}
+	r.all.routes = append(r.all.routes, Route{method, listed, nameOf(h)})
 }
 
 // placed adds the route and its call site to a panic of chi. It passes other panics on.
@@ -181,45 +215,6 @@ func placed(route, site string) {
 	if refused != nil {
 		panic(refused)
 	}
-}
-
-func (e entry) addTo(mux chi.Router) {
-	if e.method == "*" {
-		mux.Handle(e.pattern, e.handler)
-		return
-	}
-	mux.Method(e.method, e.pattern, e.handler)
-	if e.method == http.MethodGet {
-		mux.Method(http.MethodHead, e.pattern, e.handler)
-	}
-}
-
-// restore adds the routes at these patterns again: a route for every method and
-// a group replace the routes that the chi.Router has at their pattern.
-func (r *Router) restore(patterns ...string) {
-	for _, every := range []bool{true, false} {
-		for _, e := range r.own {
-			has := func(pattern string) bool { return shapeOf(pattern) == shapeOf(e.pattern) }
-			if (e.method == "*") == every && slices.ContainsFunc(patterns, has) {
-				e.addTo(r.mux)
-			}
-		}
-	}
-}
-
-// note lists a route. The root of a group is at the prefix with and without a
-// slash.
-func (r *Router) note(method, pattern, site string, h megactx.Handler) {
-	isRoot := pattern == "/"
-	pattern = joined(r.prefix, pattern)
-	c := claim{method: method, pattern: pattern, site: site, in: r}
-	r.claims.add(c)
-	if isRoot && len(pattern) > 1 {
-		pattern = strings.TrimSuffix(pattern, "/")
-		c.pattern = pattern
-		r.claims.add(c)
-	}
-	*r.routes = append(*r.routes, Route{method, pattern, nameOf(h)})
 }
 
 // joined returns a pattern below a prefix.
@@ -242,33 +237,10 @@ func nameOf(h megactx.Handler) string {
 	return name
 }
 
-func (r *Router) handler(h megactx.Handler) http.HandlerFunc {
-	r.routed = true
+func (r *Router) handler(h megactx.Handler) http.Handler {
 	own := h
 	for _, wrap := range slices.Backward(r.wraps) {
 		h = wrap(h)
 	}
-	return r.door.Route(run(h), own)
-}
-
-func notFound(c *megactx.Ctx, h *request.Host) error {
-	if h.Files().Public.Serve(c.Writer(), c.Request()) {
-		return nil
-	}
-	return request.Refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")
-}
-
-func methodNotAllowed(c *megactx.Ctx, routes chi.Routes) error {
-	path := c.Request().URL.Path
-	if raw := c.Request().URL.RawPath; raw != "" {
-		path = raw
-	}
-	var allowed []string
-	for _, method := range methods {
-		if routes.Match(chi.NewRouteContext(), method, path) {
-			allowed = append(allowed, method)
-		}
-	}
-	c.Writer().Header().Set("Allow", strings.Join(allowed, ", "))
-	return request.Refuse(http.StatusMethodNotAllowed, "request.method_not_allowed", nil, "problem.request.method_not_allowed", "method", c.Request().Method)
+	return r.all.door.Route(run(h), own)
 }

@@ -1,0 +1,152 @@
+package router
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+)
+
+// tree has the routes of an app by their whole patterns, also those of groups, so that
+// the most specific one answers wherever it was added.
+type tree struct {
+	door    request.Door
+	mux     chi.Router
+	areas   chi.Router // the groups with middleware of net/http, for paths without a route
+	entries []entry
+	claims  claims
+	routes  []Route
+
+	missing http.HandlerFunc // answers requests without a route
+}
+
+// entry is a route as it was added to mux.
+type entry struct {
+	method, pattern string // "*" for every method
+	shape           string
+	isRest          bool // the route "/*" of a group, at the prefix of the group
+	handler         http.Handler
+}
+
+func newTree(h *request.Host) *tree {
+	t := &tree{door: request.Door{Host: h, Bind: bind}, mux: chi.NewRouter(), areas: chi.NewRouter()}
+	t.missing = t.unmatched(func(c *megactx.Ctx) error { return notFound(c, h) })
+	t.mux.NotFound(t.missing)
+	t.mux.MethodNotAllowed(t.unmatched(func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) }))
+	t.areas.NotFound(onward)
+	t.areas.MethodNotAllowed(onward)
+	return t
+}
+
+// add adds a route below the prefix of its group. The root of a group is at the prefix
+// with and without a slash, and its rest, "/*", at the prefix, too, if the group has no
+// root for the method.
+func (t *tree) add(method, prefix, pattern, site string, h http.Handler) {
+	h = t.filled(h)
+	whole := joined(prefix, pattern)
+	above := strings.TrimSuffix(prefix, "/")
+	t.claims.add(claim{method: method, pattern: whole, site: site})
+	t.insert(entry{method: method, pattern: whole, handler: h})
+	switch {
+	case above != "" && pattern == "/":
+		t.claims.add(claim{method: method, pattern: above, site: site})
+		t.insert(entry{method: method, pattern: above, handler: h})
+	case above != "" && pattern == "/*":
+		t.insert(entry{method: method, pattern: above, isRest: true, handler: h})
+	}
+}
+
+// insert adds an entry to mux. An entry for every method replaces the others at its
+// pattern, so it adds them again, the ones with precedence last.
+func (t *tree) insert(e entry) {
+	e.shape = shapeOf(e.pattern)
+	t.entries = append(t.entries, e)
+	for _, isRest := range []bool{true, false} {
+		for _, every := range []bool{true, false} {
+			for _, at := range t.entries {
+				if at.shape == e.shape && at.isRest == isRest && (at.method == "*") == every {
+					at.addTo(t.mux)
+				}
+			}
+		}
+	}
+}
+
+func (e entry) addTo(mux chi.Router) {
+	if e.method == "*" {
+		mux.Handle(e.pattern, e.handler)
+		return
+	}
+	mux.Method(e.method, e.pattern, e.handler)
+	if e.method == http.MethodGet {
+		mux.Method(http.MethodHead, e.pattern, e.handler)
+	}
+}
+
+// addArea makes a group with middleware of net/http serve the paths below its prefix
+// that have no route.
+func (t *tree) addArea(group *Router, site string) {
+	prefix := strings.TrimSuffix(group.prefix, "/")
+	t.claims.add(claim{pattern: prefix + "/*", site: site, isArea: true})
+	defer placed("the group "+group.prefix, site)
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		r.Pattern = "" // it is not a route
+		group.through(next(r)).ServeHTTP(w, r)
+	}
+	if prefix != "" {
+		t.areas.HandleFunc(prefix, serve)
+	}
+	t.areas.HandleFunc(prefix+"/*", serve)
+}
+
+// filled returns a handler that passes requests on to next if no parameter of their route
+// is empty. chi lets a parameter match nothing between two slashes, whatever its
+// expression.
+func (t *tree) filled(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		route := chi.RouteContext(r.Context())
+		for i, name := range route.URLParams.Keys {
+			if name != "*" && route.URLParams.Values[i] == "" {
+				route.URLParams, r.Pattern = chi.RouteParams{}, ""
+				t.missing.ServeHTTP(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// unmatched returns a handler for requests without a route, which answers in the
+// middleware of the groups around their path.
+func (t *tree) unmatched(answer megactx.Handler) http.HandlerFunc {
+	h := t.door.Route(run(answer), nil)
+	return func(w http.ResponseWriter, r *http.Request) {
+		t.areas.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nextKey{}, h)))
+	}
+}
+
+func notFound(c *megactx.Ctx, h *request.Host) error {
+	if h.Files().Public.Serve(c.Writer(), c.Request()) {
+		return nil
+	}
+	return request.Refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")
+}
+
+func methodNotAllowed(c *megactx.Ctx, routes chi.Routes) error {
+	path := c.Request().URL.Path
+	if raw := c.Request().URL.RawPath; raw != "" {
+		path = raw
+	}
+	var allowed []string
+	for _, method := range methods {
+		if routes.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	c.Writer().Header().Set("Allow", strings.Join(allowed, ", "))
+	return request.Refuse(http.StatusMethodNotAllowed, "request.method_not_allowed", nil, "problem.request.method_not_allowed", "method", c.Request().Method)
+}
