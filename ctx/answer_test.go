@@ -285,6 +285,7 @@ func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
 	}
 	s.host.Public = public
 	s.router.Get("/a/b.txt", func(c *megactx.Ctx) error { return c.Text(200, "a route") })
+	s.router.Post("/app.css", func(c *megactx.Ctx) error { return c.Text(200, "another method") })
 	w := s.ask("GET", "/app.css", "")
 	if w.Code != 200 || w.Body.String() != "body{}" || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/css") {
 		t.Errorf("got %d %s %s", w.Code, w.Header(), w.Body)
@@ -294,6 +295,9 @@ func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
 	}
 	if w := s.ask("GET", "/a/b.txt", ""); w.Body.String() != "a route" {
 		t.Errorf("a file hides a route: %s", w.Body)
+	}
+	if w := s.ask("DELETE", "/app.css", ""); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("a method without a route: got %d", w.Code)
 	}
 	for _, target := range []string{"/", "/a", "/a/", "/public/app.css", "/../app.css"} {
 		if w := s.ask("GET", target, ""); w.Code != http.StatusNotFound {

@@ -34,9 +34,9 @@ type entry struct {
 
 func newTree(h *request.Host) *tree {
 	t := &tree{door: request.Door{Host: h, Bind: bind}, mux: chi.NewRouter(), areas: chi.NewRouter()}
-	t.missing = t.unmatched(func(c *megactx.Ctx) error { return notFound(c, h) })
+	t.missing = t.unmatched(orFile(h, notFound))
 	t.mux.NotFound(t.missing)
-	t.mux.MethodNotAllowed(t.unmatched(func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) }))
+	t.mux.MethodNotAllowed(t.unmatched(orFile(h, func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) })))
 	t.areas.NotFound(onward)
 	t.areas.MethodNotAllowed(onward)
 	return t
@@ -129,10 +129,17 @@ func (t *tree) unmatched(answer megactx.Handler) http.HandlerFunc {
 	}
 }
 
-func notFound(c *megactx.Ctx, h *request.Host) error {
-	if h.Files().Public.Serve(c.Writer(), c.Request()) {
-		return nil
+// orFile returns a handler that answers with the public file of a path, or calls refuse.
+func orFile(h *request.Host, refuse megactx.Handler) megactx.Handler {
+	return func(c *megactx.Ctx) error {
+		if h.Files().Public.Serve(c.Writer(), c.Request()) {
+			return nil
+		}
+		return refuse(c)
 	}
+}
+
+func notFound(*megactx.Ctx) error {
 	return request.Refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")
 }
 
