@@ -293,6 +293,17 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)
 		}
 	}
+	s.router.Get("/상품/{a:[a-z]+}", echo)
+	for target, want := range map[string]string{ // escapes that are not needed, and lower-case ones
+		"/상품/ab": "ab", "/%ec%83%81%ed%92%88/ab": "ab", "/%EC%83%81%ED%92%88/%61%62": "ab", "/%78/1%2F%25/2": "1/%|2", "/std/%61%2F%62": "a/b|a/b",
+	} {
+		if w := s.ask("GET", target, ""); strings.Trim(w.Body.String(), "|") != want {
+			t.Errorf("%s: got %d %s, want %s", target, w.Code, w.Body, want)
+		}
+	}
+	if w := s.ask("PUT", "/%78/1/2", "", "Sec-Fetch-Site: same-origin"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("another method: got %d, allowed %q", w.Code, w.Header().Get("Allow"))
+	}
 	for _, target := range []string{"/digits//b", "/in//2/files/3", "/x//2"} {
 		if w := s.ask("GET", target, ""); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d %s for an empty parameter", target, w.Code, w.Body)

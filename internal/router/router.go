@@ -60,23 +60,7 @@ func run(h megactx.Handler) func(context.Context) error {
 
 // Handler returns the handler that serves the routes behind the app's front
 // door.
-func (r *Router) Handler() http.Handler { return r.all.door.Handler(anyMethod(r.all.mux)) }
-
-// methods are those that a route can name.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
-
-// anyMethod lets the routes for every method serve methods that chi does not know,
-// such as PROPFIND. The router takes them for a method of these routes alone.
-func anyMethod(mux chi.Router) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(methods, r.Method) {
-			route := chi.NewRouteContext()
-			route.Routes, route.RouteMethod = mux, http.MethodTrace
-			r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
+func (r *Router) Handler() http.Handler { return r.all.door.Handler(http.HandlerFunc(r.all.serve)) }
 
 // Routes lists the routes in the order in which they were added.
 func (r *Router) Routes() []Route { return slices.Clone(r.all.routes) }

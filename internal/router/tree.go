@@ -3,6 +3,8 @@ package router
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -103,6 +105,41 @@ func (t *tree) addArea(group *Router, site string) {
 	t.areas.HandleFunc(prefix+"/*", serve)
 }
 
+// methods are those that a route can name.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// serve finds the route of a request. The routes for every method serve methods that chi
+// does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
+func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
+	isKnown := slices.Contains(methods, r.Method)
+	if !isKnown || r.URL.RawPath != "" {
+		route := chi.NewRouteContext()
+		route.Routes, route.RoutePath = t.mux, routePath(r.URL)
+		if !isKnown {
+			route.RouteMethod = http.MethodTrace
+		}
+		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+	}
+	t.mux.ServeHTTP(w, r)
+}
+
+// routePath returns the path by which a route is found: without escapes, except those of
+// a slash, which does not separate parts then, and of a percent sign.
+func routePath(u *url.URL) string {
+	if u.RawPath == "" {
+		return u.Path
+	}
+	parts := strings.Split(u.EscapedPath(), "/")
+	for i, part := range parts {
+		if plain, err := url.PathUnescape(part); err == nil {
+			parts[i] = escapes.Replace(plain)
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+var escapes = strings.NewReplacer("%", "%25", "/", "%2F")
+
 // filled returns a handler that passes requests on to next if no parameter of their route
 // is empty. chi lets a parameter match nothing between two slashes, whatever its
 // expression.
@@ -144,10 +181,7 @@ func notFound(*megactx.Ctx) error {
 }
 
 func methodNotAllowed(c *megactx.Ctx, routes chi.Routes) error {
-	path := c.Request().URL.Path
-	if raw := c.Request().URL.RawPath; raw != "" {
-		path = raw
-	}
+	path := routePath(c.Request().URL)
 	var allowed []string
 	for _, method := range methods {
 		if routes.Match(chi.NewRouteContext(), method, path) {
