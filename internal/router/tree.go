@@ -123,8 +123,8 @@ func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 	t.mux.ServeHTTP(w, r)
 }
 
-// routePath returns the path by which a route is found: without escapes, except those of
-// a slash, which does not separate parts then, and of a percent sign.
+// routePath returns the path by which a route is found. It is without escapes, except
+// the escape of a slash, which does not separate parts, and that of a percent sign.
 func routePath(u *url.URL) string {
 	if u.RawPath == "" {
 		return u.Path
