@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	"github.com/megaframework/mega/internal/testkit/output"
 )
@@ -337,6 +339,33 @@ func until(t *testing.T, what string, holds func() bool) {
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// Each message would reach only one of two functions with one pattern and one group.
+func TestFunctionsOfAnAppWithOnePatternHaveDifferentGroups(t *testing.T) {
+	const sold = bus.Topic[int]("product.sold")
+	on := func(*mega.Ctx, int) error { return nil }
+	answer := func(*mega.Ctx, int) (int, error) { return 0, nil }
+	ledger := bus.Group("ledger")
+	for name, x := range map[string]struct {
+		options []mega.Option
+		refused bool
+	}{
+		"one group":              {[]mega.Option{mega.Subscribe(sold, on, ledger), mega.Subscribe(sold, on, ledger)}, true},
+		"responders":             {[]mega.Option{mega.Respond("stock.get", answer), mega.Respond("stock.get", answer)}, true},
+		"no group":               {[]mega.Option{mega.Subscribe(sold, on), mega.Subscribe(sold, on)}, false},
+		"different groups":       {[]mega.Option{mega.Subscribe(sold, on, ledger), mega.Subscribe(sold, on, bus.Group("mail"))}, false},
+		"different patterns":     {[]mega.Option{mega.Subscribe(sold, on, ledger), mega.Subscribe(bus.Topic[int]("product.*"), on, ledger)}, false},
+		"every one answers":      {[]mega.Option{mega.Respond("stock.get", answer, bus.Group("")), mega.Respond("stock.get", answer, bus.Group(""))}, false},
+		"an event and a request": {[]mega.Option{mega.Subscribe(sold, on, ledger), mega.Respond(string(sold), answer, ledger)}, false},
+	} {
+		p, _ := process()
+		_, err := boot.Plan(p, mega.App("main", x.options...), mega.App("other", x.options[0]))
+		f, ok := errors.AsType[*failure.Failure](err)
+		if ok != x.refused || ok && (f.Code != "boot.wrong_shape" || !strings.Contains(fmt.Sprint(f.Facts), "messages_test.go:")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

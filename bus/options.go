@@ -225,11 +225,16 @@ func newSubscription(k driver.Kind, pattern string, opts []SubOption) (subscript
 	return o, o.check()
 }
 
-// CheckOptions returns the error of [Bus.Subscribe] and [Bus.Respond] for these
-// options, without a bus: ErrBadGroup or ErrInvalid.
-func CheckOptions(opts ...SubOption) error {
-	_, err := newSubscription(driver.Event, ">", opts)
-	return err
+// CheckOptions returns the group of a subscription with these options, without a bus,
+// or that of a responder if responds is set. Its error is that of [Bus.Subscribe] and
+// [Bus.Respond]: ErrBadGroup or ErrInvalid.
+func CheckOptions(responds bool, opts ...SubOption) (group string, err error) {
+	kind := driver.Event
+	if responds {
+		kind = driver.Request
+	}
+	o, err := newSubscription(kind, ">", opts)
+	return o.group, err
 }
 
 func (o *subscription) check() error {

@@ -55,15 +55,26 @@ func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	return Message{Fn: f, Pattern: pattern, Options: options}
 }
 
-// checkMessages returns an error for a pattern or an option that every bus refuses.
+// checkMessages returns an error for a pattern or an option that every bus refuses,
+// and for a second function with one pattern and one group: each message would reach
+// only one of the two.
 func (p *Part) checkMessages() error {
+	type member struct{ option, pattern, group string }
+	sites := map[member]string{}
 	for _, m := range p.Messages {
 		if err := bus.CheckPattern(m.Pattern); err != nil {
 			return m.Fn.wrong(err.Error(), "a subject such as order.created, or a pattern such as order.*")
 		}
-		if err := bus.CheckOptions(m.Options...); err != nil {
+		group, err := bus.CheckOptions(m.Fn.Option == "Respond", m.Options...)
+		if err != nil {
 			return m.Fn.wrong(err.Error(), "options that the bus allows")
 		}
+		id := member{m.Fn.Option, m.Pattern, group}
+		if first, taken := sites[id]; taken && group != "" {
+			return m.Fn.wrong(fmt.Sprintf("the group %q has a function for %q, and each message would reach only one of the two", group, m.Pattern),
+				"another group, or one function instead of this one and the one at "+first)
+		}
+		sites[id] = m.Fn.Site
 	}
 	return nil
 }
