@@ -350,9 +350,10 @@ func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
 		w := newWitness(t)
 		operator := history.NewClient("operator", l, w.recorder)
 		var children []*child
-		for i := range 4 {
+		const untilKilled = 1 << 20
+		for i, rounds := range []int{untilKilled, untilKilled, 60, 15} { // the third is still at it when it is stopped
 			children = append(children, spawn(t, h, orders{
-				Task: "record", Name: fmt.Sprint("p", i), Key: "k", TTL: 400 * time.Millisecond, History: w.path, Workers: 1, Rounds: 15,
+				Task: "record", Name: fmt.Sprint("p", i), Key: "k", TTL: 400 * time.Millisecond, History: w.path, Workers: 1, Rounds: rounds,
 			}))
 		}
 		for _, c := range children[:2] {
