@@ -254,8 +254,13 @@ func (b *Bus) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return b.flushBy(ctx, line)
+}
+
+// flushBy is flush for the hub at the end of line.
+func (b *Bus) flushBy(ctx context.Context, line *protocol.Line) error {
 	x := &lineBound{line: line}
-	err = b.syncs.waitBy(ctx, func(f *protocol.Frame) error {
+	err := b.syncs.waitBy(ctx, func(f *protocol.Frame) error {
 		x.frame = f
 		err := b.out.send(ctx, x, &driver.Message{})
 		if err != nil {
@@ -276,11 +281,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 		return nil
 	}
 	if line := b.leaveAll(); line != nil {
-		if b.out.current() == line {
-			err = b.flush(ctx) // sends the queue
-		} else {
-			err = b.syncs.wait(ctx, line)
-		}
+		err = b.flushBy(ctx, line) // sends the queue
 		if errors.Is(err, driver.ErrDisconnected) {
 			err = nil // no subscription is left to end
 		}
@@ -289,6 +290,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	b.quiet = true
 	b.calls.Unlock()
 	b.out.close()
+	b.syncs.fail(driver.ErrClosed) // S22: the hub may never answer
 	for _, t := range b.tables {
 		t.Clear()
 	}

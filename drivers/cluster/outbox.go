@@ -315,6 +315,8 @@ func (o *outbox) await(ctx context.Context) (*protocol.Line, error) {
 			return nil, fmt.Errorf("%w: %w", o.bus.disconnection(), ctx.Err())
 		case <-o.bus.node.Done():
 			return nil, o.bus.disconnection()
+		case <-o.ctx.Done():
+			return nil, driver.ErrClosed // S22
 		}
 	}
 }

@@ -293,3 +293,51 @@ func TestAnAnswerLeavesWithAHubThatShutsDown(t *testing.T) {
 		}
 	})
 }
+
+// Close ends the calls that wait for a hub that does not come, or does not answer (S22).
+func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
+	for name, connected := range map[string]bool{"no hub": false, "a silent hub": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, line := newOutbox(t)
+				b.node.came = make(chan struct{}) // another hub may come
+				if connected {
+					b.rejoin(line)
+					b.out.resume(line)
+				}
+				if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				calls := map[string]func() error{"Flush": func() error { return b.Flush(ctx) }}
+				if connected { // else it is refused at once
+					calls["Subscribe"] = func() error {
+						_, err := b.Subscribe(ctx, driver.Subscription{Pattern: "a", Sink: &sink{}})
+						return err
+					}
+				}
+				ended := make(chan struct{}, len(calls))
+				for name, call := range calls {
+					go func() {
+						if err := call(); !errors.Is(err, driver.ErrClosed) {
+							t.Errorf("%s: got %v, want ErrClosed", name, err)
+						}
+						ended <- struct{}{}
+					}()
+				}
+				synctest.Wait()
+				closing, stop := context.WithTimeout(ctx, time.Second)
+				defer stop()
+				_ = b.Close(closing) // its error is about the hub
+				synctest.Wait()
+				if n := len(calls) - len(ended); n > 0 {
+					t.Errorf("%d calls wait after Close", n)
+				}
+				for range calls {
+					<-ended
+				}
+			})
+		})
+	}
+}
