@@ -38,6 +38,31 @@ func busAt(t testing.TB, h *Hub) *bus.Bus {
 	return b
 }
 
+// A bus that begins without a hub reports it, with the reason, and so do its requests (S23).
+func TestABusThatBeginsWithoutAHubReportsIt(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-n.Done()
+	b, err := bus.New(n.Bus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	state, why := b.State()
+	_, err = b.Request(t.Context(), "a", nil)
+	if state != bus.StateDisconnected {
+		t.Errorf("the state is %s", state)
+	}
+	for what, err := range map[string]error{"the state": why, "a request": err} {
+		if !errors.Is(err, bus.ErrDisconnected) || !strings.Contains(err.Error(), " is gone") {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+}
+
 // count subscribes and counts what comes, and what it is said to have missed.
 func count(t testing.TB, b *bus.Bus, pattern string, opts ...bus.SubOption) (s *bus.Sub, missed *atomic.Int64) {
 	t.Helper()
