@@ -294,6 +294,18 @@ func TestAnAnswerLeavesWithAHubThatShutsDown(t *testing.T) {
 	})
 }
 
+// An answer to a request of a hub that has ended is no error of the responder: the sender
+// of the request has its own (S12).
+func TestAnAnswerToAHubThatHasEndedIsNoError(t *testing.T) {
+	b, line := newOutbox(t)
+	line.Close()
+	r := &received{line: line}
+	r.left.Store(1)
+	if err := b.Answer(t.Context(), driver.Message{Return: r}, driver.Message{Kind: driver.Answer, Subject: "a"}); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Close ends the calls that wait for a hub that does not come, or does not answer (S22).
 func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
 	for name, connected := range map[string]bool{"no hub": false, "a silent hub": true} {
