@@ -294,6 +294,65 @@ func TestAnAnswerLeavesWithAHubThatShutsDown(t *testing.T) {
 	})
 }
 
+// A Flush that waits while the hub changes goes on with the next one. A Flush that fails does
+// not end the report of a loss: the next one that reaches a hub reports it, too (S28).
+func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		_, next := newOutbox(t)
+		b.node.came = make(chan struct{}) // another hub may come
+		publish := func() {
+			t.Helper()
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flush := func() <-chan error {
+			flushed := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			go func() { defer cancel(); flushed <- b.Flush(ctx) }()
+			synctest.Wait()
+			return flushed
+		}
+		answer := func() {
+			b.syncs.answer(b.syncs.last, nil)
+			synctest.Wait()
+		}
+		b.out.resume(line)
+		for line.Backlog() < window {
+			publish()
+		}
+		publish() // this one waits for the next hub
+		flushed := flush()
+		b.disconnected(errors.New("cut"))
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := b.Flush(ended); !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("a Flush without time: got %v", err)
+		}
+		synctest.Wait()
+		if len(flushed) > 0 {
+			t.Fatalf("the Flush does not wait for the next hub: %v", <-flushed)
+		}
+		b.out.resume(next)
+		synctest.Wait()
+		answer()
+		if len(flushed) == 0 {
+			t.Error("the next hub has everything, and the Flush still waits")
+		}
+		if err := <-flushed; !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("the Flush that was running at the loss: got %v", err)
+		}
+		for _, loss := range []bool{true, false} {
+			flushed := flush()
+			answer()
+			if err := <-flushed; errors.Is(err, driver.ErrDisconnected) != loss || !loss && err != nil {
+				t.Errorf("a Flush after it: got %v", err)
+			}
+		}
+	})
+}
+
 // An answer to a request of a hub that has ended is no error of the responder: the sender
 // of the request has its own (S12).
 func TestAnAnswerToAHubThatHasEndedIsNoError(t *testing.T) {
