@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -349,6 +350,27 @@ func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
 			if err := <-flushed; errors.Is(err, driver.ErrDisconnected) != loss || !loss && err != nil {
 				t.Errorf("a Flush after it: got %v", err)
 			}
+		}
+	})
+}
+
+// A Flush that notices the end of the last hub before the node does reports its loss, too (S28).
+func TestAFlushWaitsForTheCountOfTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.node.gone = make(chan struct{})
+		b.out.resume(line)
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		line.Close()
+		flushed := make(chan error, 1)
+		go func() { flushed <- b.Flush(context.Background()) }()
+		synctest.Wait()
+		b.disconnected(errors.New("cut"))
+		close(b.node.gone)
+		if err := <-flushed; !errors.Is(err, driver.ErrDisconnected) || !strings.Contains(err.Error(), "confirmed 1 messages") {
+			t.Errorf("got %v", err)
 		}
 	})
 }
