@@ -102,6 +102,16 @@ func TestTheEndOfItsContextHandsLeadershipOver(t *testing.T) {
 	})
 }
 
+// A function that has done its work is no failure, also if its context ends meanwhile (E2).
+func TestALeaderThatHasFinishedReturnsNilAfterTheEndOfItsContext(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	err := l.Lead(ctx, "reaper", func(context.Context) error { stop(); return nil })
+	if err != nil {
+		t.Errorf("Lead returned %v", err)
+	}
+}
+
 func TestFailuresOfALeaderAreRetriedMoreAndMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder
