@@ -434,3 +434,62 @@ func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
 		})
 	}
 }
+
+// fronts counts the calls of a front.
+type fronts struct {
+	driver.Front
+	calls int
+}
+
+func (f *fronts) Fail(uint64, error) { f.calls++ }
+func (f *fronts) Disconnected(error) { f.calls++ }
+
+// sinks counts the calls of a sink.
+type sinks struct {
+	driver.Sink
+	calls int
+}
+
+func (s *sinks) Deliver(driver.Message) bool { s.calls++; return true }
+func (s *sinks) Gap(int)                     { s.calls++ }
+
+// After Close the frames and the end of the hub reach nobody.
+func TestClosedBusCallsNeitherSinksNorTheFront(t *testing.T) {
+	b, line := newOutbox(t)
+	b.rejoin(line)
+	front, in := &fronts{}, &sinks{}
+	if err := b.Attach(front); err != nil {
+		t.Fatal(err)
+	}
+	x, _, err := b.enter(driver.Subscription{Pattern: "a", Group: "g", Sink: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func() {
+		t.Helper()
+		take := func(kind protocol.Type, f *protocol.Frame) {
+			t.Helper()
+			defer f.Free()
+			d := protocol.NewDecoder(f.Body())
+			if err := b.handle(&session{line: line}, kind, &d); err != nil {
+				t.Error(err)
+			}
+		}
+		f := protocol.Begin(protocol.TypeDeliver).Bool(false).Uint(1).Uint(x.in.number)
+		take(protocol.TypeDeliver, protocol.AddMessage(f, &driver.Message{Subject: "a"}))
+		take(protocol.TypeGap, protocol.Begin(protocol.TypeGap).Uint(x.in.number).Uint(1))
+		take(protocol.TypeFailed, protocol.Begin(protocol.TypeFailed).Uint(1).Byte(protocol.FailGone))
+		b.disconnected(errors.New("cut"))
+	}
+	use()
+	if front.calls != 2 || in.calls != 2 {
+		t.Errorf("before Close: %d calls of the front and %d of the sink, want 2 each", front.calls, in.calls)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	use()
+	if front.calls != 2 || in.calls != 2 {
+		t.Errorf("after Close: %d more calls of the front and %d of the sink", front.calls-2, in.calls-2)
+	}
+}
