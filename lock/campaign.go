@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 		c.wait = Forever
 	}
 	p := pauses{locker: l, key: key}
-	var next instant // on l.awake, the beginning of a later tick; 0 before the first answer
+	var tick instant // on l.awake, the beginning of a tick; 0 before the first answer
 	for {
 		round, called := c, false
 		_, failed := l.once(ctx, &round, every, func(ctx context.Context) error {
@@ -127,8 +128,8 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 			return fmt.Errorf("run %q every %v: %w", key, every, contextError(ctx))
 		case failed == nil, called && !round.lost: // fn may return the ErrLost of another key
 			p.last = 0
-			next = l.tickAfter(max(next, round.nextTick), every)
-			l.sleepUntil(ctx, next.add(spread(every)))
+			tick = cmp.Or(round.nextTick, tick)
+			l.sleepUntil(ctx, l.tickAfter(tick, every).add(spread(every)))
 		case !called && isFinal(failed):
 			return failed
 		default: // under AtLeastOnce, the tick of a lost lease is still due

@@ -381,6 +381,48 @@ func TestTheRunOfALeaseThatWasHandedOnHasItsFence(t *testing.T) {
 	})
 }
 
+// While a key is busy and no tick is known, Every asks again after a minute. From the first
+// answer on it asks at the beginning of each tick, also after a tick that was busy.
+func TestEveryThatBeginsWithABusyKeyFindsTheTicks(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		hour := time.Now().Truncate(time.Hour)
+		at := func(after time.Duration) { time.Sleep(time.Until(hour.Add(after))) }
+		at(30 * time.Minute)
+		held := acquire(t, a, "job")
+		ctx, stop := context.WithCancel(t.Context())
+		var ran []time.Duration
+		ended := make(chan error)
+		go func() {
+			ended <- b.Every(ctx, "job", time.Hour, func(context.Context) error {
+				ran = append(ran, time.Since(hour))
+				return nil
+			})
+		}()
+		at(33 * time.Minute)
+		release(t, held)
+		at(119 * time.Minute)
+		held = acquire(t, a, "job")
+		at(121 * time.Minute)
+		release(t, held)
+		at(200 * time.Minute)
+		stop()
+		<-ended
+		want := []time.Duration{33 * time.Minute, time.Hour, 3 * time.Hour}
+		if len(ran) != len(want) {
+			t.Fatalf("runs at %v", ran)
+		}
+		for i, least := range want {
+			slack := time.Second
+			if i == 0 {
+				slack = 2 * time.Minute
+			}
+			if ran[i] < least || ran[i] > least+slack {
+				t.Errorf("run %d at %v, want %v", i, ran[i], least)
+			}
+		}
+	})
+}
+
 // ending is a backend that ends a context while it starts a run.
 type ending struct {
 	*memory.Lock
@@ -481,7 +523,7 @@ func TestEveryRepeatsALostRunInItsTickUnderAtLeastOnce(t *testing.T) {
 			err := l.Every(ctx, "job", time.Hour, func(ctx context.Context) error {
 				if ran++; ran == 1 {
 					_, err := l.ForceRelease(ctx, "job", "test")
-					return err
+					return errors.Join(err, lock.ErrInvalid) // from a call inside
 				}
 				return nil
 			}, opts...)
@@ -573,10 +615,32 @@ func TestEveryRidesOutAnOutage(t *testing.T) {
 		if at := <-runs; at.Sub(up) > 2*time.Minute {
 			t.Errorf("ran %v after the end of the outage", at.Sub(up))
 		}
+		n := len(eventsOf[lock.Retrying](&seen))
+		if n < 10 || n > 20 {
+			t.Errorf("%d retries in ten minutes", n)
+		}
+		s.down.Store(true) // a run begins the pauses anew
+		time.Sleep(time.Until(up.Truncate(time.Hour).Add(time.Hour + 2*time.Second)))
+		if again := eventsOf[lock.Retrying](&seen)[n:]; len(again) == 0 || again[0].Pause > 2*time.Second {
+			t.Errorf("the next outage: %+v", again)
+		}
 		stop()
 		<-ended
-		if n := len(eventsOf[lock.Retrying](&seen)); n < 10 || n > 20 {
-			t.Errorf("%d retries in ten minutes", n)
+	})
+}
+
+// The pauses of an outage are not longer than the interval.
+func TestEveryWithAShortIntervalAsksAsOftenInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		s := &failing{Lock: memory.NewLock()}
+		s.down.Store(true)
+		l := process(t, sharing(t, s)(), lock.Config{Observer: &seen})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		err := l.Every(ctx, "job", time.Second, func(context.Context) error { return nil })
+		if n := len(eventsOf[lock.Retrying](&seen)); n < 30 {
+			t.Errorf("%d retries in a minute: %v", n, err)
 		}
 	})
 }
