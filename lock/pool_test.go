@@ -12,10 +12,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
 )
 
 // sharedMemory is a memory driver of scope Fleet: the front puts its queue in
@@ -411,13 +413,54 @@ func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		if err := s.Release(); !errors.Is(err, lock.ErrLost) {
+		if err := s.Release(); !errors.Is(err, lock.ErrLost) || errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if s := slotOf(t, l, 0); s.Status != lock.SlotDirty || s.Reason != lock.LeftForced { // P8
 			t.Errorf("the slot is %+v", s)
 		}
 	})
+}
+
+func TestAReleaseReturnsTheErrorOfItsCleanupAlsoIfTheBackendDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var plan locktest.Plan
+		l, b := process(t, locktest.Faulty(sharing(t, memory.NewLock())(), &plan), lock.Config{}), newSandbox(1)
+		s, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failure := errors.New("disk full")
+		b.cleanup = func(context.Context, *lock.Slot) error { return failure }
+		plan.Add(locktest.Step{Op: locktest.Release, Hang: true, Times: 1})
+		if err := s.Release(); !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(10 * time.Second) // the release is retried
+		if s := slotOf(t, l, 0); s.Status != lock.SlotWithdrawn {
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
+// The reason of a withdrawn slot is cut between two characters.
+func TestALongReasonIsCutAfterACharacter(t *testing.T) {
+	for _, begin := range []string{"", "a"} {
+		l, b := process(t, memory.NewLock(), lock.Config{}), newSandbox(1)
+		s, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cleanup = func(context.Context, *lock.Slot) error {
+			return errors.New(begin + strings.Repeat("é", lock.MaxReason))
+		}
+		if err := s.Release(); err == nil {
+			t.Error("no error of the Cleanup")
+		}
+		if s := slotOf(t, l, 0); s.Status != lock.SlotWithdrawn || len(s.Reason) < lock.MaxReason-1 || len(s.Reason) > lock.MaxReason || !utf8.ValidString(s.Reason) {
+			t.Errorf("the slot is %+v", s)
+		}
+	}
 }
 
 func TestASlotThatIsLostInItsFirstCleanupIsNotPrepared(t *testing.T) {
@@ -604,8 +647,10 @@ func TestASlotKeepsItsNoteAndItsProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := second.SetNote(strings.Repeat("x", 257)); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("a long note is %v", err)
+		for _, note := range []string{strings.Repeat("x", 257), "\xff"} {
+			if err := second.SetNote(note); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("the note %q: got %v", note, err)
+			}
 		}
 		for _, s := range []*lock.Slot{first, second} {
 			if err := errors.Join(s.Release(), s.Release()); err != nil {

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,14 +88,14 @@ func (s *Slot) SetNote(note string) error {
 // is idempotent, also while another call runs.
 //
 // The first call returns ErrLost if the lease was lost before; the slot is then
-// not cleaned. It returns the error of a Cleanup that failed, which has
-// withdrawn the slot, and otherwise the errors of [Lease.Release].
+// not cleaned. It returns the error of a Cleanup that failed, which withdraws
+// the slot, and the errors of [Lease.Release].
 func (s *Slot) Release() error {
 	release, cleanup := s.leave()
 	if release != nil {
-		return fmt.Errorf("release %q: %w", s.Key(), release)
+		release = fmt.Errorf("release %q: %w", s.Key(), release)
 	}
-	return cleanup
+	return errors.Join(cleanup, release)
 }
 
 // leave cleans the slot and hands it back, once. It returns the error of the
