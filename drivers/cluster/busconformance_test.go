@@ -253,7 +253,11 @@ func TestAHubThatJustEndsIsCaught(t *testing.T) {
 	h := &seat{dir: filepath.Dir(socketPath(t))}
 	broken := h.harness()
 	broken.Faults.Leave = func() error { return errors.Join(h.kill(), h.up()) }
-	if err := bustest.Check(t.Context(), broken, "S21/a backend that leaves in order while another process publishes loses nothing"); err == nil {
+	caught := false
+	for tries := 0; !caught && tries < 20; tries++ { // a hub that has nothing left to deliver may be killed
+		caught = bustest.Check(t.Context(), broken, "S21/a backend that leaves in order while another process publishes loses nothing") != nil
+	}
+	if !caught {
 		t.Error("the suite sees no difference")
 	}
 	if err := h.close(); err != nil {
