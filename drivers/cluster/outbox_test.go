@@ -358,6 +358,10 @@ func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
 func TestAFlushWaitsForTheCountOfTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, line := newOutbox(t)
+		front := &fronts{}
+		if err := b.Attach(front); err != nil {
+			t.Fatal(err)
+		}
 		b.node.gone = make(chan struct{})
 		b.out.resume(line)
 		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
@@ -368,6 +372,9 @@ func TestAFlushWaitsForTheCountOfTheLoss(t *testing.T) {
 		go func() { flushed <- b.Flush(context.Background()) }()
 		synctest.Wait()
 		b.disconnected(errors.New("cut"))
+		if front.lost != 1 {
+			t.Errorf("the front has a report of %d lost messages, want 1", front.lost)
+		}
 		close(b.node.gone)
 		if err := <-flushed; !errors.Is(err, driver.ErrDisconnected) || !strings.Contains(err.Error(), "confirmed 1 messages") {
 			t.Errorf("got %v", err)
@@ -439,7 +446,10 @@ func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
 type fronts struct {
 	driver.Front
 	calls int
+	lost  int // messages
 }
+
+func (f *fronts) Lost(messages, _ int, _ error) { f.lost += messages }
 
 func (f *fronts) Fail(uint64, error) { f.calls++ }
 func (f *fronts) Disconnected(error) { f.calls++ }
