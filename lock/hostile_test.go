@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,6 +196,51 @@ func TestCloseNamesTheFunctionsWithoutTheirLeases(t *testing.T) {
 		close(release)
 		synctest.Wait()
 	})
+}
+
+// Close waits for every function whose lease was lost, whatever has called it (L17).
+func TestCloseWaitsForTheFunctionsOfLostLeases(t *testing.T) {
+	for name, call := range map[string]func(l *lock.Locker, fn func(context.Context) error) error{
+		"With": func(l *lock.Locker, fn func(context.Context) error) error {
+			return l.With(context.Background(), "k", fn)
+		},
+		"WithAll": func(l *lock.Locker, fn func(context.Context) error) error {
+			return l.WithAll(context.Background(), []string{"k"}, fn)
+		},
+		"Lead": func(l *lock.Locker, fn func(context.Context) error) error {
+			return l.Lead(context.Background(), "k", fn)
+		},
+		"Once": func(l *lock.Locker, fn func(context.Context) error) error {
+			_, err := l.Once(context.Background(), "k", time.Hour, fn)
+			return err
+		},
+		"Every": func(l *lock.Locker, fn func(context.Context) error) error {
+			return l.Every(context.Background(), "k", time.Hour, fn)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := raw(t, memory.NewLock(), lock.Config{})
+				returned := false
+				var ended sync.WaitGroup
+				ended.Go(func() {
+					_ = call(l, func(context.Context) error {
+						time.Sleep(20 * time.Second)
+						returned = true
+						return nil
+					})
+				})
+				synctest.Wait()
+				if n, err := l.ForceRelease(t.Context(), "k", "test"); n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+				if err := l.Close(t.Context()); err != nil || !returned {
+					t.Errorf("got %v, the function has returned: %v", err, returned)
+				}
+				ended.Wait()
+			})
+		})
+	}
 }
 
 // down is a driver whose connection times out after the deadline of its caller.
