@@ -769,6 +769,15 @@ func TestPoolsAreThoseThatTheProcessHasUsed(t *testing.T) {
 		if pools, err := l.Pools(t.Context()); err != nil || len(pools) != 256 { // L18
 			t.Errorf("%d pools of 302 are remembered, %v", len(pools), err)
 		}
+		time.Sleep(2 * driver.PoolMemory)
+		s, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: "new", Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pools, err := l.Pools(t.Context()); err != nil || len(pools) != 1 || pools[0].Key != "new" {
+			t.Errorf("later, %d pools are remembered, %v; want the new one", len(pools), err)
+		}
+		_ = s.Release()
 	})
 }
 

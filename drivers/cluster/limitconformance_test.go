@@ -162,6 +162,36 @@ func TestProcessesDateGrantsAlike(t *testing.T) {
 	}
 }
 
+// Settle takes the time of a grant back by the epoch that Take has added: the epoch stays,
+// whatever a later hub says.
+func TestTheEpochOfANodeStays(t *testing.T) {
+	x := newLimits(&Node{})
+	for _, epoch := range []int64{5, 7, 0} {
+		if x.date(epoch); x.epoch != 5 {
+			t.Errorf("after a hub with the epoch %d it is %d", epoch, x.epoch)
+		}
+	}
+	x = newLimits(&Node{})
+	if x.date(0); x.epoch == 0 {
+		t.Error("there is no epoch at a hub of an earlier build")
+	}
+}
+
+// A node has limits in use as soon as one grant counts at the socket.
+func TestOneGrantIsALimitInUse(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	if n.LimitsInUse() {
+		t.Error("limits are in use before the first grant")
+	}
+	a, err := n.Limits("").Take(t.Context(), driver.Request{Key: "k", Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1})
+	if err != nil || !a.Granted {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	if !n.LimitsInUse() {
+		t.Error("the grant is no limit in use")
+	}
+}
+
 // An answer that was lost is asked for again at the next hub, which knows what
 // the ticket was granted.
 func TestTicketThatWasGrantedIsKnownToTheNextHub(t *testing.T) {
