@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/limit/limittest"
 	"github.com/megaframework/mega/lock"
@@ -160,6 +162,64 @@ func TestProcessesDateGrantsAlike(t *testing.T) {
 	if a.limits.epoch != b.limits.epoch || b.limits.epoch != c.limits.epoch {
 		t.Errorf("the epochs are %d, %d and %d", a.limits.epoch, b.limits.epoch, c.limits.epoch)
 	}
+}
+
+// A hub that asks for a key before the end of the report has the records of the key before
+// the answer, once, and none after the report (W1).
+func TestAHubThatWantsAKeyHasItsRecordsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		line, hub := protocol.NewLine(here), protocol.NewLine(there)
+		got := make(chan string, 10)
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			_ = hub.Read(func(kind protocol.Type, body []byte) error {
+				d := protocol.NewDecoder(body)
+				if kind == protocol.LimitGiven {
+					got <- "given " + d.String()
+					return d.Err()
+				}
+				var r windows.Record
+				err := protocol.ReadJSON(&d, &r)
+				got <- "record of " + r.Key
+				return err
+			}, func() {})
+		})
+		defer reading.Wait()
+		defer hub.Close()
+		defer line.Close()
+		x, s := newLimits(&Node{}), &session{line: line, reported: make(chan struct{})}
+		defer x.copied.Close()
+		for _, key := range []string{"a", "b"} {
+			r := driver.Request{Key: key, Rates: []driver.Rate{{N: 3, Per: time.Hour}}, Cost: 2}
+			if err := x.copied.Learn(&r, time.UnixMicro(protocol.NodeMicros())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := func(key string, want ...string) {
+			t.Helper()
+			f := protocol.Begin(protocol.LimitWanted).String(key)
+			defer f.Free()
+			d := protocol.NewDecoder(f.Body())
+			if err := x.handle(s, protocol.LimitWanted, &d); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range want {
+				select {
+				case got := <-got:
+					if got != want {
+						t.Errorf("asked for %s: got %q, want %q", key, got, want)
+					}
+				case <-time.After(time.Minute):
+					t.Errorf("asked for %s: no %q", key, want)
+				}
+			}
+		}
+		ask("a", "record of a", "given a")
+		ask("a", "given a")
+		close(s.reported)
+		ask("b", "given b")
+	})
 }
 
 // Settle takes the time of a grant back by the epoch that Take has added: the epoch stays,
