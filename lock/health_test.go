@@ -146,6 +146,45 @@ func TestPingFindsALoss(t *testing.T) {
 	})
 }
 
+// A backend that does not answer at all is lost, too. The probes leave nothing behind, Ping
+// does not wait during the outage, and the end of the Locker is not the end of the outage.
+func TestASilentBackendIsLostUntilItAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, _ driver.Driver, r driver.Request) (driver.Grant, error) {
+				if strings.HasPrefix(r.Key, "mega.probe:") && (r.TTL != lock.MinTTL || !r.NoRenew || r.Wait != 0) {
+					t.Errorf("a probe asks for %+v", r)
+				}
+				<-ctx.Done()
+				return driver.Grant{}, ctx.Err()
+			},
+			inspect: func(ctx context.Context, _ driver.Driver, _ string) (driver.State, error) {
+				<-ctx.Done()
+				return driver.State{}, ctx.Err()
+			},
+		}
+		r := &recorder{}
+		l := raw(t, d, lock.Config{Observer: r})
+		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if lost := eventsOf[lock.Unavailable](r); len(lost) != 1 {
+			t.Errorf("the loss was reported as %v, want once", lost)
+		}
+		before := time.Now()
+		if err := l.Ping(t.Context()); !errors.Is(err, lock.ErrUnavailable) || time.Since(before) > 0 {
+			t.Errorf("Ping: %v after %v", err, time.Since(before))
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if back := eventsOf[lock.Available](r); len(back) != 0 {
+			t.Errorf("Close has reported %v", back)
+		}
+	})
+}
+
 // A lease that nobody renews ends during the outage, and nothing else is asked.
 func TestACleanUpFindsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

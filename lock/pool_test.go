@@ -562,6 +562,9 @@ func TestAFailedCleanupWithdrawsTheSlot(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.want(t, "cleanup0 init0 fn cleanup0")
+				if healed := eventsOf[lock.Healed](rec); len(healed) != 1 || healed[0] != (lock.Healed{Key: "boxes", Reason: "repaired"}) {
+					t.Errorf("reported %+v, want the slot healed once", healed)
+				}
 				events := eventsOf[lock.Withdrawn](rec)
 				if len(events) != 1 || events[0].Key != "boxes" || events[0].Slot != 0 || !strings.Contains(events[0].Reason, "disk full") {
 					t.Errorf("reported %+v, want the slot withdrawn once", events)
@@ -584,6 +587,36 @@ func TestACallTakesAnotherSlotWhereADirtyOneCannotBeCleaned(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.want(t, "cleanup0 cleanup1 cleanup2 init2 fn cleanup2") // P4
+	})
+}
+
+// A slot that cannot be cleaned does not begin the wait anew (P4).
+func TestACallTakesAnotherSlotWithinWhatIsLeftOfItsWait(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(2)
+		var held []*lock.Slot
+		for range 2 {
+			s, err := l.AcquireSlot(t.Context(), &b.Pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, s)
+		}
+		b.cleanup = func(context.Context, *lock.Slot) error { return errors.New("disk full") }
+		time.AfterFunc(6*time.Second, func() {
+			if _, err := l.ForceRelease(t.Context(), "boxes", "test", lock.OnlySlot(held[0].Number())); err != nil {
+				t.Error(err)
+			}
+		})
+		before := time.Now()
+		err := l.WithSlot(t.Context(), &b.Pool, b.work, lock.Wait(10*time.Second))
+		if took := time.Since(before); !errors.Is(err, lock.ErrNotAcquired) || took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("got %v after %v", err, took)
+		}
+		b.cleanup = nil
+		for _, s := range held {
+			_ = s.Release()
+		}
 	})
 }
 
@@ -759,6 +792,10 @@ func TestPoolsAreThoseThatTheProcessHasUsed(t *testing.T) {
 		if err != nil || len(pools) != 2 || pools[0].Key != "a" || pools[1].Key != "b" || len(pools[0].Slots) != 2 {
 			t.Errorf("got %+v, %v", pools, err)
 		}
+		time.Sleep(2 * driver.PoolMemory)
+		if pools, err := l.Pools(t.Context()); err != nil || len(pools) != 0 {
+			t.Errorf("of pools that the backend has forgotten: %+v, %v", pools, err)
+		}
 		for i := range 300 {
 			s, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: fmt.Sprint("many", i), Size: 1})
 			if err != nil {
@@ -838,6 +875,7 @@ func TestAPoolThatIsInvalidIsRefused(t *testing.T) {
 		"key is empty": func(p *lock.Pool) { p.Key = "" }, "Size is 0": func(p *lock.Pool) { p.Size = 0 },
 		"Size is 4097": func(p *lock.Pool) { p.Size = 4097 }, "CleanupTimeout is": func(p *lock.Pool) { p.CleanupTimeout = -1 },
 		"Quarantine is": func(p *lock.Pool) { p.Quarantine = -1 }, "Strikes is": func(p *lock.Pool) { p.Strikes = -1 },
+		"Quarantine is 24h0m1s": func(p *lock.Pool) { p.Quarantine = lock.MaxTTL + time.Second },
 	}
 	for says, change := range bad {
 		p := good
@@ -850,6 +888,8 @@ func TestAPoolThatIsInvalidIsRefused(t *testing.T) {
 		"nil pool": l.WithSlot(t.Context(), nil, fn),
 		"nil fn":   l.WithSlot(t.Context(), &good, nil),
 		"slots":    l.WithSlot(t.Context(), &good, fn, lock.Slots(2)),
+		"fixed":    l.WithSlot(t.Context(), &lock.Pool{Key: "k", Size: 1, Resize: true}, fn, lock.FixedSlots(1)),
+		"cooldown": l.WithSlot(t.Context(), &good, fn, lock.Cooldown(time.Minute)),
 		"no renew": l.WithSlot(t.Context(), &good, fn, lock.NoRenew()),
 		"heal":     l.Heal(t.Context(), "k", 4096, "reason"),
 		"reason":   l.Heal(t.Context(), "k", 0, ""),
