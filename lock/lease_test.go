@@ -505,3 +505,24 @@ func TestAForwardedCallHasTheSiteOfTheForwardersCaller(t *testing.T) {
 		}
 	})
 }
+
+// Each Locker has a clock of its own: the time of one says nothing about the lease of another.
+func TestALeaseInsideALeaseOfAnotherLockerIsLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := process(t, memory.NewLock(), lock.Config{})
+		time.Sleep(time.Hour)
+		outer := acquire(t, process(t, memory.NewLock(), lock.Config{}), "outer")
+		defer release(t, outer)
+		inner, err := old.Acquire(outer.Context(), "inner")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release(t, inner)
+		if err := inner.Context().Err(); err != nil {
+			t.Errorf("the inner context has ended: %v", err)
+		}
+		if err := outer.Err(); err != nil {
+			t.Errorf("the outer lease has ended: %v", err)
+		}
+	})
+}

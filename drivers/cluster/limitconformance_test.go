@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -222,6 +223,88 @@ func TestAHubThatWantsAKeyHasItsRecordsFirst(t *testing.T) {
 	})
 }
 
+// askingHub returns a node whose calls of limits go to a hub that is only a line, and a function
+// that replaces it by another one.
+func askingHub(t *testing.T) (n *Node, next func() *session) {
+	t.Helper()
+	n = &Node{}
+	n.limits = newLimits(n)
+	t.Cleanup(n.limits.copied.Close)
+	next = func() *session {
+		t.Helper()
+		_, line := newOutbox(t)
+		known := make(chan struct{})
+		close(known)
+		s := &session{hub: "the hub", line: line, opened: known, reported: known}
+		s.calls.Open(line, nil, slog.New(slog.DiscardHandler))
+		n.mu.Lock()
+		before := n.hub
+		n.hub = s
+		n.mu.Unlock()
+		if before != nil {
+			before.calls.Fail(errors.New("the hub is gone"))
+		}
+		return s
+	}
+	next()
+	return n, next
+}
+
+// A hub that ends before its answer may have settled: once more would be twice (W7).
+func TestSettleIsNotRepeatedAtTheNextHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, next := askingHub(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		settled, paused := make(chan error, 1), make(chan error, 1)
+		go func() { settled <- n.Limits("").Settle(ctx, driver.Settlement{Key: "k"}) }()
+		synctest.Wait()
+		s := next()
+		if err := <-settled; !errors.Is(err, driver.ErrUnavailable) || ctx.Err() != nil || s.line.Backlog() > 0 {
+			t.Errorf("Settle: %v, %d bytes for the next hub", err, s.line.Backlog())
+		}
+		go func() { paused <- n.Limits("").Pause(ctx, "k", driver.Pause{Left: time.Hour}) }()
+		synctest.Wait()
+		s = next()
+		if err := <-paused; !errors.Is(err, context.DeadlineExceeded) || s.line.Backlog() == 0 {
+			t.Errorf("Pause: %v, %d bytes for the next hub", err, s.line.Backlog())
+		}
+	})
+}
+
+// A hub that ends before its answer may have granted: the refusal of the next hub is then of no
+// use, except for a ticket, which is the same request, and for a look (W9).
+func TestARefusalByTheNextHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, next := askingHub(t)
+		for name, c := range map[string]struct {
+			request driver.Request
+			unknown bool
+		}{
+			"without a ticket": {driver.Request{Key: "k", Cost: 1}, true},
+			"with a ticket":    {driver.Request{Key: "k", Cost: 1, Ticket: "t"}, false},
+			"a look":           {driver.Request{Key: "k"}, false},
+		} {
+			taken := make(chan error, 1)
+			go func() {
+				_, err := n.Limits("").Take(t.Context(), c.request)
+				taken <- err
+			}()
+			synctest.Wait()
+			s := next()
+			time.Sleep(time.Second) // it asks the next hub
+			f := protocol.Begin(protocol.TypeResult).Uint(1).Bool(false).Rest([]byte("{}"))
+			d := protocol.NewDecoder(f.Body())
+			s.calls.Result(&d)
+			if err := <-taken; errors.Is(err, driver.ErrUnavailable) != c.unknown || !c.unknown && err != nil {
+				t.Errorf("%s: got %v", name, err)
+			}
+			f.Free()
+			next()
+		}
+	})
+}
+
 // Settle takes the time of a grant back by the epoch that Take has added: the epoch stays,
 // whatever a later hub says.
 func TestTheEpochOfANodeStays(t *testing.T) {
@@ -249,6 +332,12 @@ func TestOneGrantIsALimitInUse(t *testing.T) {
 	}
 	if !n.LimitsInUse() {
 		t.Error("the grant is no limit in use")
+	}
+	if err := n.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Limits("").Take(t.Context(), driver.Request{Key: "k"}); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("after the end of the node: got %v, want ErrClosed", err)
 	}
 }
 
