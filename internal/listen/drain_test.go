@@ -22,6 +22,15 @@ import (
 // serve serves an app with these routes.
 func serve(t *testing.T, routes func(megactx.Router)) *listen.Server {
 	t.Helper()
+	s := limited(t, 0, routes)
+	t.Cleanup(func() { _ = s.Drain(ended()) })
+	return s
+}
+
+// limited serves an app with these routes, and accepts n connections at a time; 0 for
+// no limit. The caller drains the server, once.
+func limited(t *testing.T, n int, routes func(megactx.Router)) *listen.Server {
+	t.Helper()
 	l, err := listen.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -31,8 +40,8 @@ func serve(t *testing.T, routes func(megactx.Router)) *listen.Server {
 	router := router.New(host)
 	routes(router)
 	s := listen.NewServer("main", l, router.Handler(), log, host)
+	s.Limit(n, log)
 	s.Serve(func(err error) { t.Error(err) })
-	t.Cleanup(func() { _ = s.Drain(ended()) })
 	return s
 }
 

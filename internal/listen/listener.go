@@ -23,10 +23,11 @@ const (
 type Listener struct {
 	*net.TCPListener
 	conns      *connections
-	limiter    *limiter      // nil for no limit
-	spares     *spares       // nil for none
-	queue      time.Duration // how long it goes on accepting while it drains
-	others     func() bool   // whether other processes go on accepting; nil if there are none
+	limiter    *limiter        // nil for no limit
+	spares     *spares         // nil for none
+	queue      time.Duration   // how long it goes on accepting while it drains
+	others     func() bool     // whether other processes go on accepting; nil if there are none
+	late       <-chan struct{} // closed when the time to drain is over; set before draining
 	draining   atomic.Bool
 	handedOver atomic.Bool // whether other processes have taken over the queue
 }
@@ -95,9 +96,17 @@ func (l *Listener) accept() (*conn, error) {
 	if err != nil && l.handedOver.Load() {
 		return nil, errDraining
 	}
-	if err != nil && l.draining.Load() {
+	for err != nil && l.draining.Load() {
 		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, as do the next calls
-		if k, err = l.acceptOne(); err != nil {
+		if k, err = l.acceptOne(); err == nil {
+			break
+		}
+		if !outOfDescriptors(err) || !l.queued() {
+			return nil, errDraining
+		}
+		select {
+		case <-time.After(sparePause): // requests in flight end, and free their descriptors
+		case <-l.late:
 			return nil, errDraining
 		}
 	}
@@ -143,14 +152,16 @@ func (l *Listener) queued() (ready bool) {
 }
 
 // drain makes Accept end once the queue is empty, or at once if other processes
-// go on accepting from the queue.
-func (l *Listener) drain() {
+// go on accepting from the queue. After the end of ctx it does not wait for
+// descriptors.
+func (l *Listener) drain(ctx context.Context) {
 	l.limiter.lift()
 	if l.others != nil && l.others() {
 		l.handedOver.Store(true)
 		_ = l.SetDeadline(time.Now())
 		return
 	}
+	l.late = ctx.Done()
 	l.draining.Store(true)
 	_ = l.turnAway()                           // otherwise connections of the last moment are lost
 	_ = l.SetDeadline(time.Now().Add(l.queue)) // fails on a closed listener, which is drained

@@ -125,7 +125,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		h.EndStreams()
 	}
 	s.conns.drain(s.conns.patience, request.ErrShuttingDown)
-	s.listener.drain()
+	s.listener.drain(ctx)
 	<-s.served // from here on there are no new connections
 	if s.conns.wait(ctx) != nil {
 		return s.cut()
