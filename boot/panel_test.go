@@ -131,7 +131,7 @@ func breakages() []broken {
 		{code: "config.no_unit", name: "variable", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 30s\n").and("MEGA_LOCK_TTL=5")},
 		{code: "config.invalid", exit: 78, run: file("mega.config.yaml", "lock:\n  driver: reddis\n")},
 		{code: "config.missing", exit: 78, run: in("with a section that must be set")},
-		{code: "config.provider", exit: 78, run: in("with a settings service that is down")},
+		{code: "config.provider", exit: 69, run: in("with a settings service that is down")},
 		{code: "config.section", exit: 70, run: in("with a section that cannot be")},
 		{code: "config.duplicate_key", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5s\n  wait: 1s\n  ttl: 10s\n")},
 		{code: "config.syntax", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5s\n wait: 1s\n")},

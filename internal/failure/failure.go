@@ -56,6 +56,10 @@ func Of(err error) *Failure {
 	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: err}
 }
 
+// codeProvider is the code of a source of the configuration that cannot be read. A
+// retry may help: it often is a server.
+const codeProvider = "config.provider"
+
 // configFailure returns the failure of a configuration with problems.
 func configFailure(problems settings.Problems) *Failure {
 	f := &Failure{Code: problems.Code(), Exit: ExitConfig, Text: "The configuration is wrong in one place.", Problems: problems}
@@ -64,6 +68,12 @@ func configFailure(problems settings.Problems) *Failure {
 	}
 	if f.Code == "config.section" { // the error is in the program
 		f.Exit = ExitInternal
+	}
+	if f.Code == codeProvider {
+		f.Text = "Cannot read a source of the configuration."
+	}
+	if slices.ContainsFunc(problems, func(p settings.Problem) bool { return p.Code == codeProvider }) {
+		f.Exit = ExitUnavailable
 	}
 	return f
 }
