@@ -24,14 +24,20 @@ type place struct {
 
 // Server is a process's open admin socket.
 type Server struct {
-	path      string
-	remove    func() error // removes path, once: its name may be used again
-	listener  *net.UnixListener
-	http      *http.Server
-	admission admission
-	served    chan struct{} // closed when the accepting goroutine has ended
-	touched   chan struct{} // closed when touch has ended
-	end       func()        // ends streams, and touch
+	path       string
+	remove     func() error // removes path, once: its name may be used again
+	http       *http.Server
+	admission  admission
+	log        *slog.Logger
+	serving    sync.WaitGroup // the accepting goroutines
+	end        func()         // ends streams
+	abandon    func()         // ends maintain
+	maintained chan struct{}  // closed when maintain has ended
+
+	// These belong to maintain until it has ended.
+	listener *net.UnixListener
+	made     os.FileInfo // the file of listener, or nil if it was removed at once
+	lost     bool        // the file was removed and cannot be restored, and this was logged
 }
 
 // Open opens the admin socket of a process in the first usable one of folders,
@@ -64,8 +70,8 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 		return nil, err
 	}
 	ending, end := context.WithCancel(context.Background())
-	s := &Server{path: path, listener: l, served: make(chan struct{}), touched: make(chan struct{}), end: end}
-	s.remove = sync.OnceValue(func() error { return os.Remove(path) })
+	s := &Server{path: path, log: log, end: end, maintained: make(chan struct{})}
+	s.remove = sync.OnceValue(s.removeFile)
 	s.admission.idle, s.admission.writeTimeout = make(chan struct{}), writeTime
 	s.http = &http.Server{
 		Handler:           s.admission.guard(newHandler(ending), os.Geteuid()),
@@ -76,36 +82,87 @@ func open(at place, newHandler func(ending context.Context) http.Handler, log *s
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ConnContext:       withPeer,
 	}
+	s.serve(l)
+	ctx, abandon := context.WithCancel(ending)
+	s.abandon = abandon
 	go func() {
-		defer close(s.served)
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			log.Error("admin socket stopped", "error", err)
-		}
-	}()
-	go func() {
-		defer close(s.touched)
-		s.touch(ending, touchInterval)
+		defer close(s.maintained)
+		s.maintain(ctx, checkInterval, touchInterval)
 	}()
 	return s, nil
 }
 
-// touchInterval is the time between two updates of the times of the socket.
-const touchInterval = time.Hour
+// serve makes l the listener of the socket, and accepts from it.
+func (s *Server) serve(l *net.UnixListener) {
+	s.listener = l
+	s.made, _ = os.Lstat(s.path) // restore restores a file that was removed again
+	s.serving.Go(func() {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			s.log.Error("admin socket stopped", "error", err)
+		}
+	})
+}
 
-// touch updates the times of the socket, so that a cleaner of temporary folders
-// does not remove it. Such a cleaner does not see that a process listens: the
-// kernel lists the socket under its temporary name.
-func (s *Server) touch(ending context.Context, interval time.Duration) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+// checkInterval is the time between two checks that the socket still exists,
+// touchInterval the time between two updates of its times.
+const (
+	checkInterval = 5 * time.Second
+	touchInterval = time.Hour
+)
+
+// maintain restores the socket if it was removed, and updates its times, so that a
+// cleaner of temporary folders does not remove it. Such a cleaner does not see that a
+// process listens: the kernel lists the socket under its temporary name.
+func (s *Server) maintain(ctx context.Context, check, touch time.Duration) {
+	checks, touches := time.NewTicker(check), time.NewTicker(touch)
+	defer checks.Stop()
+	defer touches.Stop()
 	for {
 		select {
-		case now := <-tick.C:
-			_ = os.Chtimes(s.path, now, now) // a missing file is no error for Close either
-		case <-ending.Done():
+		case <-checks.C:
+			s.restore()
+		case now := <-touches.C:
+			_ = os.Chtimes(s.path, now, now) // restore reports a missing file
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// restore opens the socket again if its file was removed. The connections of clients
+// stay.
+func (s *Server) restore() {
+	if s.there() {
+		return
+	}
+	l, err := reopen(s.path)
+	if err != nil {
+		if !s.lost {
+			s.lost = true
+			s.log.Warn("removed admin socket not restored", "socket", s.path, "error", err)
+		}
+		return
+	}
+	s.lost = false
+	s.log.Warn("removed admin socket restored", "socket", s.path)
+	_ = s.listener.Close() // no client can find it any more
+	s.serve(l)
+}
+
+// there reports whether the file at the path is the one of the listener.
+func (s *Server) there() bool {
+	info, err := os.Lstat(s.path)
+	return err == nil && os.SameFile(s.made, info)
+}
+
+func (s *Server) removeFile() error {
+	if !s.there() {
+		return nil
+	}
+	if err := os.Remove(s.path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Path returns the path of the socket.
@@ -115,14 +172,12 @@ func (s *Server) Path() string { return s.path }
 // requests in flight; when ctx ends, it cuts them off and returns an error. It
 // is idempotent.
 func (s *Server) Close(ctx context.Context) error {
-	gone := s.remove() // first, so that no client finds a socket that refuses it
-	if errors.Is(gone, os.ErrNotExist) {
-		gone = nil
-	}
+	s.abandon()
+	<-s.maintained
+	gone := s.remove()     // first, so that no client finds a socket that refuses it
 	_ = s.listener.Close() // fails at a second call of Close
-	<-s.served
+	s.serving.Wait()
 	s.end()
-	<-s.touched
 	s.admission.close()
 	var cut error
 	select {

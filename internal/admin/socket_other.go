@@ -11,6 +11,8 @@ const suffix, workerSuffix = ".sock", ".worker.sock"
 
 func listen(place) (*net.UnixListener, string, error) { return nil, "", ErrUnsupported }
 
+func reopen(string) (*net.UnixListener, error) { return nil, ErrUnsupported }
+
 func connect(context.Context, string) (net.Conn, error) { return nil, ErrUnsupported }
 
 func sockets([]string) []string { return nil }

@@ -54,11 +54,39 @@ func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	l, err := private.Listen(filepath.Join(folder, pendingPrefix+randomSuffix()), path)
+	l, err := listenAt(path)
+	return l, path, err
+}
+
+// listenAt opens the socket in place of the empty file at path.
+func listenAt(path string) (*net.UnixListener, error) {
+	l, err := private.Listen(filepath.Join(filepath.Dir(path), pendingPrefix+randomSuffix()), path)
 	if err != nil {
-		return nil, "", errors.Join(err, os.Remove(path))
+		return nil, errors.Join(err, os.Remove(path))
 	}
-	return l, path, nil
+	return l, nil
+}
+
+// reopen opens a socket again whose file was removed, maybe with its folder. It
+// does not replace a file at path: that may be the socket of a process with the same
+// number in another container.
+func reopen(path string) (*net.UnixListener, error) {
+	if err := private.MakeOwnFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := create(path); err != nil {
+		return nil, err
+	}
+	return listenAt(path)
+}
+
+// create creates an empty file at path, where no file may be.
+func create(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // reserve creates an empty file with a name that no other socket of this folder
@@ -70,12 +98,8 @@ func (at place) reserve(folder string) (string, error) {
 			return "", err
 		}
 		path := filepath.Join(folder, file)
-		place, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err == nil {
-			return path, place.Close()
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return "", err
+		if err := create(path); !errors.Is(err, fs.ErrExist) {
+			return path, err
 		}
 	}
 	return "", fmt.Errorf("all socket names of process %d in %s are taken", at.pid, folder)
