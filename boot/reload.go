@@ -84,7 +84,7 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 	if err != nil {
 		return nil, err
 	}
-	renew, err := b.current.readCertificates(files)
+	renew, err := b.current.readCertificates(files, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -106,11 +106,11 @@ func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]conf
 // readCertificates reads the files of all certificates again, since a file
 // changes without its key: from the copy of a supervisor, or from the disk if
 // files is nil. The returned function puts them into use, and returns the files of
-// those that have changed.
-func (c *current) readCertificates(files *settings.Files) (apply func() (replaced []string), err error) {
+// those that have changed. Certificates with changed keys stay until a restart.
+func (c *current) readCertificates(files *settings.Files, changes []config.Change) (apply func() (replaced []string), err error) {
 	var all []func() []string
 	for _, used := range c.certificates {
-		renew, err := used.Read(files)
+		renew, err := used.Read(files, changes)
 		if err != nil {
 			return nil, err
 		}

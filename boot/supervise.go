@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +43,7 @@ type supervisor struct {
 	veil      secrets.Veil // masks the secrets of the configuration
 	log       *slog.Logger
 	listeners []*workers.Listener
+	files     *settings.Files    // of the last reload, or nil
 	dir       string             // path of the working folder; "" if it is not known
 	backends  selection.Backends // the connection to cluster.socket
 	workers   *workers.Supervisor
@@ -212,6 +213,7 @@ func (s *supervisor) load(old *settings.Config, files *settings.Files) (*setting
 		err = s.attach(next, files, changes)
 	}
 	if err == nil {
+		s.files = files
 		s.veil.Add(next, s.plan.Program.Sections())
 		s.logs.Apply(next)
 	}
@@ -219,19 +221,19 @@ func (s *supervisor) load(old *settings.Config, files *settings.Files) (*setting
 }
 
 // attach reads the certificates of all apps into the copy of the files that
-// workers load the configuration from. It leaves out certificates whose keys have
-// changed since the start of the program: workers of a later generation may have
-// the new ones, and they read them from the disk.
+// workers load the configuration from. A certificate whose keys have changed is in
+// the copy twice: workers of a later generation use the new files, and the present ones
+// the contents of the old files, which may have been removed.
 func (s *supervisor) attach(c *settings.Config, files *settings.Files, changes []config.Change) error {
 	for _, a := range s.plan.Program.Runs {
-		changed := func(x config.Change) bool { return strings.HasPrefix(x.Key, "apps."+a.Name+".tls.") }
-		if !s.plan.Program.Listens(a.Name) || slices.ContainsFunc(changes, changed) {
+		if !s.plan.Program.Listens(a.Name) {
 			continue
 		}
-		if _, err := listen.NewCertificates(c, a.Name).Read(files); err != nil {
+		if err := listen.RecordCertificate(c, a.Name, changes, files); err != nil {
 			return err
 		}
 	}
+	files.Inherit(cmp.Or(s.files, s.plan.Files))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -84,6 +85,51 @@ func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
 	}
 	if got := serial(t, url); got != "2" {
 		t.Errorf("after a refused reload, the certificate is number %s", got)
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Other paths of a certificate need a restart. Until then the listener keeps its
+// certificate, also if its files were removed, and other changes are applied.
+func TestChangedPathsOfACertificateDoNotRefuseAReload(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	configure := func(name, timeout string) {
+		t.Helper()
+		text := fmt.Sprintf("apps: {main: {timeout: %s, tls: {cert: %q, key: %q}}}\n", timeout, file(name+".pem"), file(name+".key"))
+		if err := os.WriteFile(file("mega.config.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certificate.Certificate{Number: 1}.WriteTo(t, file("old.pem"), file("old.key"))
+	configure("old", "1m")
+	p, _ := process("MEGA_CONFIG=" + file("mega.config.yaml"))
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
+	url := r.Report().Apps[0].URL
+	if err := errors.Join(os.Remove(file("old.pem")), os.Remove(file("old.key"))); err != nil {
+		t.Fatal(err)
+	}
+	configure("new", "2m")
+	if _, err := r.Reload(); err == nil || !strings.Contains(err.Error(), "new.pem") {
+		t.Errorf("a reload without the new files: %v", err)
+	}
+	certificate.Certificate{Number: 2}.WriteTo(t, file("new.pem"), file("new.key"))
+	changes, err := r.Reload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range changes {
+		if want := c.Key == "apps.main.timeout"; c.Live != want {
+			t.Errorf("%s is applied: %v", c.Key, c.Live)
+		}
+	}
+	if len(changes) != 3 {
+		t.Errorf("the changes are %+v", changes)
+	}
+	if got := serial(t, url); got != "1" {
+		t.Errorf("the certificate is number %s", got)
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/settings"
 )
@@ -31,8 +32,8 @@ type files struct{ app, cert, key string }
 func NewCertificates(c *settings.Config, apps ...string) *Certificates {
 	var s Certificates
 	for _, app := range apps {
-		if of := c.Apps[app].TLS; of.Cert != "" {
-			s.files = append(s.files, files{app, of.Cert, of.Key})
+		if f := filesOf(c, app); f.cert != "" {
+			s.files = append(s.files, f)
 		}
 	}
 	if len(s.files) == 0 {
@@ -45,7 +46,7 @@ func NewCertificates(c *settings.Config, apps ...string) *Certificates {
 // does. It returns nil if none of them has one.
 func LoadCertificates(c *settings.Config, kept *settings.Files, apps ...string) (*Certificates, error) {
 	s := NewCertificates(c, apps...)
-	apply, err := s.Read(kept)
+	apply, err := s.Read(kept, nil)
 	if err != nil {
 		bad, _ := errors.AsType[*fileError](err) // Read returns no other error
 		return nil, bad.failure(c)
@@ -58,15 +59,23 @@ func LoadCertificates(c *settings.Config, kept *settings.Files, apps ...string) 
 // them for new connections, and returns the files of the certificates that it
 // replaced by others. After an error the certificates are unchanged. Files that
 // kept contains come from there; Read adds all others to kept, which may be nil.
-func (s *Certificates) Read(kept *settings.Files) (apply func() (replaced []string), err error) {
+//
+// A certificate whose keys are among changes stays until a restart, also if its
+// files were removed. Its new files are only checked.
+func (s *Certificates) Read(kept *settings.Files, changes []config.Change) (apply func() (replaced []string), err error) {
 	if s == nil {
 		return func() []string { return nil }, nil
 	}
+	before := s.current.Load()
 	var all []tls.Certificate
-	for _, f := range s.files {
-		pair, err := f.read(kept)
+	for i, f := range s.files {
+		next, changed := f.after(changes)
+		pair, err := next.read(kept)
 		if err != nil {
 			return nil, &fileError{f.app, err}
+		}
+		if changed {
+			pair = (*before)[i]
 		}
 		all = append(all, pair)
 	}
@@ -81,7 +90,47 @@ func (s *Certificates) Read(kept *settings.Files) (apply func() (replaced []stri
 	}, nil
 }
 
+// RecordCertificate reads the certificate of an app into kept. If its keys are among
+// changes, it reads the new files, for workers of a later generation.
+func RecordCertificate(c *settings.Config, app string, changes []config.Change, kept *settings.Files) error {
+	f := filesOf(c, app)
+	next, changed := f.after(changes)
+	if changed && (f.cert == next.cert || f.key == next.key) {
+		kept = nil // kept has one content for a path: that of the certificate in use
+	}
+	if _, err := next.read(kept); err != nil {
+		return &fileError{app, err}
+	}
+	return nil
+}
+
+func filesOf(c *settings.Config, app string) files {
+	of := c.Apps[app].TLS
+	return files{app, of.Cert, of.Key}
+}
+
+// after returns the files that the configuration names after changes, and reports
+// whether these are others.
+func (f files) after(changes []config.Change) (next files, changed bool) {
+	next = f
+	for _, c := range changes {
+		switch c.Key {
+		case f.setting("cert"):
+			next.cert = c.New
+		case f.setting("key"):
+			next.key = c.New
+		}
+	}
+	return next, next != f
+}
+
+func (f files) setting(name string) string { return "apps." + f.app + ".tls." + name }
+
+// read reads the certificate. It returns none for an app without one.
 func (f files) read(kept *settings.Files) (tls.Certificate, error) {
+	if f.cert == "" {
+		return tls.Certificate{}, nil
+	}
 	texts, have := kept.Attached(f.cert, f.key)
 	if !have {
 		var err error
@@ -110,7 +159,7 @@ func (e *fileError) Error() string {
 func (e *fileError) Unwrap() error { return e.err }
 
 func (e *fileError) failure(c *settings.Config) error {
-	cert, key := "apps."+e.app+".tls.cert", "apps."+e.app+".tls.key"
+	cert, key := files{app: e.app}.setting("cert"), files{app: e.app}.setting("key")
 	return &failure.Failure{
 		Code: "app.bad_certificate", Exit: failure.ExitConfig, Cause: e.err,
 		Text:    fmt.Sprintf("Cannot use the certificate of the app %q.", e.app),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"sync"
 	"syscall"
@@ -255,6 +256,18 @@ func (f *Files) Attach(paths ...string) (texts [][]byte, err error) {
 		f.kept.Attached[path] = texts[i]
 	}
 	return texts, nil
+}
+
+// Inherit records the files of Attach that only another copy contains.
+func (f *Files) Inherit(from *Files) {
+	all := map[string][]byte{}
+	from.mu.Lock()
+	maps.Copy(all, from.kept.Attached)
+	from.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.Copy(all, f.kept.Attached)
+	f.kept.Attached = all
 }
 
 // layer returns a function that waits for the result of a provider: the kept

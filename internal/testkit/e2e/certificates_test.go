@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,84 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	}
 	if refused := c.records("configuration reload refused"); len(refused) != 1 || refused[0].Worker != 0 {
 		t.Errorf("refused by: %+v", refused)
+	}
+}
+
+// Other paths of a certificate apply to workers of the next generation. Until then the
+// present ones keep theirs, also if its files were removed.
+func TestReplacedWorkersHaveTheirCertificatesAfterItsPathsWereChanged(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "mega.config.yaml")
+	paths := func(name string) (cert, key string) {
+		return filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	}
+	configure := func(name, level string) {
+		t.Helper()
+		cert, key := paths(name)
+		text := fmt.Sprintf("log: {level: %s}\napps: {main: {tls: {cert: %s, key: %s}}}\n", level, cert, key)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name string, number int64) {
+		t.Helper()
+		cert, key := paths(name)
+		certificate.Certificate{Number: number}.WriteTo(t, cert, key)
+	}
+	spoil := func(name string) {
+		t.Helper()
+		_, key := paths(name)
+		if err := os.Remove(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old", 1)
+	configure("old", "info")
+	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+config)
+	address := strings.TrimPrefix(c.await(t, "boot.report", 1)[0].Report.Apps[0].URL, "https://")
+	ready := 2
+	replace := func() {
+		t.Helper()
+		for range 2 {
+			kill(t, c.records("worker ready")[ready-2].PID)
+			ready++
+			c.await(t, "worker ready", ready)
+		}
+	}
+	write("old", 2)
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "certificate replaced", 2)
+	configure("new", "info")
+	spoil("old")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration reload refused", 1) // the new files are missing
+	write("new", 3)
+	configure("new", "debug")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration changed", 2) // the level of the log
+	serves(t, address, "after SIGHUP", 2)
+	replace()
+	serves(t, address, "after crashes", 2)
+	c.signal(t, syscall.SIGUSR2)
+	ready += 2
+	c.await(t, "worker restart finished", 1)
+	serves(t, address, "after SIGUSR2", 3)
+	configure("new", "info")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration changed", 4)
+	spoil("new")
+	replace()
+	serves(t, address, "after crashes of the new generation", 3)
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration reload refused", 2)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("worker exited before it was ready")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	for _, r := range c.records("configuration reload refused") {
+		if r.Worker != 0 {
+			t.Errorf("refused by worker %d", r.Worker)
+		}
 	}
 }
 
