@@ -142,8 +142,20 @@ func TestBadCertificateStopsTheBoot(t *testing.T) {
 	certificate.Certificate{Number: 1}.WriteTo(t, file("cert"), file("key"))
 	certificate.Certificate{Number: 2}.WriteTo(t, file("other"), file("other.key"))
 	certificate.Certificate{Number: 3, Expired: true}.WriteTo(t, file("old"), file("old.key"))
+	whole, err := os.ReadFile(file("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile(file("cert"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file("half"), append(own, whole[:len(whole)/2]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
 	for name, x := range map[string]struct{ cert, key, code string }{
+		"half of a chain": {file("half"), file("key"), "app.bad_certificate"},
 		"no file":         {file("nowhere"), file("key"), "app.bad_certificate"},
 		"another's key":   {file("cert"), file("other.key"), "app.bad_certificate"},
 		"no certificate":  {file("key"), file("key"), "app.bad_certificate"},

@@ -124,6 +124,9 @@ func (f files) after(changes []config.Change) (next files, changed bool) {
 	return next, next != f
 }
 
+// beginCertificate is the first line of a certificate in PEM.
+const beginCertificate = "-----BEGIN CERTIFICATE-----"
+
 func (f files) setting(name string) string { return "apps." + f.app + ".tls." + name }
 
 // read reads the certificate. It returns none for an app without one.
@@ -139,6 +142,9 @@ func (f files) read(kept *settings.Files) (tls.Certificate, error) {
 		}
 	}
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
+	if err == nil && bytes.Count(texts[0], []byte(beginCertificate)) > len(pair.Certificate) {
+		err = fmt.Errorf("%s contains an incomplete certificate after the first one", f.cert) // X509KeyPair ignores it
+	}
 	// A kept certificate may have expired since: other workers serve with it.
 	if err == nil && !have && time.Now().After(pair.Leaf.NotAfter) {
 		err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.Format(time.DateOnly))
