@@ -58,7 +58,7 @@ func (b *booting) reloadAlone() ([]config.Change, error) {
 	if b.supervised() {
 		return nil, errors.New("reload the configuration of a worker: only its supervisor can")
 	}
-	return b.reload(nil, nil)
+	return b.reload(nil)
 }
 
 // seen returns the boot report, or nil before there is a report.

@@ -210,7 +210,9 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 				return nil
 			}
 			r.b.log.Info("configuration reload requested")
-			_, _ = r.b.reload(nil, ctx.Done()) // reload logs its errors
+			unhook := context.AfterFunc(ctx, r.b.current.end) // reload may wait for one at the admin socket
+			_, _ = r.b.reload(nil)                            // reload logs its errors
+			unhook()
 		}
 	}
 }

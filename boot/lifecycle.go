@@ -278,6 +278,7 @@ const longBudget = 24 * time.Hour
 // work.
 func (b *booting) shutdown() error {
 	began := time.Now()
+	b.current.end()
 	b.probes.End()
 	b.settleLosses()
 	c := b.plan.Config.Shutdown

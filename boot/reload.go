@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ type current struct {
 	config       atomic.Pointer[settings.Config] // the plan's Config with the later live changes
 	files        *settings.Files                 // the newest copy of its files, with the certificates
 	certificates []*listen.Certificates          // of the servers; nil for one without TLS
+	ending       context.Context                 // ends with the program, and with it the wait for providers
+	end          func()                          // ends ending
 }
 
 // settings returns the configuration in force.
@@ -34,15 +37,15 @@ func (b *booting) settings() []plan.Setting {
 // process can apply. Each returned change has a field that reports whether it
 // is applied. After an error the configuration is unchanged; the error contains
 // the cause.
-func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil, nil) }
+func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
 
 // reload reloads the configuration from a copy of files, or from the disk if
-// files is nil. The end of done ends the wait for providers.
-func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
+// files is nil.
+func (b *booting) reload(files *settings.Files) ([]config.Change, error) {
 	b.current.mu.Lock()
 	defer b.current.mu.Unlock()
-	changes, err := b.readAgain(files, done)
-	if err != nil && !closed(done) {
+	changes, err := b.readAgain(files)
+	if err != nil && b.current.ending.Err() == nil {
 		b.log.Error("configuration reload refused", "error", err)
 	}
 	if report := b.reported.Load(); report != nil { // nil before the end of the boot
@@ -51,15 +54,6 @@ func (b *booting) reload(files *settings.Files, done <-chan struct{}) ([]config.
 		b.reported.Store(&now)
 	}
 	return changes, err
-}
-
-func closed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 func newReloaded(changes []config.Change, err error) *plan.Reloaded {
@@ -77,8 +71,8 @@ func newReloaded(changes []config.Change, err error) *plan.Reloaded {
 	return r
 }
 
-func (b *booting) readAgain(files *settings.Files, done <-chan struct{}) ([]config.Change, error) {
-	s := b.process.source(b.plan.Program, done)
+func (b *booting) readAgain(files *settings.Files) ([]config.Change, error) {
+	s := b.process.source(b.plan.Program, b.current.ending.Done())
 	s.Files = files
 	next, changes, err := settings.Reload(b.current.config.Load(), s)
 	if err != nil {

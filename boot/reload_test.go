@@ -201,10 +201,26 @@ func (s *mute) Read() (map[string]any, error) {
 func (*mute) ReadBytes() ([]byte, error) { return nil, errors.New("a map only") }
 
 func TestShutdownDoesNotWaitForAProviderOfConfiguration(t *testing.T) {
-	for name, answers := range map[string]int32{"at boot": 0, "at a reload": 1} {
+	hangUp := func(_ *testing.T, _ boot.Process, hangups chan<- os.Signal) { hangups <- syscall.SIGHUP }
+	ask := func(t *testing.T, p boot.Process, _ chan<- os.Signal) {
+		t.Helper()
+		client := dialAdmin(t, p)
+		go func() { _, _ = client.Reload(t.Context()) }()
+	}
+	for name, x := range map[string]struct {
+		answers int32
+		reload  func(*testing.T, boot.Process, chan<- os.Signal)
+	}{
+		"at boot": {}, "at a reload": {1, hangUp}, "at a reload at the admin socket": {1, ask},
+		"at both": {1, func(t *testing.T, p boot.Process, hangups chan<- os.Signal) {
+			t.Helper()
+			ask(t, p, hangups)
+			hangUp(t, p, hangups)
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			s := &mute{asked: make(chan struct{}), release: make(chan struct{})}
-			s.answers.Store(answers)
+			s := &mute{asked: make(chan struct{}, 2), release: make(chan struct{})}
+			s.answers.Store(x.answers)
 			defer close(s.release)
 			p, _, stderr := configured(t, "boot: {wait_for: 1h}\nlog: {format: json}\n")
 			hangups := make(chan os.Signal, 1)
@@ -213,9 +229,9 @@ func TestShutdownDoesNotWaitForAProviderOfConfiguration(t *testing.T) {
 			defer stop()
 			ended := make(chan int, 1)
 			go func() { ended <- boot.Main(ctx, p, echoes(), mega.ConfigFrom("settings service", s, nil)) }()
-			if answers > 0 {
+			if x.reload != nil {
 				served(stderr)
-				hangups <- syscall.SIGHUP
+				x.reload(t, p, hangups)
 			}
 			<-s.asked
 			stop()

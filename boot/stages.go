@@ -84,6 +84,7 @@ func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 		ctx: ctx, process: p, began: began,
 		failed: make(chan error, 1),
 	}
+	b.current.ending, b.current.end = context.WithCancel(context.Background())
 	b.probes = ops.NewProbes(b.veil.Text)
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it

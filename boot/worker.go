@@ -26,7 +26,7 @@ import (
 func (b *booting) join() error {
 	line, err := workers.Join(b.ctx, b.process.Environ, workers.Handlers{
 		Started: func() bool { return b.reported.Load() != nil },
-		Reload:  func(files *settings.Files) error { _, err := b.reload(files, nil); return err },
+		Reload:  func(files *settings.Files) error { _, err := b.reload(files); return err },
 		Check:   func(ctx context.Context) any { return b.probes.Ready(ctx, true) },
 	})
 	if err != nil {
