@@ -234,14 +234,18 @@ func (l *line) reloadVerb() *cobra.Command {
 			"\"error\"}, one for each process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := l.load(); err != nil { // the processes would refuse it, too
+			next, err := l.load()
+			if err != nil { // the processes would refuse it, too
 				return err
 			}
 			sources, err := l.processes(c.Context())
 			if err != nil {
 				return err
 			}
-			answers, err := askProcesses(c.Context(), sources, func(ctx context.Context, p *admin.Client) ([]config.Change, error) { return p.Reload(ctx) })
+			timeout := next.Boot.WaitFor + askTime // a process may wait for a provider of its configuration
+			answers, err := askWithin(c.Context(), timeout, sources, func(ctx context.Context, p lockService) ([]config.Change, error) {
+				return p.(*admin.Client).Reload(ctx)
+			})
 			all := make([]reloaded, len(sources))
 			for i, s := range sources {
 				all[i] = reloaded{s.about, s.failed(), append([]config.Change{}, answers[i]...)}

@@ -124,7 +124,12 @@ const askTime = 12 * time.Second
 // ask calls do for every source concurrently. Each source keeps its error; ask
 // returns all errors as one failure.
 func ask[T any](ctx context.Context, sources []source, do func(context.Context, lockService) (T, error)) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	return askWithin(ctx, askTime, sources, do)
+}
+
+// askWithin is ask with another timeout.
+func askWithin[T any](ctx context.Context, timeout time.Duration, sources []source, do func(context.Context, lockService) (T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answers, errs := make([]T, len(sources)), make([]error, len(sources))
 	var asking sync.WaitGroup
