@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -49,6 +50,11 @@ type Manager struct {
 	complaint sync.Once // one log line, however many notifications fail
 	cancel    context.CancelFunc
 	watching  sync.WaitGroup
+
+	mu       sync.Mutex      // held when starting ends, and when late grows
+	starting context.Context // bounds the attempts of Ready
+	endStart context.CancelFunc
+	late     sync.WaitGroup // the attempts of Ready in the background
 }
 
 // Find returns the service manager of this process, or nil if the environment
@@ -71,6 +77,7 @@ func Find(environ []string, log *slog.Logger, alive func()) *Manager {
 	m := &Manager{socket: &net.UnixAddr{Name: path, Net: "unixgram"}, every: every(vars), log: log}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(context.Background())
+	m.starting, m.endStart = context.WithCancel(ctx)
 	if m.every > 0 {
 		m.watching.Go(func() { m.watch(ctx, alive) })
 	}
@@ -98,35 +105,77 @@ func (m *Manager) watch(ctx context.Context, alive func()) {
 		select {
 		case <-tick.C:
 			alive()
-			m.send("WATCHDOG=1")
+			_ = m.send("WATCHDOG=1") // send logs its errors
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Ready notifies that the program serves.
-func (m *Manager) Ready() { m.send("READY=1") }
+// ready is the notification without which the service manager ends the program after
+// its time to start.
+const ready = "READY=1"
+
+// Ready notifies that the program serves. If the service manager takes nothing for
+// sendTime, as during a reload of its units, Ready goes on in the background, until
+// Stopping or Close.
+func (m *Manager) Ready() {
+	if !errors.Is(m.send(ready), os.ErrDeadlineExceeded) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.starting.Err() == nil {
+		m.late.Go(m.retryReady)
+	}
+}
+
+func (m *Manager) retryReady() {
+	for m.starting.Err() == nil {
+		err := m.write(ready)
+		if err == nil {
+			m.log.Info("service manager notified", "state", ready)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+}
 
 // Stopping notifies that the program ends.
-func (m *Manager) Stopping() { m.send("STOPPING=1") }
+func (m *Manager) Stopping() {
+	m.endRetries()
+	_ = m.send("STOPPING=1") // send logs its errors
+}
 
 // Close ends the signs of life.
 func (m *Manager) Close() {
-	if m == nil {
-		return
+	m.endRetries()
+	if m != nil {
+		m.cancel()
+		m.watching.Wait()
 	}
-	m.cancel()
-	m.watching.Wait()
 }
 
-func (m *Manager) send(state string) {
+func (m *Manager) endRetries() {
 	if m == nil {
 		return
 	}
-	if err := m.write(state); err != nil {
+	m.mu.Lock()
+	m.endStart()
+	m.mu.Unlock()
+	m.late.Wait()
+}
+
+func (m *Manager) send(state string) error {
+	if m == nil {
+		return nil
+	}
+	err := m.write(state)
+	if err != nil {
 		m.complaint.Do(func() { m.log.Warn("service manager not notified", "state", state, "error", err) })
 	}
+	return err
 }
 
 func (m *Manager) write(state string) error {
