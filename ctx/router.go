@@ -3,7 +3,8 @@ package megactx
 import "net/http"
 
 // Router collects an app's routes. A pattern is a path whose parts in braces
-// are parameters: "/products/{id}"; a last part "*" matches the rest.
+// are parameters: "/products/{id}"; a last part "*" matches the rest, which is
+// Param("*").
 //
 // A path that matches several routes belongs to the most specific one, also of
 // different groups: "/p/new" before "/p/{id}", and a method before every method.

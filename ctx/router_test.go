@@ -165,6 +165,12 @@ func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
 func TestRouterRefusesInvalidRoutes(t *testing.T) {
 	nothing := func(*megactx.Ctx) error { return nil }
 	wants := map[string]string{
+		"a parameter of Gin":                   `: ":id" is not a parameter (write {id})`,
+		"a parameter of Gin in a group":        `:shop" is not a parameter (write {shop})`,
+		"the rest as in net/http":              `write *, and read Param("*")`,
+		"the end as in net/http":               "{$} is not a parameter (leave it out",
+		"a parameter without a name":           `"" is not the name of a parameter`,
+		"a parameter with a blank":             `"order id" is not the name of a parameter`,
 		"a route without a handler":            "GET /orders/{id} has no handler",
 		"a pattern without a slash":            "router_test.go:",
 		"a parameter that is no one":           "GET /orders/{id at ",
@@ -174,11 +180,17 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"a group with a rest in its prefix":    "GET /x/*/y at ",
 	}
 	for name, do := range map[string]func(megactx.Router){
-		"Use after a route":         func(r megactx.Router) { r.Get("/", nothing); r.Use(marking("late")) },
-		"Use after a group":         func(r megactx.Router) { r.Route("/a", func(megactx.Router) {}); r.Use(marking("late")) },
-		"UseStd after a route":      func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) },
-		"a pattern without a slash": func(r megactx.Router) { r.Get("x", nothing) },
-		"a route without a handler": func(r megactx.Router) { r.Route("/orders", func(r megactx.Router) { r.Get("/{id}", nil) }) },
+		"a parameter of Gin":            func(r megactx.Router) { r.Get("/orders/:id", nothing) },
+		"a parameter of Gin in a group": func(r megactx.Router) { r.Route("/:shop", func(r megactx.Router) { r.Get("/x", nothing) }) },
+		"the rest as in net/http":       func(r megactx.Router) { r.Get("/files/{path...}", nothing) },
+		"the end as in net/http":        func(r megactx.Router) { r.Get("/orders/{$}", nothing) },
+		"a parameter without a name":    func(r megactx.Router) { r.Get("/orders/{}", nothing) },
+		"a parameter with a blank":      func(r megactx.Router) { r.Get("/orders/{order id}", nothing) },
+		"Use after a route":             func(r megactx.Router) { r.Get("/", nothing); r.Use(marking("late")) },
+		"Use after a group":             func(r megactx.Router) { r.Route("/a", func(megactx.Router) {}); r.Use(marking("late")) },
+		"UseStd after a route":          func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) },
+		"a pattern without a slash":     func(r megactx.Router) { r.Get("x", nothing) },
+		"a route without a handler":     func(r megactx.Router) { r.Route("/orders", func(r megactx.Router) { r.Get("/{id}", nil) }) },
 		"a parameter that is no one": func(r megactx.Router) {
 			r.Route("/orders", func(r megactx.Router) { r.Get("/{id", nothing) })
 		},
@@ -286,8 +298,12 @@ func TestParametersAreThoseOfTheRoute(t *testing.T) {
 		fmt.Fprint(w, r.PathValue("a")+"|"+c.Param("a"))
 	})))
 	s.router.Get("/digits/{a:[0-9]+}/b", echo)
+	s.router.Get("/cancel/{order-id}:now/{name:[a-z]{2}}.{é_1}", func(c *megactx.Ctx) error {
+		return c.Text(200, c.Param("order-id")+"|"+c.Param("name")+"|"+c.Param("é_1"))
+	})
 	for target, want := range map[string]string{
-		"/x/1/2": "1|2||", "/digits/7/b": "7|||", "/in/1/2/files/3/4": "1|2|3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/std/a%2Fb": "a/b|a/b", "/std/%ed%95%9c": "한|한", "/x/100%25/b": "100%|b||",
+		"/cancel/7:now/ab.md": "7|ab|md",
+		"/x/1/2":              "1|2||", "/digits/7/b": "7|||", "/in/1/2/files/3/4": "1|2|3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/std/a%2Fb": "a/b|a/b", "/std/%ed%95%9c": "한|한", "/x/100%25/b": "100%|b||",
 	} {
 		if w := s.ask("GET", target, ""); w.Body.String() != want {
 			t.Errorf("%s: got %s, want %s", target, w.Body, want)

@@ -55,6 +55,25 @@ func shapeOf(pattern string) string {
 	return shape.String()
 }
 
+// parameters returns the names of the parameters in a pattern.
+func parameters(pattern string) (names []string) {
+	depth, from := 0, 0
+	for i, r := range pattern {
+		switch r {
+		case '{':
+			if depth++; depth == 1 {
+				from = i + 1
+			}
+		case '}':
+			if depth--; depth == 0 {
+				name, _, _ := strings.Cut(pattern[from:i], ":")
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // routeConflict is the panic of a route that an app has already.
 type routeConflict struct{ first, again claim }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -91,8 +92,10 @@ func (r *Router) Route(prefix string, fn func(megactx.Router)) {
 	if !strings.HasPrefix(prefix, "/") {
 		panic(fmt.Sprintf("mega: the prefix %q of the group at %s does not begin with /", prefix, site))
 	}
-	r.begin()
 	inner := &Router{all: r.all, parent: r, prefix: joined(r.prefix, prefix), wraps: slices.Clone(r.wraps)}
+	defer placed(inner.prefix, site)
+	checkParameters(prefix)
+	r.begin()
 	fn(inner)
 	inner.begin()
 	if inner.enter != nil {
@@ -181,6 +184,7 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 		panic(fmt.Sprintf("mega: the pattern %q of the route at %s does not begin with /", pattern, site))
 	}
 	defer placed(route, site)
+	checkParameters(pattern)
 	r.begin()
 	r.all.add(method, r.prefix, pattern, site, r.through(r.handler(h)))
 	listed := joined(r.prefix, pattern)
@@ -190,14 +194,45 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 	r.all.routes = append(r.all.routes, Route{method, listed, nameOf(h)})
 }
 
-// placed adds the route and its call site to a panic of chi. It passes other panics on.
+// placed adds the route and its call site to a panic of chi or of checkParameters. It
+// passes other panics on.
 func placed(route, site string) {
 	refused := recover()
 	if text, ok := refused.(string); ok && strings.HasPrefix(text, "chi: ") {
 		refused = fmt.Sprintf("%s at %s: %s", route, site, strings.TrimPrefix(text, "chi: "))
 	}
+	if fault, ok := refused.(invalidParameter); ok {
+		refused = fmt.Sprintf("%s at %s: %s", route, site, string(fault))
+	}
 	if refused != nil {
 		panic(refused)
+	}
+}
+
+// invalidParameter is the panic of a parameter in the notation of another router.
+type invalidParameter string
+
+// parameterName matches the names that a parameter may have.
+var parameterName = regexp.MustCompile(`^[\pL\pN_]([\pL\pN_.-]*[\pL\pN_])?$`)
+
+// checkParameters panics if a part of a pattern is a parameter in the notation of
+// another router: :id, {path...} and {$}. For chi the first one is a literal part, and
+// the others are parameters with these names, so that Param returns nothing.
+func checkParameters(pattern string) {
+	for part := range strings.SplitSeq(shapeOf(pattern), "/") {
+		if name, ok := strings.CutPrefix(part, ":"); ok && name != "" {
+			panic(invalidParameter(fmt.Sprintf("%q is not a parameter (write {%s})", part, name)))
+		}
+	}
+	for _, name := range parameters(pattern) {
+		switch {
+		case name == "$":
+			panic(invalidParameter("{$} is not a parameter (leave it out: a pattern matches nothing below its path)"))
+		case strings.HasSuffix(name, "...") || strings.HasPrefix(name, "*"):
+			panic(invalidParameter(fmt.Sprintf(`{%s} does not match the rest of a path (write *, and read Param("*"))`, name)))
+		case !parameterName.MatchString(name):
+			panic(invalidParameter(fmt.Sprintf("%q is not the name of a parameter (write a word of letters, digits, _, - and .)", name)))
+		}
 	}
 }
 
