@@ -197,7 +197,14 @@ func (sc *schema) nearestVariable(name string) string {
 	if addr := strings.TrimSuffix(name, "PORT") + "ADDR"; sc.variable[addr] != "" {
 		return addr
 	}
-	return spelling.Nearest(name, sc.variables(name))
+	if best := spelling.Nearest(name, sc.variables(name)); best != "" {
+		return best
+	}
+	section, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "_")
+	if key := sc.keyOfScheme(strings.ToLower(section)); key != "" {
+		return EnvName(key)
+	}
+	return ""
 }
 
 // variables returns every possible variable. The alias of a cache is the one in

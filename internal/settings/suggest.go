@@ -21,10 +21,25 @@ func (sc *schema) nearestKey(key string) string {
 	if best := spelling.Nearest(key, keys); best != "" {
 		return best
 	}
+	if url := sc.keyOfScheme(key); url != "" {
+		return url
+	}
 	last := "." + key[strings.LastIndexByte(key, '.')+1:]
 	same := slices.DeleteFunc(keys, func(k string) bool { return !strings.HasSuffix(k, last) })
 	if len(same) == 1 {
 		return same[0]
+	}
+	return ""
+}
+
+// keyOfScheme returns the key of a URL whose scheme a key has in the place of a section,
+// or "": for redis.addr it is the URL of a cache.
+func (sc *schema) keyOfScheme(key string) string {
+	scheme, _, _ := strings.Cut(key, ".")
+	for _, f := range sc.fields {
+		if sc.root.parts[scheme] == nil && slices.Contains(f.Schemes, scheme) {
+			return strings.Join(f.aliased(nil), ".")
+		}
 	}
 	return ""
 }
