@@ -2,7 +2,9 @@ package settings
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/internal/mask"
@@ -12,6 +14,31 @@ import (
 type assignment struct {
 	name, text string
 	line       int
+}
+
+// readsDotEnv reports whether the .env file is a layer.
+func (r *reader) readsDotEnv() bool { return r.env == "dev" || r.env == "test" }
+
+// explainMissing adds to the problem of a missing key that the .env file sets it, in an
+// env that does not read this file.
+func (r *reader) explainMissing(problems Problems) {
+	isMissing := func(p Problem) bool { return p.Code == "config.missing" }
+	if r.folder == "" || r.readsDotEnv() || !slices.ContainsFunc(problems, isMissing) {
+		return
+	}
+	path := filepath.Join(r.folder, ".env")
+	data, err := r.disk.contents(path)
+	if err != nil {
+		return // there is none
+	}
+	all, _ := readDotEnv(string(data))
+	for i, p := range problems {
+		for _, a := range all {
+			if isMissing(p) && a.text != "" && (p.Hint == "set "+a.name || EnvName(p.Key) == a.name) {
+				problems[i].Hint = fmt.Sprintf("set %s; %s:%d sets it, but env %s does not read that file", a.name, r.show(path), a.line, r.env)
+			}
+		}
+	}
 }
 
 // dotEnv reads an .env file. It ignores variables without the MEGA_ prefix.

@@ -252,6 +252,34 @@ func TestDotEnvIsForDevAndTestAlone(t *testing.T) {
 	}
 }
 
+func TestAMissingKeyThatAnUnreadDotEnvSetsIsExplained(t *testing.T) {
+	type mail struct {
+		Host string `key:"host" required:"true"`
+		User string `key:"user" required:"true"`
+	}
+	dir := folder(t, map[string]string{".env": "# mail\nMEGA_MAIL_HOST=h\nMEGA_MAIL_USER=\nMEGA_APPS_WEB_SMS_HOST=h\n"})
+	for env, want := range map[string]string{
+		"production": `config.missing apps.web.sms.host: is required (set MEGA_APPS_WEB_SMS_HOST; .env:4 sets it, but env production does not read that file)
+config.missing apps.web.sms.user: is required (set MEGA_SMS_USER)
+config.missing mail.host: is required (set MEGA_MAIL_HOST; .env:2 sets it, but env production does not read that file)
+config.missing mail.user: is required (set MEGA_MAIL_USER)
+`,
+		"dev": `config.missing apps.web.sms.user: is required (set MEGA_SMS_USER)
+config.missing mail.user: is required (set MEGA_MAIL_USER)
+`,
+	} {
+		s := source(dir, "MEGA_ENV="+env)
+		s.Sections = []settings.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}, {Name: "sms", App: "web", Type: reflect.TypeFor[mail]()}}
+		got := ""
+		for _, p := range problems(t, s) {
+			got += p.Code + " " + p.String() + "\n"
+		}
+		if got != want {
+			t.Errorf("%s: got\n%swant\n%s", env, got, want)
+		}
+	}
+}
+
 func TestFilesAreFoundUpwardsToTheRootOfTheModule(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"mega.config.yaml":             "name: outside\n",

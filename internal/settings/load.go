@@ -55,6 +55,7 @@ func Load(s Source) (*Config, error) {
 	illegal := problems.keys()
 	c, more := sc.assemble(s.Only, values, defaults.texts(), illegal)
 	if problems = append(problems, c.withoutConsequences(illegal, more)...); len(problems) > 0 {
+		files.explainMissing(problems)
 		problems.sort()
 		return nil, problems
 	}

@@ -24,6 +24,7 @@ type reader struct {
 	schema   *schema
 	disk     *Files // nil means the disk
 	env, dir string
+	folder   string   // where the .env file is
 	layers   []*layer // of the config files, the weakest first
 	dotenv   []*layer // of the .env file, which has the rank of the environment
 	files    []File
@@ -36,7 +37,7 @@ func (r *reader) problem(p Problem) { r.problems = append(r.problems, p) }
 // read reads all files in their location.
 func (r *reader) read(named string, o Origin) {
 	p := r.find(named, o)
-	if p.folder == "" {
+	if r.folder = p.folder; r.folder == "" {
 		return
 	}
 	for _, path := range r.mainFiles(p) {
@@ -48,7 +49,7 @@ func (r *reader) read(named string, o Origin) {
 			r.tree(path, []string{"apps", app})
 		}
 	}
-	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && r.exists(path) {
+	if path := filepath.Join(p.folder, ".env"); r.readsDotEnv() && r.exists(path) {
 		if folder, _ := r.disk.isFolder(path); !folder { // a virtual environment of Python
 			r.dotEnv(path)
 		}
