@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
@@ -122,7 +123,11 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 	case ctx.Err() == nil && bounded.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		return overrun(h, err)
 	}
-	return &Failure{Code: "boot.hook_failed", Exit: failure.ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
+	f := &Failure{Code: "boot.hook_failed", Exit: failure.ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
+	if errors.Is(err, bus.ErrRefused) {
+		f.Actions = failure.Actions("Grant the permission at the server", "the cause names the subject")
+	}
+	return f
 }
 
 func overrun(h hook, err error) error {

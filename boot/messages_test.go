@@ -334,6 +334,18 @@ func TestRefusalsOfTheBusDegradeTheProcess(t *testing.T) {
 	eventually(t, ready, http.StatusOK, inactive, false)
 }
 
+// A subscription that the server refuses at the boot needs a permission, which the
+// panel requests.
+func TestARefusedSubscriptionNamesItsRemedy(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.product.sold"}})
+	p := boot.Process{Name: "test", Stderr: io.Discard, Environ: []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}
+	f := fail(t, p, subscribed(&ledger{make(chan string, 1)}))
+	if f.Code != "boot.hook_failed" || !strings.Contains(f.Error(), `"ev.product.sold"`) || !strings.Contains(strings.Join(f.Actions, ""), "Grant the permission") {
+		t.Errorf("%s: %v\n%q", f.Code, f, f.Actions)
+	}
+}
+
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
