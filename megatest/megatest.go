@@ -18,6 +18,7 @@
 package megatest
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -73,12 +74,29 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 		Offline: &boot.Offline{Lock: k.Lock.driver, Bus: k.Bus.driver, Left: func(held []string) { k.held = held }},
 	}, options...)
 	if err != nil {
-		t.Fatalf("boot: %v", err)
+		t.Fatalf("boot: %s", explained(err))
 	}
 	k.running, k.Bus.bus = running, running.Bus()
 	k.Client = k.App(running.Report().Apps[0].App)
 	t.Cleanup(k.stop)
 	return k
+}
+
+// explained returns the error of a boot with the places, the stack and the remedies of
+// its panel.
+func explained(err error) string {
+	f, ok := errors.AsType[*boot.Failure](err)
+	if !ok {
+		return err.Error()
+	}
+	lines := []string{f.Text + "  (" + f.Code + ")"}
+	for _, l := range f.Lines() {
+		lines = append(lines, "    "+l.Name+"  "+strings.ReplaceAll(l.Value, "\n", "\n        "))
+	}
+	for _, action := range f.Actions {
+		lines = append(lines, "    • "+action)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // stop stops the application. A leader keeps its lease until then.

@@ -262,6 +262,34 @@ func TestFailedExpectationReportsWhatItFound(t *testing.T) {
 	})
 }
 
+// A program that does not boot is explained as by its panel: with the places in its
+// source, and with what to do.
+func TestABootThatFailsNamesThePlaceAndTheRemedy(t *testing.T) {
+	for _, x := range []struct {
+		option mega.Option
+		set    string
+		says   []string
+	}{
+		{mega.Run("x", func(*strings.Builder, *mega.Ctx) error { return nil }), "", []string{
+			"boot: Nothing provides *strings.Builder.  (boot.not_provided)\n", "    needed by  mega.Run", "megatest_test.go:", "    • Add its constructor: mega.Provide(…)\n",
+		}},
+		{mega.OnStart("warm", func(*mega.Ctx) error { panic("cold") }), "", []string{"(boot.hook_failed)", "    given at  mega.OnStart, ", "    cause  panic: cold", "    stack  "}},
+		{mega.OnStart("warm", func(*mega.Ctx) error { return nil }), "lock.wait=soon", []string{"    config.invalid  --set lock.wait: "}},
+	} {
+		fake := &recorder{TB: t}
+		func() {
+			defer func() { _ = recover() }() // of Fatalf
+			megatest.New(fake, megatest.Config{Set: append([]string{"lock.ttl=5s"}, strings.Fields(x.set)...)}, x.option)
+		}()
+		fake.end()
+		for _, want := range x.says {
+			if !strings.Contains(fake.said, want) {
+				t.Errorf("got\n%swant %q", fake.said, want)
+			}
+		}
+	}
+}
+
 func TestRunThatDoesNotReturnIsNamedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := &recorder{TB: t}
