@@ -280,6 +280,37 @@ config.missing mail.user: is required (set MEGA_MAIL_USER)
 	}
 }
 
+// A key that a file would set is not missing as well, if the file cannot be read.
+func TestAFileThatIsNotReadExplainsItsMissingKeys(t *testing.T) {
+	type mail struct {
+		Host string `key:"host" required:"true"`
+	}
+	const keys = "mail: {host: h}\nlock: {cache: main}\ncache: {main: {url: redis://h}}\n"
+	for name, x := range map[string]struct {
+		files map[string]string
+		file  string
+		code  string
+	}{
+		"a syntax error":    {map[string]string{yamlFile: keys + "ops:\n\taddr: x\n"}, "", "config.syntax"},
+		"a second document": {map[string]string{yamlFile: keys + "---\nname: x\n"}, "", "config.syntax"},
+		"not UTF-8":         {map[string]string{yamlFile: keys + "name: \xff\n"}, "", "config.file"},
+		"another ending":    {map[string]string{"mega.config.yml": keys}, "", "config.no_file"},
+		"another place":     {map[string]string{yamlFile: keys}, "elsewhere.yaml", "config.no_file"},
+		".env":              {map[string]string{".env": "MEGA_MAIL_HOST='h\n"}, "", "config.syntax"},
+	} {
+		s := source(folder(t, x.files), "MEGA_ENV=dev")
+		s.File, s.Sections = x.file, []settings.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}
+		if p := problems(t, s); len(p) != 1 || p[0].Code != x.code {
+			t.Errorf("%s: got %v, want one problem of %s", name, p, x.code)
+		}
+	}
+	s := source(folder(t, nil), "MEGA_ENV=dev")
+	s.Set, s.Sections = []string{"name"}, []settings.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}
+	if p := problems(t, s); len(p) != 2 {
+		t.Errorf("an argument without a value: got %v, want the missing key too", p)
+	}
+}
+
 func TestFilesAreFoundUpwardsToTheRootOfTheModule(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"mega.config.yaml":             "name: outside\n",

@@ -54,7 +54,7 @@ func Load(s Source) (*Config, error) {
 	}
 	illegal := problems.keys()
 	c, more := sc.assemble(s.Only, values, defaults.texts(), illegal)
-	if problems = append(problems, c.withoutConsequences(illegal, more)...); len(problems) > 0 {
+	if problems = append(problems, c.withoutConsequences(illegal, problems.unread(), more)...); len(problems) > 0 {
 		files.explainMissing(problems)
 		problems.sort()
 		return nil, problems
@@ -92,11 +92,12 @@ func (s Source) namedFile(vars environment) (string, Origin) {
 
 // withoutConsequences returns later without the problems that an illegal value
 // explains: problems of the same key, of keys that inherit its value, and of the
-// cache that it would configure.
-func (c *Config) withoutConsequences(illegal map[string]bool, later Problems) Problems {
+// cache that it would configure. A file or source that was not read as a whole explains
+// missing keys and caches.
+func (c *Config) withoutConsequences(illegal map[string]bool, unread bool, later Problems) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		f, _ := c.schema.find(l.Key)
-		return illegal[l.Key] || illegal[f.Inherits] || l.Code == "config.unknown_cache" && illegal["cache."+c.values[l.Key].Text+".url"]
+		return unread && (l.Code == "config.missing" || l.Code == "config.unknown_cache") || illegal[l.Key] || illegal[f.Inherits] || l.Code == "config.unknown_cache" && illegal["cache."+c.values[l.Key].Text+".url"]
 	})
 }
 

@@ -76,6 +76,18 @@ func (p Problems) keys() map[string]bool {
 	return all
 }
 
+// unread reports whether a file or a source was not read, or only in part: the keys that
+// it sets seem to be missing.
+func (p Problems) unread() bool {
+	return slices.ContainsFunc(p, func(p Problem) bool {
+		switch p.Code {
+		case "config.file", "config.no_file", "config.provider":
+			return true
+		}
+		return p.Code == "config.syntax" && p.Origin.File != ""
+	})
+}
+
 func (p Problems) sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(a.Origin.compare(b.Origin), strings.Compare(a.Key, b.Key))
