@@ -83,6 +83,9 @@ func (r *Report) primaryRows() (rows []row) {
 func (r *Report) electedRows() (rows []row) {
 	for _, of := range r.Elected {
 		once, what := "in this process", "in this process"
+		if r.Workers > 0 {
+			once, what = "once in each worker", "in each worker"
+		}
 		if of.Scope != driver.Process.String() {
 			once, what = "once in the "+of.Scope, "in one process of the "+of.Scope+" at a time"
 		}

@@ -34,12 +34,18 @@ func TestReportHasAnAddressThatAnAppOfThisMachineAnswers(t *testing.T) {
 }
 
 func TestReportStatesWhereElectedFunctionsRun(t *testing.T) {
-	for scope, want := range map[string][]string{
-		"process": {"in this process", "every 2s, in this process"},
-		"node":    {"in one process of the node at a time", "every 2s, once in the node"},
-		"fleet":   {"in one process of the fleet at a time", "every 2s, once in the fleet"},
+	for _, x := range []struct {
+		scope   string
+		workers int
+		want    []string
+	}{
+		{"process", 0, []string{"in this process", "every 2s, in this process"}},
+		{"process", 2, []string{"in each worker", "every 2s, once in each worker"}},
+		{"node", 2, []string{"in one process of the node at a time", "every 2s, once in the node"}},
+		{"fleet", 0, []string{"in one process of the fleet at a time", "every 2s, once in the fleet"}},
 	} {
-		r := plan.Report{Elected: []plan.Elected{
+		scope, want := x.scope, x.want
+		r := plan.Report{Workers: x.workers, Elected: []plan.Elected{
 			{Name: "relay", Scope: scope, Lock: "mega:lead::shop:relay"}, {Name: "purge", Scope: scope, Lock: "mega:every::shop:purge", Every: 2 * time.Second},
 		}}
 		text := r.Text(plan.Paint{}, false)
