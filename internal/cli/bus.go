@@ -109,10 +109,9 @@ func (a about) flags() string {
 
 // onBus returns the process and its bus as a heading.
 func (a about) onBus() string {
-	head := a.short()
-	if len(a.For) > 0 {
-		head, _, _ = strings.Cut(head, " and ")
-	}
+	asked := a
+	asked.For = nil
+	head := asked.short()
 	if a.Driver == "" {
 		return head
 	}

@@ -295,7 +295,7 @@ func TestOneProcessIsCalledForSharedLocks(t *testing.T) {
 	}
 	hold(t, l, "product:lamp")
 	_, stdout, _ := s.tool(t, "lock ls --name shop")
-	if !strings.HasPrefix(stdout, "shop, pid 11 and 12, 13: redis, scope fleet\n") || strings.Count(stdout, "product:lamp") != 1 {
+	if !strings.HasPrefix(stdout, "shop, pid 11, 12 and 13: redis, scope fleet\n") || strings.Count(stdout, "product:lamp") != 1 {
 		t.Errorf("got\n%s", stdout)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -62,8 +63,12 @@ func (a about) heading() string {
 	if a.Worker != 0 {
 		s += fmt.Sprintf(", worker %d", a.Worker)
 	}
-	if len(a.For) > 0 {
-		s += " and " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.For)), ", "), "[]")
+	for i, pid := range a.For {
+		separator := ", "
+		if i == len(a.For)-1 {
+			separator = " and "
+		}
+		s += separator + strconv.Itoa(pid)
 	}
 	if a.Driver != "" {
 		s += fmt.Sprintf(": %s, scope %s", a.Driver, a.Scope)
