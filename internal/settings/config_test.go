@@ -292,6 +292,15 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		{"data", reflect.TypeFor[struct {
 			F string `key:"f" reload:"live"`
 		}](), "promises too much"},
+		{"data", reflect.TypeFor[struct {
+			F int `key:"f" defualt:"4"`
+		}](), "data.f: the tag defualt has no effect; did you mean default?"},
+		{"data", reflect.TypeFor[struct {
+			F string `json:"f" key:"f" doc:"a \"b:\"" Required:"true"`
+		}](), "data.f: the tag Required has no effect; did you mean required?"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f" required:"yes"`
+		}](), `data.f: the tag required is "yes", want "true"`},
 	} {
 		_, err := settings.Load(settings.Source{Sections: []settings.Section{{Name: x.name, Type: x.typ, Site: "a.go:1"}}})
 		if p, ok := errors.AsType[settings.Problems](err); !ok || p[0].Code != "config.section" || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), "declared at a.go:1") {
@@ -310,7 +319,7 @@ func TestForeignTypesReadThemselves(t *testing.T) {
 		Since time.Time   `key:"since"`
 		Paid  config.URL  `key:"paid" pattern:"/v2$"`
 		Max   config.Size `key:"max" default:"1.5KiB"`
-		Ratio float32     `key:"ratio"`
+		Ratio float32     `key:"ratio" json:"ratio" yaml:"ratio" toml:"r" env:"R" form:"r" db:"r" desc:"d" validate:"gt=0"`
 		Modes []mode      `key:"modes" enum:"fast|safe"`
 		Level slog.Level  `key:"level" default:"WARN"`
 	}

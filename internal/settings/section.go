@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 // reserved are the first parts of variables that are not configuration.
@@ -81,6 +82,12 @@ func (sc *schema) checkFieldTags(f reflect.StructField, key string) error {
 			return fmt.Errorf("its pattern: %w", err)
 		}
 	}
+	if err := checkTagNames(string(f.Tag)); err != nil {
+		return err
+	}
+	if required, ok := f.Tag.Lookup("required"); ok && required != "true" && required != "false" {
+		return fmt.Errorf("the tag required is %q, want \"true\"", required)
+	}
 	field := newField(f, []string{f.Tag.Get("key")})
 	if field.Live {
 		return errors.New(`a section is handed over once, so reload:"live" promises too much`)
@@ -109,6 +116,23 @@ func (sc *schema) checkFieldTags(f reflect.StructField, key string) error {
 		return fmt.Errorf("its default: %w", err)
 	}
 	sc.defaulted[key] = v
+	return nil
+}
+
+// tagNames are the tags of a field in a section.
+var tagNames = []string{"key", "default", "doc", "enum", "min", "max", "schemes", "pattern", "like", "required"}
+
+// inTag matches a name and its value in the tag of a field.
+var inTag = regexp.MustCompile(`([^\s":]+):"(?:[^"\\]|\\.)*"`)
+
+// checkTagNames returns an error for a tag that is probably misspelled: the field would
+// be without its default or its bounds.
+func checkTagNames(tag string) error {
+	for _, m := range inTag.FindAllStringSubmatch(tag, -1) {
+		if best := spelling.Nearest(m[1], tagNames); best != "" && best != m[1] {
+			return fmt.Errorf("the tag %s has no effect; did you mean %s?", m[1], best)
+		}
+	}
 	return nil
 }
 
