@@ -113,6 +113,14 @@ func (s *Sub) isExcused() bool {
 	}
 }
 
+// isLeaving reports whether the end of the registration is not confirmed: messages may
+// be on their way.
+func (s *Sub) isLeaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase == leaving
+}
+
 // leaveAll ends the registration of all subscriptions of a kind, several at a time,
 // and waits for the end of those that are not excused.
 func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind) {
@@ -271,7 +279,7 @@ func (e *UnfinishedError) Code() string { return "bus.unfinished" }
 func unfinished(ctx context.Context, subs []*Sub) error {
 	var left []SubStats
 	for _, s := range subs {
-		if st := s.Stats(); st.Pending > 0 || st.Running > 0 && !s.isExcused() {
+		if st := s.Stats(); st.Pending > 0 || st.Running > 0 && !s.isExcused() || s.isLeaving() {
 			left = append(left, st)
 		}
 	}

@@ -99,24 +99,30 @@ func (s *Sub) leave(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	err := r.End(bounded)
-	if err != nil && ctx.Err() != nil {
-		return contextError(ctx)
+	if err := r.End(bounded); err != nil {
+		s.missRest()
+		if ctx.Err() != nil {
+			return contextError(ctx)
+		}
 	}
-	if s.empty(err != nil) {
-		s.bus.notify(Missed{SubID: s.subID(), Count: -1})
-	}
+	s.empty()
 	return nil
 }
 
-// empty refuses arriving messages from now on. If gap is set, more messages may
-// have been on their way: it counts a gap, and reports whether it did.
-func (s *Sub) empty(gap bool) bool {
+// missRest counts and reports a gap of unknown size: messages may have been on their
+// way when the registration ended.
+func (s *Sub) missRest() {
 	s.mu.Lock()
-	gap = gap && s.phase == leaving
-	if gap {
+	defer s.mu.Unlock()
+	if s.phase == leaving {
 		s.addGap(-1) // S4
+		s.bus.notify(Missed{SubID: s.subID(), Count: -1})
 	}
+}
+
+// empty refuses arriving messages from now on.
+func (s *Sub) empty() {
+	s.mu.Lock()
 	if s.phase == leaving {
 		s.phase = emptying
 	}
@@ -129,7 +135,6 @@ func (s *Sub) empty(gap bool) bool {
 	if last {
 		s.bury()
 	}
-	return gap
 }
 
 // beginLeaving returns a channel that leave closes when it has ended the

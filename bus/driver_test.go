@@ -651,6 +651,38 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A drain whose context ends before the backend has confirmed the end of a subscription
+// is not complete: more messages may be on their way (S4, S21).
+func TestDrainThatCannotEndASubscriptionFailsAndCountsAGap(t *testing.T) {
+	for name, drain := range map[string]func(*bus.Bus, *bus.Sub, context.Context) error{
+		"the bus":          func(b *bus.Bus, _ *bus.Sub, ctx context.Context) error { return b.Drain(ctx) },
+		"the subscription": func(_ *bus.Bus, s *bus.Sub, ctx context.Context) error { return s.Drain(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o observed
+				b, r := newRemoteBus(t, bus.Config{Observer: &o})
+				s := subscribe(t, b, "a", ignore)
+				r.set("End", nil, true)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := drain(b, s, ctx)
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+				left, ok := errors.AsType[*bus.UnfinishedError](err)
+				if name == "the bus" && (!ok || len(left.Subs) != 1 || left.Subs[0].Name != "a") {
+					t.Errorf("got %v, want the subscription", err)
+				}
+				synctest.Wait()
+				if told, total := of[bus.Missed](&o), b.Stats().Total; len(told) != 1 || told[0].Count != -1 || total.Gaps != 1 {
+					t.Errorf("reported %+v, %d gaps", told, total.Gaps)
+				}
+			})
+		})
+	}
+}
+
 // A foreign publisher may send thousands of keys of a few bytes, which take many times
 // their bytes in memory.
 func TestTheMemoryOfManyKeysCountsInABuffer(t *testing.T) {
