@@ -86,7 +86,7 @@ func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts
 	if err := b.composeRequest(ctx, &m, data, o.publish); err != nil {
 		return err
 	}
-	c, err := b.calls.open(o.count, m.Deadline)
+	c, err := b.calls.open(o.count, &m)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, 
 			return nil
 		}
 		n++
-		if !yield(b.received(&m)) {
+		if !yield(b.received(c, &m)) {
 			return nil
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // be changed, since its data are shared with the other subscriptions of this
 // process. It may be kept.
 type Msg struct {
-	Subject string
+	Subject string  // of an answer, the subject of its request
 	Header  Headers // nil if there is none
 	Data    []byte  // not nil
 	// Missed is the number of messages of the subscription that were lost

@@ -34,7 +34,7 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	if err := b.composeRequest(ctx, m, data, opts); err != nil {
 		return nil, err
 	}
-	c, err := b.calls.open(1, m.Deadline)
+	c, err := b.calls.open(1, m)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +86,16 @@ func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
 	case err != nil:
 		return nil, b.failed(ctx, err)
 	}
-	return b.received(&m)
+	return b.received(c, &m)
 }
 
-// received converts an answer to the result for the caller.
-func (b *Bus) received(m *driver.Message) (*Msg, error) {
+// received converts an answer to the result for the caller. Not every driver carries
+// the subject.
+func (b *Bus) received(c *call, m *driver.Message) (*Msg, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
-	return &Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, bus: b}, nil
+	return &Msg{Subject: c.subject, Header: m.Header, Data: m.Data, bus: b}, nil
 }
 
 // failed classifies the error of a request without an answer, and counts it.
@@ -146,6 +147,7 @@ type calls struct {
 // call is a request in flight.
 type call struct {
 	id       uint64
+	subject  string
 	news     chan struct{} // receives when an answer or an error is ready
 	deadline time.Time     // of the responders, too
 
@@ -159,10 +161,10 @@ type call struct {
 
 func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
 
-// open registers a call that takes up to the given number of answers, or any
-// number if most is 0.
-func (cs *calls) open(most int, deadline time.Time) (*call, error) {
-	c := &call{news: make(chan struct{}, 1), deadline: deadline, most: most}
+// open registers a call for the request m that takes up to the given number of
+// answers, or any number if most is 0.
+func (cs *calls) open(most int, m *driver.Message) (*call, error) {
+	c := &call{subject: m.Subject, news: make(chan struct{}, 1), deadline: m.Deadline, most: most}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
