@@ -164,6 +164,12 @@ func answerHeaders(e *env) {
 	m, err := a.Request(e.Ctx, "none", nil)
 	e.Must(err, "request")
 	e.Want(len(m.Header) == 0, "an answer without a header has %q", m.Header)
+	b.respond("status", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		return nil, bus.ReplyHeader(ctx, "Status", "503")
+	})
+	m, err = a.Request(e.Ctx, "status", nil) // a NATS server reports a missing responder in this way
+	e.Must(err, "request that is answered by a status alone")
+	e.sameHeader(m.Header, bus.Headers{"Status": {"503"}})
 	e.Is(bus.ReplyHeader(e.Ctx, "k", "v"), bus.ErrInvalid, "outside a responder")
 }
 

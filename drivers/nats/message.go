@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -109,6 +110,10 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 		return nil // a foreign publisher that expects no answer
 	}
 	answer.Subject = to
+	if answer.Err == nil && !answer.End && isNoResponders(&nats.Msg{Header: nats.Header(answer.Header), Data: answer.Data}) {
+		answer.Header = maps.Clone(answer.Header)
+		answer.Header.Set(keyAnswer, "1")
+	}
 	return b.put(ctx, &answer, &item{subject: to, kind: driver.Answer, special: newSpecial(&answer)})
 }
 
@@ -225,6 +230,10 @@ func (b *Bus) answer(m *nats.Msg) {
 	})
 }
 
+// keyAnswer is in an answer that would be the server's report without it. FromWire
+// removes it.
+const keyAnswer = "Bus-Answer"
+
 // The header of an answer that is an error, in the form of NATS's own services.
 const (
 	keyServiceError     = "Nats-Service-Error"
@@ -284,8 +293,8 @@ func reason(code string) string {
 }
 
 // isNoResponders reports whether the server has answered that no responder
-// exists. A responder's answer may also have a header Status, beside other
-// headers.
+// exists. A responder's answer may also have a header Status, but then it has others
+// too.
 func isNoResponders(m *nats.Msg) bool {
 	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
 		return false
