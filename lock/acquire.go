@@ -266,10 +266,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 	var busy *NotAcquiredError
 	switch {
 	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil:
-		if errors.Is(err, ctx.Err()) { // also the timeout of a connection
-			return err
-		}
-		return fmt.Errorf("%w: %w", err, contextError(ctx))
+		return beside(ctx, err)
 	case isContextError(err) && ctx.Err() == nil && l.gate.shut():
 		return ErrClosed // Close ended the context of the driver call
 	case errors.As(err, &busy):

@@ -323,3 +323,65 @@ func TestACancelledInspectIsNotUnavailable(t *testing.T) {
 		}
 	})
 }
+
+// halted is a driver whose calls end with their context, and then return err, or the
+// error of the context if err is nil.
+type halted struct {
+	driver.Driver
+	err error
+}
+
+func (d halted) wait(ctx context.Context) error {
+	<-ctx.Done()
+	if d.err != nil {
+		return d.err
+	}
+	return ctx.Err()
+}
+
+func (d halted) Inspect(ctx context.Context, _ string) (driver.State, error) {
+	return driver.State{}, d.wait(ctx)
+}
+
+func (d halted) ForceRelease(ctx context.Context, _ string, _ driver.Force) (int, error) {
+	return 0, d.wait(ctx)
+}
+
+func (d halted) Renew(ctx context.Context, _ []driver.Grant) []driver.Renewal {
+	return []driver.Renewal{{Err: d.wait(ctx)}}
+}
+
+// A call whose context ends returns the error of that context, also beside another error,
+// and no error of a context that the Locker has derived from it.
+func TestTheErrorOfACallHasThatOfItsContext(t *testing.T) {
+	refused := fmt.Errorf("%w: no permission", driver.ErrUnavailable)
+	for _, err := range []error{nil, refused} {
+		for _, end := range []error{context.DeadlineExceeded, context.Canceled} {
+			t.Run(fmt.Sprint(err, " and ", end), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := process(t, halted{newFleet(), err}, lock.Config{})
+					lease := acquire(t, l, "lease", lock.TTL(time.Hour))
+					for name, call := range map[string]func(ctx context.Context) error{
+						"Inspect":      func(ctx context.Context) error { _, err := l.Inspect(ctx, "k"); return err },
+						"ForceRelease": func(ctx context.Context) error { _, err := l.ForceRelease(ctx, "k", "test"); return err },
+						"Extend":       func(ctx context.Context) error { return lease.Extend(ctx, time.Hour) },
+					} {
+						ctx, cancel := context.WithCancel(t.Context())
+						time.AfterFunc(50*time.Millisecond, cancel)
+						other := context.DeadlineExceeded
+						if errors.Is(end, other) {
+							ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+							other = context.Canceled
+						}
+						got := call(ctx)
+						cancel()
+						if !errors.Is(got, end) || errors.Is(got, other) || err != nil && !errors.Is(got, err) {
+							t.Errorf("%s: %v", name, got)
+						}
+					}
+					release(t, lease)
+				})
+			})
+		}
+	}
+}

@@ -362,8 +362,10 @@ func (l *Locker) callError(ctx context.Context, err error, bound time.Duration) 
 		err = l.unavailable(err, bound)
 	case cancelled && errors.Is(err, context.Canceled) && !errors.Is(err, ErrUnavailable):
 		return contextError(ctx)
+	case isContextError(err) && !errors.Is(err, ErrUnavailable): // of a context that ends with ctx
+		err = beside(ctx, ErrUnavailable)
 	default:
-		err = l.classify(err)
+		err = beside(ctx, l.classify(err))
 	}
 	if !cancelled {
 		l.health.failed(err)
@@ -390,6 +392,14 @@ func lacks(d driver.Info, rule, what string) error {
 		}
 	}
 	return nil
+}
+
+// beside wraps err together with the error of ctx, which has ended.
+func beside(ctx context.Context, err error) error {
+	if errors.Is(err, ctx.Err()) { // also the timeout of a connection
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, contextError(ctx))
 }
 
 // contextError returns ctx's error together with its cause.

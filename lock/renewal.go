@@ -243,10 +243,5 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		h.lose(lost)
 		return lost
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, contextError(ctx))
-	}
-	err := h.locker.unavailable(r.Err, driver.CallTimeout)
-	h.locker.health.failed(err)
-	return err
+	return h.locker.callError(ctx, r.Err, driver.CallTimeout)
 }
