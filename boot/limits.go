@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -43,19 +42,9 @@ func (b *booting) newLimiter(c *settings.Config, d limitdriver.Driver, l *lock.L
 	}
 	b.dependOn(backend{
 		name: "limit", driver: info.Name, scope: info.Scope, required: c.Limit.Require != "", unavailable: limits.Unavailable,
-		ping: func(ctx context.Context) error { return pingLimits(ctx, limits) },
+		ping: limits.Ping,
 	})
 	return limits, nil
-}
-
-// pingLimits calls the backend once, so that a loss is detected also while no limit is
-// used, as [lock.Locker.Ping] does. During a known outage it returns at once.
-func pingLimits(ctx context.Context, limits *limit.Limiter) error {
-	if err := limits.Unavailable(); err != nil {
-		return err
-	}
-	_, err := limits.Inspect(ctx, "mega:probe")
-	return err
 }
 
 // limitObserver passes the events of limits to the log and the metrics.

@@ -125,12 +125,16 @@ func (h *health) failed(ctx context.Context, err error) {
 // lost returns the reason why the backend does not answer, or nil.
 func (h *health) lost() error { return h.watch.Cause() }
 
+// key returns the key of the probes: always the same, because a backend may have lost a
+// part of its keys.
+func (h *health) key() string { return "mega.probe:" + h.limiter.ticket }
+
 // Probe takes a unit of a scratch key. It writes, because a read would not
 // detect a backend that is full or read-only. On a Redis Cluster it asks one master,
 // which decides for the keys of all.
 func (h *health) Probe(ctx context.Context) error {
 	l := h.limiter
-	_, err := l.take(ctx, driver.Request{Key: "mega.probe:" + l.ticket, Rates: []Rate{{N: 1, Per: MinPer}}, Cost: 1})
+	_, err := l.take(ctx, driver.Request{Key: h.key(), Rates: []Rate{{N: 1, Per: MinPer}}, Cost: 1})
 	if errors.Is(err, ErrUnavailable) {
 		return err
 	}
@@ -154,4 +158,16 @@ func (h *health) Returned(after time.Duration) (report func()) {
 			l.observe(end)
 		}
 	}
+}
+
+// Ping reports whether the backend answers now, with the cause if it does not. It calls
+// the backend once, with a timeout of a second, so that a loss is detected also while no
+// limit is used. During a known outage it returns at once. It asks for the key of the
+// probes: on a backend that has lost a part of its keys, both have the same result.
+func (l *Limiter) Ping(ctx context.Context) error {
+	if err := l.health.lost(); err != nil {
+		return err
+	}
+	_, err := l.Inspect(ctx, l.health.key())
+	return err
 }

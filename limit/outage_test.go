@@ -1130,3 +1130,47 @@ func TestAWaitThatEndsInAnOutageIsNotLimited(t *testing.T) {
 		}
 	})
 }
+
+// partial is a driver without the key "bad". It records the other keys.
+type partial struct {
+	driver.Driver
+	taken, seen atomic.Value
+}
+
+func (p *partial) Info() driver.Info { return driver.Info{Name: "partial", Scope: driver.Fleet} }
+
+func (p *partial) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	if r.Key == "bad" {
+		return driver.Answer{}, driver.ErrUnavailable
+	}
+	p.taken.Store(r.Key)
+	return p.Driver.Take(ctx, r)
+}
+
+func (p *partial) Inspect(_ context.Context, key string, _ []driver.Rate) (driver.State, error) {
+	p.seen.Store(key)
+	return driver.State{}, nil
+}
+
+// On a Cluster without one of its masters, a process is ready while the master of its
+// probes serves: it reports no loss then, either.
+func TestPingAsksForTheKeyOfTheProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partial{Driver: memory.NewLimit()}
+		l, err := limit.New(p, limit.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		if err := l.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Allow(t.Context(), "bad", limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}}); !errors.Is(err, limit.ErrUnavailable) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if p.taken.Load() == nil || p.taken.Load() != p.seen.Load() {
+			t.Errorf("probed %v, pinged %v", p.taken.Load(), p.seen.Load())
+		}
+	})
+}

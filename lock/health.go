@@ -64,11 +64,12 @@ func (h *health) Returned(after time.Duration) (report func()) {
 // Ping reports whether the backend serves locks now, with the cause if it does
 // not. It calls the backend once, with a timeout of a second, so that a loss is
 // detected also while no lock is used (L21). During a known outage it returns
-// at once.
+// at once. It asks for the key of the probes: on a backend that has lost a part of its
+// keys, both have the same result.
 func (l *Locker) Ping(ctx context.Context) error {
 	if err := l.health.lost(); err != nil {
 		return err
 	}
-	_, err := l.Inspect(ctx, "mega:probe")
+	_, err := l.Inspect(ctx, l.health.key)
 	return err
 }

@@ -185,6 +185,37 @@ func TestASilentBackendIsLostUntilItAnswers(t *testing.T) {
 	})
 }
 
+// On a Cluster without one of its masters, a process is ready while the master of its
+// probes serves: it reports no loss then, either.
+func TestPingAsksForTheKeyOfTheProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var probed, pinged atomic.Value
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if r.Key == "bad" {
+					return driver.Grant{}, driver.ErrUnavailable
+				}
+				probed.Store(r.Key)
+				return d.Acquire(ctx, r)
+			},
+			inspect: func(_ context.Context, _ driver.Driver, key string) (driver.State, error) {
+				pinged.Store(key)
+				return driver.State{}, nil
+			}}
+		l := process(t, d, lock.Config{})
+		if err := l.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Acquire(t.Context(), "bad"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if probed.Load() == nil || probed.Load() != pinged.Load() {
+			t.Errorf("probed %v, pinged %v", probed.Load(), pinged.Load())
+		}
+	})
+}
+
 // A lease that nobody renews ends during the outage, and nothing else is asked.
 func TestACleanUpFindsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
