@@ -45,7 +45,7 @@ func (s *Sub) Drain(ctx context.Context) error {
 func (s *Sub) beginWait(callers []*Sub) bool {
 	s.bus.waits.Lock()
 	defer s.bus.waits.Unlock()
-	if s.leadsTo(callers, map[*Sub]bool{}) {
+	if s.leadsTo(callers) {
 		return false
 	}
 	for _, c := range callers {
@@ -56,12 +56,8 @@ func (s *Sub) beginWait(callers []*Sub) bool {
 
 // leadsTo reports whether s is one of the subscriptions, or waits for one of them. The
 // caller holds the mutex waits.
-func (s *Sub) leadsTo(subs []*Sub, seen map[*Sub]bool) bool {
-	if seen[s] {
-		return false
-	}
-	seen[s] = true
-	return slices.Contains(subs, s) || slices.ContainsFunc(s.waitsFor, func(next *Sub) bool { return next.leadsTo(subs, seen) })
+func (s *Sub) leadsTo(subs []*Sub) bool {
+	return slices.Contains(subs, s) || slices.ContainsFunc(s.waitsFor, func(next *Sub) bool { return next.leadsTo(subs) })
 }
 
 func (s *Sub) endWait(callers []*Sub) {

@@ -22,6 +22,7 @@ import (
 type Locker struct {
 	driver   driver.Driver
 	pools    driver.PoolDriver // driver, or nil where it keeps no states of slots
+	runs     driver.Runner     // driver, or nil where it records no runs
 	asker    driver.Asker      // driver, or nil if its Acquire has one part
 	info     driver.Info
 	config   Config
@@ -64,6 +65,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		over:   make(chan struct{}),
 	}
 	l.pools, _ = d.(driver.PoolDriver)
+	l.runs, _ = d.(driver.Runner)
 	l.asker, _ = d.(driver.Asker)
 	l.clock, l.awake = newClock(l.info.Scope), newClock(driver.Fleet)
 	l.group.Init()

@@ -53,20 +53,18 @@ func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Contex
 	case every < MinEvery || every > MaxEvery || every%time.Microsecond != 0:
 		return c, invalidOption("the interval is %v, want %v to %v in whole microseconds", every, MinEvery, MaxEvery)
 	}
-	_, err = l.runner()
-	return c, err
+	return c, l.supportsRuns()
 }
 
-// runner returns the driver as one that records runs, or ErrUnsupported.
-func (l *Locker) runner() (driver.Runner, error) {
+// supportsRuns returns ErrUnsupported if the driver does not record runs.
+func (l *Locker) supportsRuns() error {
 	if err := lacks(l.info, "O1", "Once"); err != nil {
-		return nil, err
+		return err
 	}
-	r, ok := l.driver.(driver.Runner)
-	if !ok {
-		return nil, fmt.Errorf("%w: Once on the driver %s", ErrUnsupported, l.info.Name)
+	if l.runs == nil {
+		return fmt.Errorf("%w: Once on the driver %s", ErrUnsupported, l.info.Name)
 	}
-	return r, nil
+	return nil
 }
 
 // once is Once with a checked call. It sets c.nextTick, unless the key was busy, and
@@ -123,13 +121,9 @@ func isSkipped(ctx context.Context, err error) bool {
 
 // beginRun starts the run if it is due. After an error the tick may be spent.
 func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.Grant, every time.Duration) (Run, error) {
-	runner, err := l.runner()
-	if err != nil {
-		return Run{}, err
-	}
 	bounded, cancel := context.WithTimeout(lease.Context(), driver.CallTimeout)
 	defer cancel()
-	run, err := runner.BeginRun(bounded, g, every, !c.atLeast) // O3
+	run, err := l.runs.BeginRun(bounded, g, every, !c.atLeast) // O3
 	if err == nil {
 		c.nextTick = l.awake.now().add(run.Left)
 	}
@@ -154,13 +148,9 @@ func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.G
 // endRun records the outcome. It makes one attempt: without an outcome, the run
 // looks like one that has crashed.
 func (l *Locker) endRun(g driver.Grant, run Run) {
-	runner, err := l.runner()
-	if err != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	if err := runner.EndRun(ctx, g, run); err != nil && !errors.Is(err, ErrLost) {
+	if err := l.runs.EndRun(ctx, g, run); err != nil && !errors.Is(err, ErrLost) {
 		l.health.failed(l.unavailable(err, driver.CallTimeout))
 	}
 }

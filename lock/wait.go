@@ -153,7 +153,6 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcom
 	if err != nil {
 		return outcome{}, err
 	}
-	busy.Waited = qs.locker.clock.now().sub(start)
 	return outcome{}, busy
 }
 
