@@ -39,30 +39,10 @@ func apart(s, prefix, these, others string) error {
 	if first == "*" || first == ">" {
 		return fmt.Errorf("%w: %q begins with a wildcard, and %s have no prefix", driver.ErrBadSubject, s, these)
 	}
-	if overlaps(s, prefix) {
+	if s+"." == prefix || overlap(s, prefix+">") {
 		return fmt.Errorf("%w: %q is or matches a subject below the prefix of %s", driver.ErrBadSubject, s, others)
 	}
 	return nil
-}
-
-// overlaps reports whether a subject or pattern is the prefix, without its last dot,
-// or matches a subject below it.
-func overlaps(s, prefix string) bool {
-	if s+"." == prefix {
-		return true
-	}
-	for word := range strings.SplitSeq(strings.TrimSuffix(prefix, "."), ".") {
-		token, rest, _ := strings.Cut(s, ".")
-		switch token {
-		case ">":
-			return true
-		case "*", word:
-			s = rest
-		default:
-			return false
-		}
-	}
-	return s != ""
 }
 
 // Publish implements [driver.Driver].

@@ -218,16 +218,19 @@ func (s *subjects) allow(want string) bool {
 
 // overlap reports whether some subject matches both patterns.
 func overlap(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
+	for {
+		x, restA, moreA := strings.Cut(a, ".")
+		y, restB, moreB := strings.Cut(b, ".")
 		switch {
-		case as[i] == ">" || bs[i] == ">":
+		case x == ">" || y == ">":
 			return true
-		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
+		case x != y && x != "*" && y != "*":
 			return false
+		case !moreA || !moreB:
+			return moreA == moreB
 		}
+		a, b = restA, restB
 	}
-	return len(as) == len(bs)
 }
 
 // covers reports whether every subject that matches inner also matches outer.
