@@ -227,7 +227,7 @@ func (b *Bus) refuseAll(ctx context.Context) {
 	for all := b.refusals.take(); all != nil; all = b.refusals.take() {
 		for _, r := range all {
 			bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-			_ = b.driver.Answer(bounded, *r.request, failure(r.request, r.why)) // as above
+			_ = b.driver.Answer(bounded, *r.request, failure(r.request, r.why)) // on an error, the requester waits until its deadline
 			cancel()
 		}
 	}

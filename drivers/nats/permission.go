@@ -151,10 +151,9 @@ func (l *link) ask(ctx context.Context) (p permissions, known bool) {
 // a subscription to answers. No message is delivered: its reply is reserved.
 func (l *link) tryOut(ctx context.Context) (refused []string) {
 	for _, n := range []need{{true, l.bus.prefixes[driver.Event] + tryout, "events"}, {true, l.bus.prefixes[driver.Request] + tryout, "requests"}} {
-		if !l.refusesPublish(ctx, n.pattern) {
-			continue
+		if l.refusesPublish(ctx, n.pattern) {
+			refused = append(refused, n.String())
 		}
-		refused = append(refused, n.String())
 	}
 	if n := (need{false, l.bus.inbox.prefix + tryout, answers}); len(l.refusals.of(n.pattern)) > 0 {
 		refused = append(refused, n.String())
