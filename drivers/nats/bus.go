@@ -142,9 +142,9 @@ func (b *Bus) notify(call func(driver.Front)) {
 
 // Flush implements [driver.Driver]. It returns when the server has confirmed
 // everything that was accepted before, at once if nothing is left and there is no
-// connection. A loss or a refusal is reported by every
-// Flush that is in progress, and by each later Flush until one of these has
-// reported it (S28).
+// connection. If the connection ends meanwhile, Flush goes on with the next one. A loss
+// or a refusal is reported by every Flush that is in progress, and by each later Flush
+// until one of these has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
 	start := b.ledger.state()
 	err := b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())

@@ -78,7 +78,7 @@ type flush struct {
 	target uint64        // that many messages have to be resolved
 	pings  uint64        // and so many PINGs have to be answered
 	handed bool          // instead, the messages have to be handed over
-	done   chan struct{} // closed then, or when messages were lost
+	done   chan struct{} // closed then
 }
 
 // isDone reports whether the wait is over. Without a connection there is no PONG to
@@ -123,7 +123,7 @@ func (l *ledger) done(p sequence) bool {
 	defer l.mu.Unlock()
 	l.written = sequence{}
 	l.handed.add(p)
-	l.release(false)
+	l.release()
 	return l.handed.wire == p.wire || l.isUrgent(time.Now())
 }
 
@@ -178,15 +178,14 @@ func (l *ledger) pong() []refusedRequest {
 	l.pinged = sequence{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}
 	l.pongs = l.pings
-	l.release(false)
+	l.release()
 	return refused
 }
 
-// release ends the waits of Flush whose condition holds, or all. The caller
-// holds l.mu.
-func (l *ledger) release(all bool) {
+// release ends the waits whose condition holds. The caller holds l.mu.
+func (l *ledger) release() {
 	l.waiting = slices.DeleteFunc(l.waiting, func(f *flush) bool {
-		if all || l.isDone(f) {
+		if l.isDone(f) {
 			close(f.done)
 			return true
 		}
@@ -208,7 +207,7 @@ func (l *ledger) cut(err error) (lost sequence) {
 	clear(l.denials)
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
-	l.release(false) // a Flush that only waited for the PONG
+	l.release() // there is no PONG to wait for
 	return lost
 }
 
@@ -225,7 +224,6 @@ func (l *ledger) lose(messages, bytes int, err error) {
 		l.trouble.messages += messages
 		l.trouble.bytes += bytes
 		l.trouble.err = err
-		l.release(true)
 	}
 }
 
@@ -236,9 +234,9 @@ func (l *ledger) discard(bytes int, err error) {
 	l.lose(1, bytes, err)
 }
 
-// confirmed waits until everything up to target is confirmed and, if there is a
-// connection, a PING that has begun after this call was answered, or until messages
-// were lost. kick wakes the flusher.
+// confirmed waits until everything up to target is confirmed or lost, over any number
+// of connections, and, if there is one, a PING that has begun after this call was
+// answered. kick wakes the flusher.
 func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), closing <-chan struct{}) error {
 	f := &flush{target: target, done: make(chan struct{})}
 	l.mu.Lock()
@@ -253,8 +251,7 @@ func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), clos
 	return l.await(ctx, f, closing)
 }
 
-// passed waits until everything up to target was handed over, or until messages
-// were lost.
+// passed waits until everything up to target was handed over.
 func (l *ledger) passed(ctx context.Context, target uint64, closing <-chan struct{}) error {
 	f := &flush{target: target, handed: true, done: make(chan struct{})}
 	l.mu.Lock()

@@ -137,7 +137,7 @@ func flushEnds(t *testing.T, target uint64, happens func(*ledger)) {
 			}
 		default:
 			t.Errorf("it waits until %v, for the next PING", time.Until(l.due(5*time.Second)))
-			l.release(true)
+			l.cut(nil)
 		}
 	})
 }
@@ -191,8 +191,26 @@ func TestADiscardedMessageIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A Flush ends with the first loss, which it reports: other messages may have to wait
-// for the next connection.
-func TestFlushEndsWithALoss(t *testing.T) {
-	flushEnds(t, 2, func(l *ledger) { l.discard(10, errors.New("too large")) })
+// A Flush goes on after a loss, which it reports: other messages may have to wait for the
+// next connection (S28).
+func TestFlushWaitsForTheMessagesBehindALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		done := make(chan error, 1)
+		l.done(sequence{count: 1, messages: 1})
+		go func() { done <- l.confirmed(t.Context(), 2, func() {}, nil) }()
+		synctest.Wait()
+		l.cut(errors.New("EOF"))
+		l.restart()
+		synctest.Wait()
+		if len(done) != 0 {
+			t.Error("it has ended with the loss of the first message")
+		}
+		l.done(sequence{count: 1, messages: 1})
+		l.ping()
+		l.pong()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -93,6 +93,38 @@ func TestLossOnThePublishersConnectionIsReported(t *testing.T) {
 	}
 }
 
+// What waits when the connection breaks during a Drain is sent on the next connection
+// (S21, S28). The driver cluster goes on with the next hub in the same way.
+func TestDrainGoesOnAfterALoss(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, _ := observe(t, nats.Config{URL: proxy.URL()})
+	arrived := tally(t, open(t, nats.Config{URL: server.URL()}), "n")
+	proxy.Hold(natstest.ToServer)
+	const n = 5000
+	payload := strings.Repeat(" ", 1000)
+	for i := 1; i <= n; i++ {
+		publish(t, b, "n", strconv.Itoa(i)+payload)
+	}
+	drained := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		drained <- b.Drain(ctx)
+	}()
+	await(t, func() bool { state, _ := b.State(); return state == bus.StateDraining })
+	proxy.Cut()
+	proxy.Heal()
+	if err := <-drained; !errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the loss", err)
+	}
+	lost := int(b.Stats().Lost)
+	if lost == 0 || lost > n/2 {
+		t.Errorf("%d of %d messages are counted as lost", lost, n)
+	}
+	await(t, func() bool { return len(arrived()) >= n-lost })
+}
+
 // What was flushed with nil has arrived, however often the connection breaks
 // meanwhile.
 func TestFlushedMessagesSurviveCuts(t *testing.T) {
