@@ -85,7 +85,7 @@ func (qs *queues) settle(q *queue) {
 	switch {
 	case head == nil:
 		q.withdraw()
-		q.endTurn()
+		q.stopTurnEnd()
 		if q.hold == nil && q.ticket == nil { // L18
 			delete(qs.byKey, q.key)
 		}
@@ -98,7 +98,7 @@ func (qs *queues) settle(q *queue) {
 			q.turnEnd = time.AfterFunc(q.left(qs.locker.clock.now()), func() { qs.endTurn(q) })
 		}
 	default:
-		q.endTurn()
+		q.stopTurnEnd()
 		qs.ask(q, head)
 	}
 }
@@ -128,7 +128,8 @@ func (qs *queues) endTurn(q *queue) {
 	}
 }
 
-func (q *queue) endTurn() {
+// stopTurnEnd stops the timer of the end of the turn.
+func (q *queue) stopTurnEnd() {
 	if q.turnEnd != nil {
 		q.turnEnd.Stop()
 		q.turnEnd = nil
