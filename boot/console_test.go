@@ -76,6 +76,9 @@ func TestConsoleHasTheRulesOfTheOpsListener(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			p, _ := process("MEGA_ENV=dev", "MEGA_OPS_ADDR="+x.addr, "MEGA_OPS_TOKEN="+x.token)
 			r := start(t, p, mega.App("main", mega.Routes(hello)))
+			if has := x.addr == "127.0.0.1:0" || x.token != ""; r.Report().Console != has {
+				t.Errorf("the report has the console: %v, want %v", !has, has)
+			}
 			for _, path := range []string{"/console", "/console/locks", "/console/console.js"} {
 				if status, page := consoleAs(t, r, path, x.headers); status != x.want {
 					t.Errorf("%s: %d, want %d\n%s", path, status, x.want, page)

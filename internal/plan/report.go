@@ -144,7 +144,7 @@ type Reloaded struct {
 func newReport(c *settings.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
-		Files: files(c), Keys: len(c.Values()), Set: []Setting{}, Console: c.Ops.Console, Doubt: c.EnvWarning(),
+		Files: files(c), Keys: len(c.Values()), Set: []Setting{}, Console: servesConsole(c), Doubt: c.EnvWarning(),
 	}
 	for _, v := range c.Values() {
 		if v.Origin.IsDefault() {
@@ -153,6 +153,14 @@ func newReport(c *settings.Config) Report {
 		r.Set = append(r.Set, NewSetting(v))
 	}
 	return r
+}
+
+// servesConsole reports whether the console is on and can be opened: on an address that
+// other machines reach it requires ops.token.
+func servesConsole(c *settings.Config) bool {
+	host, _, _ := net.SplitHostPort(string(c.Ops.Addr)) // a config.Addr has both
+	ip := net.ParseIP(host)
+	return c.Ops.Console && (c.Ops.Token.Reveal() != "" || host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // NewSetting returns the setting of a value.
