@@ -179,8 +179,10 @@ func (f field) match(text string) error {
 		if f.Like == "" {
 			return fmt.Errorf("%s does not match %s", f.quoted(text), f.pattern)
 		}
-		if lower := strings.ToLower(text); f.pattern.MatchString(lower) && f.Type != reflect.TypeFor[config.Secret]() {
-			return fmt.Errorf("%s is not like %s; did you mean %s?", f.quoted(text), f.Like, f.quoted(lower))
+		for _, near := range []string{strings.ToLower(text), strings.TrimSuffix(strings.ToLower(text), "/")} {
+			if f.pattern.MatchString(near) && f.Type != reflect.TypeFor[config.Secret]() {
+				return fmt.Errorf("%s is not like %s; did you mean %s?", f.quoted(text), f.Like, f.quoted(near))
+			}
 		}
 		return fmt.Errorf("%s is not like %s", f.quoted(text), f.Like)
 	}
