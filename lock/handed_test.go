@@ -108,3 +108,77 @@ func TestAWaiterWithATicketTakesWhatItIsHanded(t *testing.T) {
 		}
 	})
 }
+
+// A lease that was handed on inside a process is the holder in each report of the process, and
+// the only one that a force by its fence ends (L16).
+func TestTheHolderIsTheLeaseThatWasHandedOn(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
+		first := acquire(t, a, "k", lock.Label("first"))
+		next := make(chan *lock.Lease)
+		go func() { next <- acquire(t, a, "k", lock.Label("second")) }()
+		synctest.Wait()
+		release(t, first)
+		second := <-next
+		if second.Fence() != first.Fence()+1 {
+			t.Fatalf("the fences are %d and %d: the lease was not handed on", first.Fence(), second.Fence())
+		}
+		check := func(what string, holders []lock.Holding) {
+			t.Helper()
+			if len(holders) != 1 || holders[0].Label != "second" || holders[0].Fence != second.Fence() {
+				t.Errorf("%s: the holders are %+v", what, holders)
+			}
+		}
+		s, err := a.Inspect(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("Inspect", s.Holders)
+		_, err = a.Acquire(t.Context(), "k", lock.Wait(time.Second))
+		busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+		if !ok {
+			t.Fatalf("got %v", err)
+		}
+		check("a wait", busy.Holders)
+		for _, c := range []struct {
+			lease *lock.Lease
+			ends  int
+		}{{first, 0}, {second, 1}} {
+			n, err := a.ForceRelease(t.Context(), "k", "test", lock.OnlyFence(c.lease.Fence()))
+			if n != c.ends || err != nil {
+				t.Errorf("a force by the fence %d: %d, %v", c.lease.Fence(), n, err)
+			}
+		}
+		if err := second.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("the release of the forced lease: %v", err)
+		}
+	})
+}
+
+// The holders that a wait names are those of its end, although waiters that end together share
+// one look at the backend.
+func TestAWaitNamesTheHoldersOfItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b, c := process(t, f, lock.Config{}), process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		check := func(label string) {
+			t.Helper()
+			_, err := c.Acquire(t.Context(), "k", lock.Wait(time.Second))
+			busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+			if !ok || len(busy.Holders) != 1 || busy.Holders[0].Label != label {
+				t.Errorf("held by %s: got %v", label, err)
+			}
+		}
+		first := acquire(t, a, "k", lock.Label("first"))
+		next := make(chan *lock.Lease)
+		go func() { next <- acquire(t, b, "k", lock.Label("second"), lock.Wait(lock.Forever)) }()
+		synctest.Wait()
+		go func() { next <- acquire(t, c, "k", lock.Wait(lock.Forever)) }() // keeps the queue of its process
+		synctest.Wait()
+		check("first")
+		release(t, first)
+		second := <-next
+		check("second")
+		release(t, second)
+		release(t, <-next)
+	})
+}
