@@ -272,6 +272,56 @@ func TestSettleIsNotRepeatedAtTheNextHub(t *testing.T) {
 	})
 }
 
+// A call is sent when the hub knows all processes, and what this process knows of its key precedes
+// it (W1).
+func TestACallOfALimitWaitsUntilTheHubIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, next := askingHub(t)
+		s := next()
+		s.opened, s.reported = make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		taken := make(chan error, 1)
+		go func() {
+			_, err := n.Limits("").Take(ctx, driver.Request{Key: "k", Cost: 1})
+			taken <- err
+		}()
+		synctest.Wait()
+		if s.line.Backlog() > 0 {
+			t.Error("the call is sent to a hub that is not open")
+		}
+		close(s.opened)
+		synctest.Wait()
+		s.ahead.Lock()
+		_, done := s.ahead.keys["k"]
+		s.ahead.Unlock()
+		if !done || s.line.Backlog() == 0 {
+			t.Errorf("the key was reported: %v; %d bytes are sent", done, s.line.Backlog())
+		}
+		cancel()
+		if err := <-taken; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The list of a namespace has its own keys only, as the program knows them.
+func TestListsOfNamespacesAreApart(t *testing.T) {
+	n := meetAt(t, socketPath(t))
+	namespaces := []string{"", "shop", "shop2"}
+	for _, namespace := range namespaces {
+		r := driver.Request{Key: "of " + namespace, Rates: []driver.Rate{{N: 1, Per: time.Hour}}, Cost: 1}
+		if a, err := n.Limits(namespace).Take(t.Context(), r); err != nil || !a.Granted {
+			t.Fatalf("got %+v, %v", a, err)
+		}
+	}
+	for _, namespace := range namespaces {
+		all, err := n.Limits(namespace).List(t.Context(), "")
+		if err != nil || len(all) != 1 || all[0].Key != "of "+namespace {
+			t.Errorf("the namespace %q: %+v, %v", namespace, all, err)
+		}
+	}
+}
+
 // A hub that ends before its answer may have granted: the refusal of the next hub is then of no
 // use, except for a ticket, which is the same request, and for a look (W9).
 func TestARefusalByTheNextHub(t *testing.T) {
