@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,6 +272,42 @@ func TestRequestsThatLeaveTheQueueMakeRoom(t *testing.T) {
 	})
 }
 
+// An event that waits for room has it as soon as the caller of a queued request gives up (S6).
+func TestAGivenUpRequestMakesRoomForAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		o := &b.out
+		o.resume(line)
+		for line.Backlog() < window {
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		if err := b.Request(ctx, driver.Message{Kind: driver.Request, Subject: "a", Deadline: time.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		o.mu.Lock()
+		o.limit = o.size
+		o.mu.Unlock()
+		published := make(chan error, 1)
+		go func() { published <- b.Publish(t.Context(), driver.Message{Subject: "a"}) }()
+		synctest.Wait()
+		if len(published) > 0 {
+			t.Error("the event does not wait for room")
+		}
+		giveUp()
+		synctest.Wait()
+		if len(published) == 0 {
+			t.Error("the event still waits for room")
+		}
+		if err := <-published; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A hub that shuts down still takes the answers to its requests, behind any number of
 // bytes that wait for it (S21).
 func TestAnAnswerLeavesWithAHubThatShutsDown(t *testing.T) {
@@ -392,6 +429,48 @@ func TestAnAnswerToAHubThatHasEndedIsNoError(t *testing.T) {
 	if err := b.Answer(t.Context(), driver.Message{Return: r}, driver.Message{Kind: driver.Answer, Subject: "a"}); err != nil {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Close sends the events that wait for the line.
+func TestCloseSendsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		line, hub := protocol.NewLine(here), protocol.NewLine(there)
+		b := newBus(&Node{config: Config{Buffer: 8 << 20}})
+		b.rejoin(line)
+		b.out.resume(line)
+		const n = 12
+		for range n {
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events := 0
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			_ = hub.Read(func(kind protocol.Type, body []byte) error {
+				switch kind {
+				case protocol.TypeEvent:
+					events++
+				case protocol.TypeSync:
+					d := protocol.NewDecoder(body)
+					b.syncs.answer(d.Uint(), nil)
+				}
+				return nil
+			}, func() {})
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := b.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		line.Close()
+		hub.Close()
+		reading.Wait()
+		if events != n {
+			t.Errorf("%d of %d events were sent", events, n)
+		}
+	})
 }
 
 // Close ends the calls that wait for a hub that does not come, or does not answer (S22).
