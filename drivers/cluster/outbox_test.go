@@ -353,7 +353,7 @@ func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
 			return flushed
 		}
 		answer := func() {
-			b.syncs.answer(b.syncs.last, nil)
+			answerLast(b)
 			synctest.Wait()
 		}
 		b.out.resume(line)
@@ -387,6 +387,35 @@ func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
 			if err := <-flushed; errors.Is(err, driver.ErrDisconnected) != loss || !loss && err != nil {
 				t.Errorf("a Flush after it: got %v", err)
 			}
+		}
+	})
+}
+
+// answerLast answers the latest question for the hub.
+func answerLast(b *Bus) {
+	b.syncs.mu.Lock()
+	number := b.syncs.last
+	b.syncs.mu.Unlock()
+	b.syncs.answer(number, nil)
+}
+
+// A hub that leaves may still lose what it has not confirmed.
+func TestAFlushWaitsForTheConfirmationOfAHubThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.out.resume(line)
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		b.leaving()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 accepted messages not confirmed") {
+			t.Errorf("got %v", err)
+		}
+		answerLast(b)
+		if err := b.Flush(t.Context()); err != nil {
+			t.Errorf("after the confirmation: got %v", err)
 		}
 	})
 }

@@ -394,6 +394,28 @@ func TestLossesAreReportedBeforeAChangeOfTheirSubscriptions(t *testing.T) {
 	})
 }
 
+// A message that was routed to a subscription that has just left is no loss of it.
+func TestASubscriptionThatHasLeftLosesNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		slow, got := newPeer(t, h, 1)
+		plain := enlist(slow, driver.Event, "", "")
+		plain[0].ended.Store(true)
+		slow.bus.full.Store(true)
+		var b batch
+		if o, _ := b.deliver(slow, &delivery{plain: plain}); o != dropped {
+			t.Errorf("the outcome is %d", o)
+		}
+		slow.reportLosses()
+		slow.line.Flush()
+		synctest.Wait()
+		if want := []string{"gap of 1 for 2"}; !slices.Equal(*got, want) {
+			t.Errorf("the process has %q, want %q", *got, want)
+		}
+	})
+}
+
 // A frame that breaks the format ends its connection, and changes nothing for others.
 func TestMalformedFramesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
