@@ -108,6 +108,27 @@ func TestExpiredRequestsCountWhileTheirProcessStandsStill(t *testing.T) {
 	})
 }
 
+// Requests expire also when the process has had none for a while.
+func TestRequestsExpireAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		c, got := newPeer(t, h, 1)
+		asker, _ := newPeer(t, h, 2)
+		for round := range 2 {
+			c.bus.mu.Lock()
+			c.addPending(protocol.RequestID{Client: 2, Number: uint64(round)}, &pending{requester: asker, until: time.Now().UnixNano() - 1})
+			c.bus.mu.Unlock()
+			time.Sleep(2 * expiryPause)
+			synctest.Wait()
+			c.frames.Add(1)             // the answer to the ping
+			time.Sleep(4 * expiryPause) // the pause
+			if n := c.bus.unanswered.Load(); n != 0 || len(*got) != round+1 {
+				t.Errorf("round %d: %d requests count, the process got %v", round, n, *got)
+			}
+		}
+	})
+}
+
 // A responder leaves between the choice and the delivery of a request. Other processes
 // get what it has not received, and the request fails once, with the reason, when nobody
 // is left who may answer (S11, S12).
@@ -277,6 +298,7 @@ func TestRequestEndsWithTheLastProcessThatHasIt(t *testing.T) {
 		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, done}, {1, done}}, []string{"answer", "answer"}},
 		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, leave}}, []string{gone}},
 		{[]string{"g", "h"}, []step{{1, join}, {0, back}, {1, done}, {1, leave}}, []string{"answer", gone}},
+		{[]string{"g", "h"}, []step{{1, join}, {0, more}, {0, back}, {1, none}, {1, none}}, []string{"answer"}},
 	} {
 		t.Run(fmt.Sprint(c.groups, c.steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
