@@ -391,6 +391,23 @@ func TestAFlushGoesOnWithTheNextHub(t *testing.T) {
 	})
 }
 
+// A Flush does not wait for a hub if none comes.
+func TestAFlushWithoutAHubThatComesEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := newOutbox(t)
+		b.node.gone = make(chan struct{})
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		close(b.node.gone)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := b.Flush(ctx); !errors.Is(err, driver.ErrDisconnected) || !strings.Contains(err.Error(), "1 messages were not sent") || ctx.Err() != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // answerLast answers the latest question for the hub.
 func answerLast(b *Bus) {
 	b.syncs.mu.Lock()

@@ -416,6 +416,26 @@ func TestLossesAreReportedBeforeAChangeOfTheirSubscriptions(t *testing.T) {
 	})
 }
 
+// A request that has failed because its sender takes no messages fails once.
+func TestARequestWithoutRoomForItsAnswerFailsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		slow, got := newPeer(t, h, 1)
+		slow.bus.full.Store(true)
+		var b batch
+		b.reply(slow, 7, protocol.Begin(protocol.TypeReply).Uint(7))
+		for range 2 {
+			slow.reportLosses()
+		}
+		slow.line.Flush()
+		synctest.Wait()
+		if want := []string{fmt.Sprint("failed ", protocol.FailFull)}; !slices.Equal(*got, want) {
+			t.Errorf("the process has %q, want %q", *got, want)
+		}
+	})
+}
+
 // A message that was routed to a subscription that has just left is no loss of it.
 func TestASubscriptionThatHasLeftLosesNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
