@@ -262,7 +262,11 @@ func (e *UnfinishedError) Error() string {
 	const most = 10
 	var names []string
 	for _, s := range e.Subs[:min(len(e.Subs), most)] {
-		names = append(names, fmt.Sprintf("%s (%s): %d running, %d queued", s.Name, s.Site, s.Running, s.Pending))
+		what := fmt.Sprintf("%d running, %d queued", s.Running, s.Pending)
+		if s.Running+s.Pending == 0 {
+			what = "its end is not confirmed"
+		}
+		names = append(names, fmt.Sprintf("%s (%s): %s", s.Name, s.Site, what))
 	}
 	if len(e.Subs) > most {
 		names = append(names, "…")
