@@ -80,11 +80,12 @@ type apps struct {
 }
 
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
+	ending, end := context.WithCancel(context.Background())
 	b := &booting{
 		ctx: ctx, process: p, began: began,
-		failed: make(chan error, 1),
+		current: current{ending: ending, end: end},
+		failed:  make(chan error, 1),
 	}
-	b.current.ending, b.current.end = context.WithCancel(context.Background())
 	b.probes = ops.NewProbes(b.veil.Text)
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it
