@@ -54,7 +54,11 @@ func socketUnusable(c *settings.Config, d plan.Decision, path string, cause erro
 	if strings.Contains(cause.Error(), syscall.EMFILE.Error()) { // of the hub, or of this process
 		actions = []string{"Raise the limit", "ulimit -n 1024, or LimitNOFILE of the service, for the process that has no free descriptor"}
 	}
-	if place, ok := errors.AsType[*cluster.SocketError](cause); ok {
+	full := errors.Is(cause, syscall.ENOSPC) // another start may find space: it is no mistake of the configuration
+	if full {
+		actions = []string{"Free space", "on the disk of the path in the cause"}
+	}
+	if place, ok := errors.AsType[*cluster.SocketError](cause); ok && !full {
 		f.Code, f.Exit, f.Cause = "cluster.place_refused", failure.ExitConfig, place
 		actions = []string{"Use the default folder", failure.Set(c, key, "auto")}
 		if c.Cluster.Socket == "auto" {
