@@ -63,12 +63,12 @@ func (a about) heading() string {
 	if a.Worker != 0 {
 		s += fmt.Sprintf(", worker %d", a.Worker)
 	}
-	for i, pid := range a.For {
-		separator := ", "
-		if i == len(a.For)-1 {
-			separator = " and "
+	if last := len(a.For) - 1; last >= 0 {
+		all := []string{s}
+		for _, pid := range a.For[:last] {
+			all = append(all, strconv.Itoa(pid))
 		}
-		s += separator + strconv.Itoa(pid)
+		s = strings.Join(all, ", ") + " and " + strconv.Itoa(a.For[last])
 	}
 	if a.Driver != "" {
 		s += fmt.Sprintf(": %s, scope %s", a.Driver, a.Scope)

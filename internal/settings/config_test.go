@@ -293,8 +293,8 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 			F string `key:"f" reload:"live"`
 		}](), "promises too much"},
 		{"data", reflect.TypeFor[struct {
-			F int `key:"f" defualt:"4"`
-		}](), "data.f: the tag defualt has no effect; did you mean default?"},
+			F int `key:"f" defaul:"4"`
+		}](), "data.f: the tag defaul has no effect; did you mean default?"},
 		{"data", reflect.TypeFor[struct {
 			F string `json:"f" key:"f" doc:"a \"b:\"" Required:"true"`
 		}](), "data.f: the tag Required has no effect; did you mean required?"},
