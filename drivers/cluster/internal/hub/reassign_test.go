@@ -416,6 +416,51 @@ func TestLossesAreReportedBeforeAChangeOfTheirSubscriptions(t *testing.T) {
 	})
 }
 
+// A process that has a request for two groups, and gives back the part of one, keeps the other.
+// The part has the deadline of the request.
+func TestAPartOfARequestIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{})
+		defer func() { _ = h.Close(context.Background()) }()
+		asker, answers := newPeer(t, h, 1)
+		first, _ := newPeer(t, h, 2)
+		second, got := newPeer(t, h, 3)
+		enlist(first, driver.Request, "g", "h")
+		m := protocol.AddMessage(protocol.Begin(0), &driver.Message{Subject: "a", Deadline: time.Now().Add(time.Hour)}).Body()
+		handle := func(c *Client, typ protocol.Type, f *protocol.Frame) {
+			t.Helper()
+			d := protocol.NewDecoder(f.Body())
+			if err := h.bus.handle(c, typ, &d); err != nil {
+				t.Fatal(err)
+			}
+			c.batch.flush()
+		}
+		id := func() *protocol.Frame { return protocol.Begin(0).Uint(1).Uint(7) }
+		handle(asker, protocol.TypeRequest, protocol.Begin(0).Uint(7).Rest(m))
+		enlist(second, driver.Request, "g")
+		handle(first, protocol.TypeReturn, id().Bool(false).Byte(byte(driver.Request)).String("a").String("g").Rest(m))
+		synctest.Wait()
+		if want := []string{"request 7 for [1]"}; !slices.Equal(*got, want) {
+			t.Errorf("the other process has %q, want %q", *got, want)
+		}
+		for d, x := range second.bus.pending {
+			if left := time.Until(time.Unix(0, x.until)); left <= 0 || left > time.Hour {
+				t.Errorf("the request %d counts for %v", d.Number, left)
+			}
+		}
+		handle(second, protocol.TypeNoMember, id())
+		synctest.Wait()
+		if len(*answers) > 0 {
+			t.Errorf("the asker has %q before the first process has answered", *answers)
+		}
+		handle(first, protocol.TypeNoMember, id())
+		synctest.Wait()
+		if want := []string{fmt.Sprint("failed ", protocol.FailNoResponder)}; !slices.Equal(*answers, want) {
+			t.Errorf("the asker has %q, want %q", *answers, want)
+		}
+	})
+}
+
 // A request that has failed because its sender takes no messages fails once.
 func TestARequestWithoutRoomForItsAnswerFailsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
