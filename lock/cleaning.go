@@ -26,6 +26,9 @@ func (c *cleaning) Release(ctx context.Context, g driver.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	err := c.driver.Release(ctx, g)
+	if err == nil {
+		(*Locker)(c).observeWithdrawal(g.Key, g.Slot, g.Handback)
+	}
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return nil
 	}

@@ -425,7 +425,8 @@ func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
 func TestAReleaseReturnsTheErrorOfItsCleanupAlsoIfTheBackendDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plan locktest.Plan
-		l, b := process(t, locktest.Faulty(sharing(t, memory.NewLock())(), &plan), lock.Config{}), newSandbox(1)
+		r := &recorder{}
+		l, b := process(t, locktest.Faulty(sharing(t, memory.NewLock())(), &plan), lock.Config{Observer: r}), newSandbox(1)
 		s, err := l.AcquireSlot(t.Context(), &b.Pool)
 		if err != nil {
 			t.Fatal(err)
@@ -439,6 +440,9 @@ func TestAReleaseReturnsTheErrorOfItsCleanupAlsoIfTheBackendDoesNotAnswer(t *tes
 		time.Sleep(10 * time.Second) // the release is retried
 		if s := slotOf(t, l, 0); s.Status != lock.SlotWithdrawn {
 			t.Errorf("the slot is %+v", s)
+		}
+		if got := eventsOf[lock.Withdrawn](r); len(got) != 1 || got[0].Slot != 0 || !strings.Contains(got[0].Reason, "disk full") {
+			t.Errorf("the withdrawal was reported as %+v, want once", got)
 		}
 	})
 }

@@ -185,11 +185,20 @@ func (s *Slot) handBack(f fate) error {
 		f = withdrawn(fmt.Sprintf("%d Inits in a row have failed", strikes))
 	}
 	s.last.had(s.Number(), f.status != "" && strikes > 0, s.seen)
-	err := s.Lease.leaveAs(s.handback(f, strikes))
-	if err == nil && f.status == driver.SlotWithdrawn {
-		s.hold.locker.observe(Withdrawn{Key: s.Key(), Slot: s.Number(), Reason: f.reason})
+	back := s.handback(f, strikes)
+	err := s.Lease.leaveAs(back)
+	if err == nil {
+		s.hold.locker.observeWithdrawal(s.Key(), s.Number(), back)
 	}
 	return err
+}
+
+// observeWithdrawal reports the slot if back, with which it was released, has withdrawn
+// it.
+func (l *Locker) observeWithdrawal(key string, slot int, back *driver.Handback) {
+	if back != nil && back.Status == driver.SlotWithdrawn {
+		l.observe(Withdrawn{Key: key, Slot: slot, Reason: back.Reason})
+	}
 }
 
 // handedClean is the Handback of every clean slot without a note and strikes.
