@@ -96,10 +96,13 @@ func (c *Ctx) answer(status int, contentType string, body []byte) error {
 var byAccept = http.Header{"Vary": {"Accept"}}
 
 // WrapHandler makes an http.Handler a Handler. The request it is given carries
-// the Ctx; see From. Its parameters are the request's PathValue.
+// the Ctx; see From. Its parameters are the request's PathValue. It panics if std is nil.
 //
 //go:noinline // the list of routes knows it by its name
 func WrapHandler(std http.Handler) Handler {
+	if std == nil {
+		panic("mega: WrapHandler has no http.Handler")
+	}
 	return func(c *Ctx) error {
 		x := c.exchange()
 		if x == nil {

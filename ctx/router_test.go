@@ -165,6 +165,10 @@ func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
 func TestRouterRefusesInvalidRoutes(t *testing.T) {
 	nothing := func(*megactx.Ctx) error { return nil }
 	wants := map[string]string{
+		"a wrapper without a handler":          "Use returns no handler",
+		"a plain wrapper without a handler":    "UseStd returns no handler",
+		"the same in a group":                  "UseStd returns no handler",
+		"a nil http.Handler":                   "WrapHandler has no http.Handler",
 		"a parameter of Gin":                   `: ":id" is not a parameter (write {id})`,
 		"a parameter of Gin in a group":        `:shop" is not a parameter (write {shop})`,
 		"the rest as in net/http":              `write *, and read Param("*")`,
@@ -180,6 +184,18 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"a group with a rest in its prefix":    "GET /x/*/y at ",
 	}
 	for name, do := range map[string]func(megactx.Router){
+		"a wrapper without a handler": func(r megactx.Router) {
+			r.Use(func(megactx.Handler) megactx.Handler { return nil })
+			r.Get("/", nothing)
+		},
+		"a plain wrapper without a handler": func(r megactx.Router) {
+			r.UseStd(func(http.Handler) http.Handler { return nil })
+			r.Get("/", nothing)
+		},
+		"the same in a group": func(r megactx.Router) {
+			r.Route("/x", func(r megactx.Router) { r.UseStd(func(http.Handler) http.Handler { return nil }) })
+		},
+		"a nil http.Handler":            func(r megactx.Router) { r.Get("/", megactx.WrapHandler(nil)) },
 		"a parameter of Gin":            func(r megactx.Router) { r.Get("/orders/:id", nothing) },
 		"a parameter of Gin in a group": func(r megactx.Router) { r.Route("/:shop", func(r megactx.Router) { r.Get("/x", nothing) }) },
 		"the rest as in net/http":       func(r megactx.Router) { r.Get("/files/{path...}", nothing) },

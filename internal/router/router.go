@@ -119,7 +119,7 @@ func (r *Router) UseStd(wrap func(http.Handler) http.Handler) {
 	case r.routed:
 		panic("mega: UseStd has to come before the routes of its router")
 	case r.parent == nil:
-		r.all.mux.Use(func(next http.Handler) http.Handler { return wrap(routed(next)) })
+		r.all.mux.Use(func(next http.Handler) http.Handler { return wrapped(wrap, next) })
 	default:
 		r.std = append(r.std, wrap)
 	}
@@ -135,7 +135,7 @@ func (r *Router) begin() {
 		r.enter = http.HandlerFunc(onward)
 	}
 	for _, wrap := range slices.Backward(r.std) {
-		r.enter = wrap(routed(r.enter))
+		r.enter = wrapped(wrap, r.enter)
 	}
 }
 
@@ -160,6 +160,15 @@ func next(r *http.Request) http.Handler { return r.Context().Value(nextKey{}).(h
 
 // onward serves the handler behind the middleware of a group.
 func onward(w http.ResponseWriter, r *http.Request) { next(r).ServeHTTP(w, r) }
+
+// wrapped returns next in a net/http middleware.
+func wrapped(wrap func(http.Handler) http.Handler, next http.Handler) http.Handler {
+	h := wrap(routed(next))
+	if h == nil {
+		panic("mega: a middleware of UseStd returns no handler")
+	}
+	return h
+}
 
 // routed gives next the value of the chi.Router, also if a middleware has put a Ctx
 // on the request, which hides it.
@@ -259,7 +268,9 @@ func nameOf(h megactx.Handler) string {
 func (r *Router) handler(h megactx.Handler) http.Handler {
 	own := h
 	for _, wrap := range slices.Backward(r.wraps) {
-		h = wrap(h)
+		if h = wrap(h); h == nil {
+			panic("mega: a middleware of Use returns no handler")
+		}
 	}
 	return r.all.door.Route(run(h), own)
 }
