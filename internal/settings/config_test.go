@@ -248,7 +248,7 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		{"data", reflect.TypeFor[empty](), "has no field with a key tag"},
 		{"data", reflect.TypeFor[struct {
 			F map[string]string `key:"f"`
-		}](), "f: a field of type map[string]string cannot be configured (use text, a number, "},
+		}](), "f: a field cannot be a map[string]string; use text, a number, "},
 		{"data", reflect.TypeFor[struct {
 			F empty `key:"f"`
 		}](), "data.f: settings_test.empty has no field"},

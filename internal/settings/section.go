@@ -71,7 +71,7 @@ func (sc *schema) checkField(f reflect.StructField, key string) error {
 	case f.Type.Kind() == reflect.Struct:
 		return sc.checkStruct(f.Type, key)
 	}
-	return fmt.Errorf("%s: a field of type %v cannot be configured (use text, a number, a bool, a duration, a list of texts, a struct of these, or a type with UnmarshalText)", key, f.Type)
+	return fmt.Errorf("%s: a field cannot be a %v; use text, a number, a bool, a duration, a list of texts, a struct of these, or a type with UnmarshalText", key, f.Type)
 }
 
 // checkFieldTags checks that the tags of a key have an effect and that its default is
