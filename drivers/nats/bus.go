@@ -147,19 +147,26 @@ func (b *Bus) notify(call func(driver.Front)) {
 // until one of these has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
 	start := b.ledger.state()
+	err := b.settle(ctx)
+	return errors.Join(b.ledger.report(start, err != nil), err)
+}
+
+// settle waits until the server has confirmed everything that was accepted before. If
+// ctx ends earlier, its error has the number of messages that are not confirmed (S21).
+func (b *Bus) settle(ctx context.Context) error {
 	err := b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
-	found := b.ledger.report(start, err != nil)
-	if err != nil && ctx.Err() != nil { // S21
-		n := b.ledger.open(b.out.count())
-		if n == 0 {
-			return found // the server has all of them
-		}
-		err = fmt.Errorf("%d accepted messages not confirmed: %w", n, err)
-		if b.link.Load() == nil {
-			err = fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
-		}
+	if err == nil || ctx.Err() == nil {
+		return err
 	}
-	return errors.Join(found, err)
+	n := b.ledger.open(b.out.count())
+	if n == 0 {
+		return nil // the server has all of them
+	}
+	err = fmt.Errorf("%d accepted messages not confirmed: %w", n, err)
+	if b.link.Load() == nil {
+		err = fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+	}
+	return err
 }
 
 func (b *Bus) kickFlusher() {
@@ -171,7 +178,7 @@ func (b *Bus) kickFlusher() {
 // Close implements [driver.Driver].
 func (b *Bus) Close(ctx context.Context) (err error) {
 	if b.life.Err() == nil && b.link.Load() != nil && b.ledger.open(b.out.count()) > 0 {
-		err = b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
+		err = b.settle(ctx)
 	}
 	b.end()
 	b.calls.Lock()
@@ -182,7 +189,9 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	select {
 	case <-gone:
 	case <-ctx.Done(): // a name look-up may take longer; the attempt then ends later
-		err = errors.Join(err, ctx.Err())
+		if err == nil {
+			err = ctx.Err()
+		}
 	}
 	return err
 }

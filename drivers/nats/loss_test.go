@@ -125,6 +125,27 @@ func TestDrainGoesOnAfterALoss(t *testing.T) {
 	await(t, func() bool { return len(arrived()) >= n-lost })
 }
 
+// Close names the number of messages that a silent server has not confirmed, as Flush and
+// Drain do.
+func TestCloseNamesWhatASilentServerHasNotConfirmed(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	d, err := nats.OpenBus(t.Context(), nats.Config{URL: proxy.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bus.New(d, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Hold(natstest.ToServer)
+	publish(t, b, "n", "1")
+	publish(t, b, "n", "2")
+	if err := b.Close(); err == nil || !strings.Contains(err.Error(), "2 accepted messages not confirmed") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What was flushed with nil has arrived, however often the connection breaks
 // meanwhile.
 func TestFlushedMessagesSurviveCuts(t *testing.T) {
