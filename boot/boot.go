@@ -275,7 +275,7 @@ func (p Process) serve(ctx context.Context, running *Running, err error) int {
 	cut := running.Stop()
 	switch {
 	case cut != nil:
-		log.Error("stopped with work cut off", "error", cut)
+		log.Error("stopped with errors", "error", cut)
 	default:
 		log.Info("stopped")
 	}

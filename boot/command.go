@@ -41,7 +41,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 	case err != nil:
 		return p.writeFailure(running.b.commandFailed(err))
 	case cut != nil:
-		running.Log().Error("stopped with work cut off", "error", cut)
+		running.Log().Error("stopped with errors", "error", cut)
 		return failure.ExitCut
 	}
 	return failure.ExitOK

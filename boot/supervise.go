@@ -180,7 +180,7 @@ func (s *supervisor) run(ctx context.Context) int {
 	case isSpent:
 		return s.process.writeFailure(s.spentFailure(spent))
 	case err != nil:
-		s.log.Error("stopped with work cut off", "error", err)
+		s.log.Error("stopped with errors", "error", err)
 		return failure.ExitCut
 	}
 	s.log.Info("stopped")
