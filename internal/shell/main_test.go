@@ -256,9 +256,18 @@ func (p *place) until(what string, is func() bool) {
 // whole fails the test if two commands ran in one slot at the same time.
 func (p *place) whole() {
 	p.t.Helper()
-	if text, err := os.ReadFile(filepath.Join(p.dir, "broken")); err == nil {
-		p.t.Error(string(text))
+	if text := p.broken(); text != "" {
+		p.t.Error(text)
 	}
+}
+
+// broken returns what a command has found that ran beside another one in its slot.
+func (p *place) broken() string {
+	text, err := os.ReadFile(filepath.Join(p.dir, "broken"))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
@@ -16,23 +17,63 @@ import (
 // The holder cannot reach the server any more: its command, which ignores
 // SIGTERM, is dead before the next one starts.
 func TestCommandIsDeadBeforeTheNextOneStarts(t *testing.T) { // X4
-	p := newPlace(t)
-	server := redistest.Start(t, redistest.Options{})
 	warned := false
 	for rounds := max(suite.Scaled(5), 3); rounds > 0; rounds -= 5 {
-		warned = round(t, p, server, min(rounds, 5)) || warned
+		warned = steadyRound(t, min(rounds, 5)) || warned
 	}
 	if !warned { // on a busy machine one of them may not run between SIGTERM and SIGKILL
 		t.Error("no command has received SIGTERM")
 	}
-	p.whole()
 }
 
-// round cuts off the holders of n keys at once, and reports whether one of the
-// commands has received SIGTERM. A lease of 20 s ends 0.4 s early for its holder: for
-// so long a busy machine may keep the holder from running.
-func round(t *testing.T, p *place, server *redistest.Server, n int) (warned bool) {
+// steadyRound runs a round with n keys, and reports whether one of the commands has received
+// SIGTERM. A lease of 20 s ends 0.4 s early for its holder. A machine that stalls for a
+// part of that may keep the holder from running: then the round is repeated, twice at
+// most.
+func steadyRound(t *testing.T, n int) bool {
 	t.Helper()
+	for left := 2; ; left-- {
+		longest := stalls()
+		faults, warned := round(t, n)
+		stalled := longest()
+		if len(faults) == 0 {
+			return warned
+		}
+		if left == 0 || stalled < 100*time.Millisecond {
+			t.Errorf("longest stall of the machine %v:\n%s", stalled, strings.Join(faults, "\n"))
+			return warned
+		}
+		t.Logf("again, because the machine stalled for %v:\n%s", stalled, strings.Join(faults, "\n"))
+	}
+}
+
+// stalls returns a function that ends the measurement and returns the longest time for
+// which this process was late.
+func stalls() (longest func() time.Duration) {
+	const pause = 10 * time.Millisecond
+	stop, result := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		late := time.Duration(0)
+		for {
+			began := time.Now()
+			select {
+			case <-time.After(pause):
+				late = max(late, time.Since(began)-pause)
+			case <-stop:
+				result <- late
+				return
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-result }
+}
+
+// round cuts off the holders of n keys at once. It returns what was wrong, and whether
+// one of the commands has received SIGTERM.
+func round(t *testing.T, n int) (faults []string, warned bool) {
+	t.Helper()
+	p, server := newPlace(t), redistest.Start(t, redistest.Options{})
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	proxy := redistest.StartProxy(t, server, nil)
 	defer func() { _ = proxy.Close() }()
 	holders, next := make([]*script, n), make([]*script, n)
@@ -47,14 +88,17 @@ func round(t *testing.T, p *place, server *redistest.Server, n int) (warned bool
 	for i, h := range holders {
 		out, status := h.rest()
 		if status != ExitLost {
-			t.Errorf("holder %d: exit status %d: %s", i, status, out)
+			fault("holder %d: exit status %d: %s", i, status, out)
 		}
 		warned = warned || strings.Contains(out, "signal terminated")
 		if out, status := next[i].rest(); status != 0 {
-			t.Errorf("next %d: exit status %d: %s", i, status, out)
+			fault("next %d: exit status %d: %s", i, status, out)
 		}
 	}
-	return warned
+	if text := p.broken(); text != "" {
+		fault("%s", text)
+	}
+	return faults, warned
 }
 
 func TestSlotIsPreparedAndCleaned(t *testing.T) { // X9
