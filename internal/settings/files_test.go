@@ -583,6 +583,8 @@ func TestOnlyOneFormatInAFolder(t *testing.T) {
 		{[]string{"mega.config.yml"}, "mega.config.yml: is not read (rename it"},
 		{[]string{"mega.config.yaml", "mega.config.dev.yml"}, "mega.config.dev.yml: is not read"},
 		{[]string{"apps/web/app.config.dev.yaml"}, "into mega.config.dev.*, below apps.web"},
+		{[]string{"apps/web/mega.config.yaml"}, "mega.config.yaml: is not read (rename it: the file of an app is app.config.yaml)"},
+		{[]string{"apps/other/mega.config.yaml"}, ""},
 		{[]string{"apps/wbe/app.config.yaml"}, `this program has no app "wbe" (did you mean web?`},
 		{[]string{"mega.config.yaml", "mega.config.staging.toml", "apps/web/app.config.json", "apps/admin/app.config.toml", "apps/README.md", "apps/other/x.go"}, ""},
 	} {

@@ -167,11 +167,17 @@ func (r *reader) appFiles(p place) map[string]string {
 		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched for configuration files: %v", err)})
 	}
 	for _, app := range folders {
-		paths := r.existing(filepath.Join(p.folder, "apps", app), []string{appStem, appStem + "." + r.env})
+		folder, isKnown := filepath.Join(p.folder, "apps", app), slices.Contains(r.schema.apps, app)
+		for _, path := range r.existing(folder, []string{mainStem}) {
+			if isKnown { // else it may be the folder of another program
+				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: the file of an app is " + appStem + filepath.Ext(path)})
+			}
+		}
+		paths := r.existing(folder, []string{appStem, appStem + "." + r.env})
 		if len(paths) == 0 {
 			continue
 		}
-		if !slices.Contains(r.schema.apps, app) {
+		if !isKnown {
 			r.problem(r.schema.unknownApp(app, r.origin(paths[0])))
 			continue
 		}
