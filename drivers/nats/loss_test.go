@@ -63,10 +63,7 @@ func TestLossOnThePublishersConnectionIsReported(t *testing.T) {
 
 	proxy.Hold(natstest.ToServer)
 	const n = 5000
-	payload := strings.Repeat(" ", 1000)
-	for i := 2; i <= n; i++ {
-		publish(t, b, "n", strconv.Itoa(i)+payload)
-	}
+	publishNumbers(t, b, 2, n)
 	flushed := make(chan error, 1)
 	go func() { flushed <- b.Flush(t.Context()) }()
 	proxy.Cut()
@@ -93,6 +90,15 @@ func TestLossOnThePublishersConnectionIsReported(t *testing.T) {
 	}
 }
 
+// publishNumbers publishes the numbers from first to last in messages of 1 000 bytes.
+func publishNumbers(t *testing.T, b *bus.Bus, first, last int) {
+	t.Helper()
+	payload := strings.Repeat(" ", 1000)
+	for i := first; i <= last; i++ {
+		publish(t, b, "n", strconv.Itoa(i)+payload)
+	}
+}
+
 // What waits when the connection breaks during a Drain is sent on the next connection
 // (S21, S28). The driver cluster goes on with the next hub in the same way.
 func TestDrainGoesOnAfterALoss(t *testing.T) {
@@ -102,10 +108,7 @@ func TestDrainGoesOnAfterALoss(t *testing.T) {
 	arrived := tally(t, open(t, nats.Config{URL: server.URL()}), "n")
 	proxy.Hold(natstest.ToServer)
 	const n = 5000
-	payload := strings.Repeat(" ", 1000)
-	for i := 1; i <= n; i++ {
-		publish(t, b, "n", strconv.Itoa(i)+payload)
-	}
+	publishNumbers(t, b, 1, n)
 	drained := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

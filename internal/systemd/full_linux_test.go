@@ -5,16 +5,14 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // A service manager that reads nothing for a moment, as during a reload of its units,
 // would end a program after its time to start, if it were not notified later.
 func TestReadinessOutlastsAFullQueue(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notify")
-	conn := listen(t, path)
-	fill(t, path)
-	m := find(t, "NOTIFY_SOCKET="+path)
-	m.Ready()
+	conn, m := readyAtFullQueue(t)
 	for next(t, conn) != "READY=1" {
 		continue
 	}
@@ -26,11 +24,7 @@ func TestReadinessOutlastsAFullQueue(t *testing.T) {
 
 // The end of a program ends the attempts.
 func TestNoReadinessAfterTheEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notify")
-	conn := listen(t, path)
-	fill(t, path)
-	m := find(t, "NOTIFY_SOCKET="+path)
-	m.Ready()
+	conn, m := readyAtFullQueue(t)
 	m.Stopping()
 	m.Close()
 	for {
@@ -44,6 +38,18 @@ func TestNoReadinessAfterTheEnd(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	}
+}
+
+// readyAtFullQueue calls Ready of a program whose service manager has read nothing, and
+// returns the socket of the service manager.
+func readyAtFullQueue(t *testing.T) (*net.UnixConn, *systemd.Manager) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	conn := listen(t, path)
+	fill(t, path)
+	m := find(t, "NOTIFY_SOCKET="+path)
+	m.Ready()
+	return conn, m
 }
 
 // fill sends notifications to a service manager until it takes no more of them.

@@ -27,14 +27,6 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 		serves(t, address, when, number)
 	}
 	ready := 2
-	replace := func() {
-		t.Helper()
-		for range 2 {
-			kill(t, c.records("worker ready")[ready-2].PID)
-			ready++
-			c.await(t, "worker ready", ready)
-		}
-	}
 	spoil := func() {
 		t.Helper()
 		if err := os.WriteFile(key, []byte("half of a key"), 0o600); err != nil {
@@ -42,7 +34,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 		}
 	}
 	spoil()
-	replace()
+	ready = c.replaceBoth(t, ready)
 	inForce("after crashes", 1)
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration reload refused", 1)
@@ -51,7 +43,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	c.await(t, "certificate replaced", 2)
 	inForce("after SIGHUP", 2)
 	spoil()
-	replace()
+	ready = c.replaceBoth(t, ready)
 	inForce("after SIGHUP and crashes", 2)
 	certificate.Certificate{Number: 3}.WriteTo(t, cert, key)
 	c.signal(t, syscall.SIGUSR2)
@@ -59,7 +51,7 @@ func TestReplacedWorkerHasTheCertificateInForce(t *testing.T) {
 	c.await(t, "worker restart finished", 1)
 	inForce("after SIGUSR2", 3)
 	spoil()
-	replace()
+	c.replaceBoth(t, ready)
 	inForce("after crashes of the new generation", 3)
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 || len(c.records("worker exited before it was ready")) > 0 {
@@ -103,14 +95,6 @@ func TestReplacedWorkersHaveTheirCertificatesAfterItsPathsWereChanged(t *testing
 	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+config)
 	address := strings.TrimPrefix(c.await(t, "boot.report", 1)[0].Report.Apps[0].URL, "https://")
 	ready := 2
-	replace := func() {
-		t.Helper()
-		for range 2 {
-			kill(t, c.records("worker ready")[ready-2].PID)
-			ready++
-			c.await(t, "worker ready", ready)
-		}
-	}
 	write("old", 2)
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "certificate replaced", 2)
@@ -123,7 +107,7 @@ func TestReplacedWorkersHaveTheirCertificatesAfterItsPathsWereChanged(t *testing
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration changed", 2) // the level of the log
 	serves(t, address, "after SIGHUP", 2)
-	replace()
+	ready = c.replaceBoth(t, ready)
 	serves(t, address, "after crashes", 2)
 	c.signal(t, syscall.SIGUSR2)
 	ready += 2
@@ -133,7 +117,7 @@ func TestReplacedWorkersHaveTheirCertificatesAfterItsPathsWereChanged(t *testing
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration changed", 4)
 	spoil("new")
-	replace()
+	c.replaceBoth(t, ready)
 	serves(t, address, "after crashes of the new generation", 3)
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration reload refused", 2)

@@ -20,6 +20,19 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
+// replaceBoth kills the two workers of a program, one after the other, and waits for those
+// in their place. ready is the number of records of ready workers so far; the result is
+// the new number.
+func (c *child) replaceBoth(t *testing.T, ready int) int {
+	t.Helper()
+	for range 2 {
+		kill(t, c.records("worker ready")[ready-2].PID)
+		ready++
+		c.await(t, "worker ready", ready)
+	}
+	return ready
+}
+
 // startWorkers starts a program with that many workers, each with locks and
 // messages of its own.
 func startWorkers(t *testing.T, name, n string, environ ...string) *child {
@@ -568,16 +581,8 @@ func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 			}
 		}
 	}
-	replace := func() {
-		t.Helper()
-		for range 2 {
-			kill(t, c.records("worker ready")[ready-2].PID)
-			ready++
-			c.await(t, "worker ready", ready)
-		}
-	}
 	write("cluster: {workers: 2}\nlog: {level: debug}\nlock: {ttl: 30s}\n")
-	replace()
+	ready = c.replaceBoth(t, ready)
 	inForce("after crashes", "info", "20s")
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration changed", 2)
@@ -585,8 +590,8 @@ func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 	write("cluster: {workers: [\n")
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "configuration reload refused", 1)
-	replace()
-	replace()
+	ready = c.replaceBoth(t, ready)
+	ready = c.replaceBoth(t, ready)
 	inForce("after a file that SIGHUP has refused, and crashes", "debug", "20s")
 	write("cluster: {workers: 2}\nlog: {level: warn}\nlock: {ttl: 40s}\n")
 	c.signal(t, syscall.SIGUSR2)
@@ -594,7 +599,7 @@ func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 	c.await(t, "worker restart finished", 1)
 	inForce("after SIGUSR2", "warn", "40s")
 	write("cluster: {workers: [\n")
-	replace()
+	ready = c.replaceBoth(t, ready)
 	inForce("after crashes of the new generation", "warn", "40s")
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 || len(c.records("worker exited before it was ready")) > 0 {
