@@ -210,7 +210,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 				return nil
 			}
 			r.b.log.Info("configuration reload requested")
-			unhook := context.AfterFunc(ctx, r.b.current.end) // reload may wait for one at the admin socket
+			unhook := context.AfterFunc(ctx, r.b.current.end) // reload first waits for a reload at the admin socket
 			_, _ = r.b.reload(nil)                            // reload logs its errors
 			unhook()
 		}

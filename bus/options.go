@@ -225,9 +225,9 @@ func newSubscription(k driver.Kind, pattern string, opts []SubOption) (subscript
 	return o, o.check()
 }
 
-// CheckOptions returns the group of a subscription with these options, without a bus,
-// or that of a responder if responds is set. Its error is that of [Bus.Subscribe] and
-// [Bus.Respond]: ErrBadGroup or ErrInvalid.
+// CheckOptions returns the group of a subscription with these options, or of a responder
+// if responds is set. It needs no bus, and returns the errors of [Bus.Subscribe] and
+// [Bus.Respond] for options: ErrBadGroup or ErrInvalid.
 func CheckOptions(responds bool, opts ...SubOption) (group string, err error) {
 	kind := driver.Event
 	if responds {

@@ -96,7 +96,7 @@ func RecordCertificate(c *settings.Config, app string, changes []config.Change, 
 	f := filesOf(c, app)
 	next, changed := f.after(changes)
 	if changed && (f.cert == next.cert || f.key == next.key) {
-		kept = nil // kept has one content for a path: that of the certificate in use
+		kept = nil // kept has one content for each path, and already has the one in use
 	}
 	if _, err := next.read(kept); err != nil {
 		return &fileError{app, err}

@@ -195,11 +195,7 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 	defer placed(route, site)
 	checkParameters(pattern)
 	r.begin()
-	r.all.add(method, r.prefix, pattern, site, r.through(r.handler(h)))
-	listed := joined(r.prefix, pattern)
-	if pattern == "/" && len(listed) > 1 {
-		listed = strings.TrimSuffix(listed, "/")
-	}
+	listed := r.all.add(method, r.prefix, pattern, site, r.through(r.handler(h)))
 	r.all.routes = append(r.all.routes, Route{method, listed, nameOf(h)})
 }
 

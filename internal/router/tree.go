@@ -13,8 +13,8 @@ import (
 	"github.com/megaframework/mega/internal/request"
 )
 
-// tree has the routes of an app by their whole patterns, also those of groups, so that
-// the most specific one answers wherever it was added.
+// tree has all routes of an app, also the routes of groups, by their whole patterns. So
+// the most specific route answers, whatever group has added it.
 type tree struct {
 	door    request.Door
 	mux     chi.Router
@@ -44,10 +44,10 @@ func newTree(h *request.Host) *tree {
 	return t
 }
 
-// add adds a route below the prefix of its group. The root of a group is at the prefix
-// with and without a slash, and its rest, "/*", at the prefix, too, if the group has no
-// root for the method.
-func (t *tree) add(method, prefix, pattern, site string, h http.Handler) {
+// add adds a route below the prefix of its group, and returns its whole pattern. The root
+// of a group is at the prefix with and without a slash, and its rest, "/*", at the prefix,
+// too, if the group has no root for the method.
+func (t *tree) add(method, prefix, pattern, site string, h http.Handler) (listed string) {
 	h = t.filled(h)
 	whole := joined(prefix, pattern)
 	above := strings.TrimSuffix(prefix, "/")
@@ -57,9 +57,11 @@ func (t *tree) add(method, prefix, pattern, site string, h http.Handler) {
 	case above != "" && pattern == "/":
 		t.claims.add(claim{method: method, pattern: above, site: site})
 		t.insert(entry{method: method, pattern: above, handler: h})
+		return above
 	case above != "" && pattern == "/*":
 		t.insert(entry{method: method, pattern: above, isRest: true, handler: h})
 	}
+	return whole
 }
 
 // insert adds an entry to mux. An entry for every method replaces the others at its
@@ -123,8 +125,8 @@ func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 	t.mux.ServeHTTP(w, r)
 }
 
-// routePath returns the path by which a route is found. It is without escapes, except
-// the escape of a slash, which does not separate parts, and that of a percent sign.
+// routePath returns the path by which a route is found: decoded, except for the escapes
+// of slashes, which separate no parts, and of percent signs.
 func routePath(u *url.URL) string {
 	if u.RawPath == "" {
 		return u.Path
@@ -141,8 +143,8 @@ func routePath(u *url.URL) string {
 var escapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // filled returns a handler that passes requests on to next if no parameter of their route
-// is empty. chi lets a parameter match nothing between two slashes, whatever its
-// expression.
+// is empty. In chi, a parameter matches the empty text between two slashes, even if its
+// expression does not.
 func (t *tree) filled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route := chi.RouteContext(r.Context())
