@@ -12,6 +12,8 @@ import (
 var closeCases = []testCase{
 	{rule: "S22", claim: "after Close every call is ErrClosed at once", run: closed},
 	{rule: "S22", claim: "Close ends a thousand requests in flight", run: closeEndsRequests},
+	{rule: "S22", claim: "Close ends a Flush that waits for a backend that is away", needs: []fault{"Down", "Up"}, run: closeEndsFlush},
+	{rule: "S22", claim: "Close ends a Flush that waits for a stopped backend", needs: []fault{"Pause", "Continue"}, run: closeEndsFlushAtStandstill},
 	{rule: "S22", claim: "Close does not wait for a handler that ignores its context, and names it", run: closeNames},
 	{rule: "S22", claim: "Close while everything is in use leaves nothing", run: closeUnderLoad},
 	{rule: "S22", claim: "Close while the backend is away is quick", needs: []fault{"Down", "Up"}, run: closeWhileDown},
@@ -66,6 +68,47 @@ func closeEndsRequests(e *env) {
 	e.took(before, 0, 20, "closing")
 }
 
+func closeEndsFlush(e *env) {
+	b := e.process()
+	e.down()
+	e.isDisconnected(b)
+	e.closeEndsFlush(b)
+	e.up()
+}
+
+func closeEndsFlushAtStandstill(e *env) {
+	b := e.process()
+	e.AtEnd(func() { _ = e.h.Faults.Continue() })
+	e.Must(e.h.Faults.Pause(), "pause")
+	e.closeEndsFlush(b)
+	e.Must(e.h.Faults.Continue(), "continue")
+}
+
+// closeEndsFlush closes b while calls of Flush wait for a backend that does not answer.
+func (e *env) closeEndsFlush(b *process) {
+	b.cut.Store(true) // the error of Close is about the backend
+	b.publish("x", "1")
+	ctx, cancel := e.within(1)
+	defer cancel()
+	err := b.Flush(ctx)
+	e.Want(err != nil, "Flush does not wait for the backend")
+	var over []<-chan struct{}
+	for range 16 {
+		over = append(over, e.Async(func() {
+			ctx, cancel := context.WithTimeout(e.Ctx, time.Hour)
+			defer cancel()
+			if err := b.Flush(ctx); !errors.Is(err, bus.ErrClosed) {
+				e.Report("flush: %w", err)
+			}
+		}))
+	}
+	e.breathe() // so that they wait
+	_ = b.Close()
+	for _, c := range over {
+		e.Await(c, "Flush ends")
+	}
+}
+
 func closeNames(e *env) {
 	b := e.process()
 	b.cut.Store(true) // the case checks the error of its Close
@@ -96,6 +139,14 @@ func closeUnderLoad(e *env) {
 			}), e.Async(func() {
 				for {
 					if _, err := b.Request(e.Ctx, "x", nil); errors.Is(err, bus.ErrClosed) {
+						return
+					}
+					e.breathe()
+				}
+			}), e.Async(func() {
+				for {
+					if err := b.Flush(e.Ctx); err != nil {
+						e.Is(err, bus.ErrClosed, "flush")
 						return
 					}
 					e.breathe()

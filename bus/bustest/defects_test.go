@@ -590,6 +590,15 @@ var defects = []defect{
 			return d.Close(ctx)
 		}}
 	}},
+	{"S22", "lets a Flush wait although it is closed", func() *broken {
+		return &broken{flush: func(d driver.Driver, ctx context.Context) error {
+			err := d.Flush(ctx)
+			if errors.Is(err, driver.ErrClosed) {
+				<-ctx.Done()
+			}
+			return err
+		}}
+	}},
 	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},

@@ -48,7 +48,7 @@ func (f *fleet) begin() error {
 func (f *fleet) open() (driver.Driver, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := &node{fleet: f, index: uint64(len(f.nodes)), out: make(turnstile, 1), registrations: map[*subscribed]bool{}, asked: map[uint64]bool{}}
+	n := &node{fleet: f, index: uint64(len(f.nodes)), out: make(turnstile, 1), shuts: make(chan struct{}), registrations: map[*subscribed]bool{}, asked: map[uint64]bool{}}
 	f.nodes = append(f.nodes, n)
 	if f.broken != nil {
 		return f.broken(n), nil
@@ -167,6 +167,7 @@ type node struct {
 	front driver.Front
 	away  atomic.Bool
 	shut  atomic.Bool
+	shuts chan struct{} // closed by Close
 
 	out      turnstile // guards the fields below; held while events are sent, to keep their order
 	waiting  []driver.Message
@@ -296,8 +297,12 @@ func (n *node) Flush(ctx context.Context) error {
 	unsent := len(n.waiting)
 	n.out.Unlock()
 	if unsent > 0 && n.away.Load() {
-		<-ctx.Done()
-		return fmt.Errorf("%w: %d accepted messages not confirmed: %w", errAway, unsent, ctx.Err())
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d accepted messages not confirmed: %w", errAway, unsent, ctx.Err())
+		case <-n.shuts:
+			return driver.ErrClosed
+		}
 	}
 	n.out.Lock()
 	defer n.out.Unlock()
@@ -305,7 +310,9 @@ func (n *node) Flush(ctx context.Context) error {
 }
 
 func (n *node) Close(context.Context) error {
-	n.shut.Store(true)
+	if !n.shut.Swap(true) {
+		close(n.shuts)
+	}
 	n.end()
 	return nil
 }
