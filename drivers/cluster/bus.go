@@ -257,7 +257,8 @@ func (b *Bus) flush(ctx context.Context) error {
 	return b.flushBy(ctx, line)
 }
 
-// flushBy is flush for the hub at the end of line.
+// flushBy is flush for the hub at the end of line. It returns ErrDisconnected if the
+// hub leaves: the queue waits for the next one (S21).
 func (b *Bus) flushBy(ctx context.Context, line *protocol.Line) error {
 	x := &lineBound{line: line}
 	err := b.syncs.waitBy(ctx, func(f *protocol.Frame) error {
@@ -269,10 +270,14 @@ func (b *Bus) flushBy(ctx context.Context, line *protocol.Line) error {
 		line.Flush()
 		return err
 	})
-	if err == nil {
-		b.out.confirmations.confirm(line, x.handed, false)
+	if err != nil {
+		return err
 	}
-	return err
+	b.out.confirmations.confirm(line, x.handed, false)
+	if x.ahead {
+		return driver.ErrDisconnected
+	}
+	return nil
 }
 
 // Close implements [driver.Driver].

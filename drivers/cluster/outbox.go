@@ -61,6 +61,7 @@ type lineBound struct {
 	frame  *protocol.Frame // nil after the frame has left
 	free   func()          // stops watching the caller's context; nil if it is not watched
 	handed tally           // the events that were passed to the line before
+	ahead  bool            // the frame has left ahead of the queue, which waits for another line
 }
 
 const (
@@ -127,6 +128,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 	case o.ctx.Err() != nil:
 		return false, nil, driver.ErrClosed
 	case e.bound != nil && e.bound.line != o.line:
+		e.bound.ahead, e.bound.handed = true, o.confirmations.handed
 		return false, nil, handTo(e.bound.line, e.bound.frame, 0) // the hub of the line shuts down, or has ended
 	case o.line != nil && o.waiting() == 0 && o.unserved == 0:
 		err := o.hand(e)

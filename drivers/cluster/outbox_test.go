@@ -437,6 +437,26 @@ func TestAFlushWaitsForTheConfirmationOfAHubThatLeaves(t *testing.T) {
 	})
 }
 
+// A Flush that finds the hub leaving, after it has found the line, does not take the
+// answer of that hub for the events that wait for the next one.
+func TestAFlushByAHubThatLeavesIsNoneOfTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.out.resume(line)
+		b.out.pause()
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		flushed := make(chan error, 1)
+		go func() { flushed <- b.flushBy(t.Context(), line) }()
+		synctest.Wait()
+		answerLast(b)
+		if err := <-flushed; !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("got %v, and an event waits", err)
+		}
+	})
+}
+
 // A Flush that notices the end of the last hub before the node does reports its loss, too (S28).
 func TestAFlushWaitsForTheCountOfTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
