@@ -2,7 +2,9 @@ package hub
 
 import (
 	"context"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -41,4 +43,31 @@ func TestFullBacklogOfMessagesLeavesRoomForAnswers(t *testing.T) {
 	case <-to.Done():
 		t.Errorf("the hub ends the connection: %v", to.Err())
 	}
+}
+
+// Losses end when half of the backlog is written: neither at once, with a gap after each
+// message, nor so late that the line is idle.
+func TestAFullBacklogTakesMessagesAgainWhenHalfOfItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const backlog = 1 << 20
+		h := New(Config{Backlog: backlog})
+		here, there := net.Pipe()
+		c := newClient(h, here, "slow")
+		defer func() { _ = there.Close(); c.line.Close(); h.bus.leave(c) }()
+		in := enlist(c, driver.Event, "")
+		for b := (batch{}); !c.bus.full.Load(); b.flush() {
+			b.deliver(c, &delivery{plain: in, tail: make([]byte, 10<<10)})
+		}
+		before, read := 0, make([]byte, 64<<10)
+		for c.bus.full.Load() {
+			before = c.line.Backlog()
+			if _, err := there.Read(read); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if after := c.line.Backlog(); before < backlog/2 || after > backlog/2 {
+			t.Errorf("it takes messages again between %d and %d bytes of %d", before, after, backlog)
+		}
+	})
 }
