@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -146,6 +147,23 @@ func TestGrantsOfTheDeadCountAtTheNextHub(t *testing.T) {
 	}
 	if all, err := b.List(t.Context(), "p"); err != nil || len(all) != 1 {
 		t.Errorf("the list of the namespace: %+v, %v", all, err)
+	}
+}
+
+// Somebody removes all files of a socket, and the next process is a hub beside the one of
+// the others: it grants no unit before it knows what they were granted (W1).
+func TestRemovedFilesKeepTheRates(t *testing.T) {
+	socket := socketPath(t)
+	meetAt(t, socket) // the hub
+	r := driver.Request{Key: "partner", Rates: []driver.Rate{{N: 3, Per: time.Hour}}, Cost: 3}
+	got, err := meetAt(t, socket).Limits("").Take(t.Context(), r)
+	if err != nil || !got.Granted {
+		t.Fatalf("the first: %+v, %v", got, err)
+	}
+	must(t, errors.Join(os.RemoveAll(socket+".clients"), os.Remove(socket), os.Remove(socket+".lock")))
+	got, err = meetAt(t, socket).Limits("").Take(t.Context(), r)
+	if err != nil || got.Granted {
+		t.Errorf("three units more: %+v, %v", got, err)
 	}
 }
 

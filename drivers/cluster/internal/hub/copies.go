@@ -114,7 +114,7 @@ func (h *hubLimits) begin(c *Client) {
 	if copied == nil || copied.reporting || copied.whole {
 		return
 	}
-	copied.reporting, copied.awaited = true, h.hub.isShut()
+	copied.reporting, copied.awaited = true, h.hub.isShut() || h.met != nil && !isClosed(h.met)
 	if !copied.awaited {
 		return
 	}
@@ -209,6 +209,13 @@ func (h *hubLimits) want(b *batch, key string) *wantedKey {
 // of the key of the call, or of all keys if it needs more than one. A client that
 // stops within its report delays the others by reportBound.
 func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error {
+	if h.met != nil {
+		select {
+		case <-h.met: // W1
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	for {
 		var b batch
 		h.mu.Lock()
@@ -351,4 +358,13 @@ func (h *hubLimits) sendPart(c *Client, copied *limitCopy) (more bool) {
 	}
 	copied.behind, copied.sending = make(map[string]struct{}), false
 	return false
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }

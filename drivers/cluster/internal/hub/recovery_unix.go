@@ -18,6 +18,7 @@ import (
 type recovery struct {
 	lock *rendezvous.HubLock
 	news chan struct{} // has an element when a client has reported
+	met  chan struct{} // closed when no client without a file may connect any more
 
 	mu      sync.Mutex
 	awaited map[string]int64 // clients that have not reported, and the expiry of their leases
@@ -47,7 +48,7 @@ func Follow(c Config, lock *rendezvous.HubLock, left rendezvous.Record, again bo
 	}
 	s := &Successor{New(c), r}
 	s.shut = true // until open
-	s.limits.copied = true
+	s.limits.copied, s.limits.met = true, r.met
 	s.number, s.follows = lock.Hub(), left.Hub
 	if s.limits.epoch, err = lock.Epoch(s.limits.epoch); err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func newRecovery(lock *rendezvous.HubLock, bounds rendezvous.Record, again bool)
 		return nil, err
 	}
 	r := &recovery{lock: lock, until: until}
-	r.news = make(chan struct{}, 1)
+	r.news, r.met = make(chan struct{}, 1), make(chan struct{})
 	r.awaited = make(map[string]int64, len(living))
 	now := protocol.NodeNanos() // the last hub grants no lease any more
 	r.seen = now
@@ -170,6 +171,9 @@ func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 	r.seen = now
 	if r.lock.Contested() {
 		r.unknown = freshBound
+	}
+	if r.unknown <= 0 && !isClosed(r.met) {
+		close(r.met)
 	}
 	last := r.until
 	for name, good := range r.awaited {
