@@ -100,6 +100,9 @@ func (a *building) finish(host *request.Host) error {
 			return err
 		}
 	}
+	if err := a.plan.Reachable(a.name, router.Routes()); err != nil {
+		return err
+	}
 	app := a.plan.Config.Apps[a.name]
 	a.apps.all = append(a.apps.all, listen.App{
 		Name: a.name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix,

@@ -64,6 +64,7 @@ func breakages() []broken {
 		{code: "boot.locales", exit: 70, run: in("with texts in too few languages")},
 		{code: "boot.routes", exit: 70, run: in("with routes that cannot be")},
 		{code: "boot.route_conflict", exit: 70, run: in("with two routes of which one cannot be reached")},
+		{code: "boot.route_conflict", name: "prefix", exit: 70, run: in("with a route below another app").and("MEGA_APPS_ADMIN_PREFIX=/admin")},
 		{code: "boot.command_name", exit: 70, run: in("with a command that is a verb")},
 		{code: "boot.command_failed", exit: 1, run: run{args: []string{"import", "products.csv"}}.and("MEGA_TEST_SHOP=with a command")},
 		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},

@@ -113,3 +113,50 @@ func TestConflictingRoutesStopTheBoot(t *testing.T) {
 		}
 	}
 }
+
+func TestARouteBelowAnotherAppStopsTheBoot(t *testing.T) {
+	home := func(c *megactx.Ctx) error { return c.Text(200, "home") }
+	program := func(pattern string) []mega.Option {
+		return []mega.Option{
+			mega.App("main", mega.Routes(func(r megactx.Router) { r.Get(pattern, home) })),
+			mega.App("admin", mega.Routes(func(r megactx.Router) { r.Get("/", home) })),
+		}
+	}
+	for _, tt := range []struct {
+		pattern string
+		environ []string
+		hidden  bool
+	}{
+		{"/admin", nil, true},
+		{"/admin/users", nil, true},
+		{"/admin/{id}", nil, true},
+		{"/admin/*", nil, true},
+		{"/admin/users", []string{"MEGA_APPS_MAIN_HOST=x.example", "MEGA_APPS_ADMIN_HOST=x.example"}, true},
+		{"/v1/users", []string{"MEGA_APPS_MAIN_PREFIX=/shop", "MEGA_APPS_ADMIN_PREFIX=/shop/v1"}, true},
+		{"/administration", nil, false},
+		{"/{page}", nil, false},
+		{"/*", nil, false},
+		{"/", nil, false},
+		{"/admin/users", []string{"MEGA_APPS_ADMIN_ADDR=localhost:0"}, false},
+		{"/admin/users", []string{"MEGA_APPS_ADMIN_HOST=x.example"}, false}, // other hosts reach it
+		{"/admin/users", []string{"MEGA_APPS_MAIN_PREFIX=/shop"}, false},
+	} {
+		p, _ := process(append([]string{"MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_ADMIN_PREFIX=/admin"}, tt.environ...)...)
+		options := program(tt.pattern)
+		_, inList := listed(p, options...)
+		running, started := boot.Start(t.Context(), p, options...)
+		if started == nil {
+			if err := running.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		for where, err := range map[string]error{"boot": started, "routes": inList} {
+			f, ok := errors.AsType[*boot.Failure](err)
+			if hidden := ok && f.Code == "boot.route_conflict"; hidden != tt.hidden || !hidden && err != nil {
+				t.Errorf("%s of %q with %q: got %v", where, tt.pattern, tt.environ, err)
+			} else if hidden && (!strings.Contains(f.Facts[0].Value, "routes_test.go:") || !strings.Contains(f.Facts[1].Value, "apps.admin.prefix")) {
+				t.Errorf("%s of %q with %q: the places are %+v", where, tt.pattern, tt.environ, f.Facts)
+			}
+		}
+	}
+}

@@ -293,7 +293,14 @@ func TestRoutesAreListedAsTheyWereAdded(t *testing.T) {
 		{Method: "*", Pattern: "/admin/any", Handler: "http.Handler"},
 		{Method: "GET", Pattern: "/", Handler: "ctx_test.TestRoutesAreListedAsTheyWereAdded.func2"},
 	}
-	if diff := cmp.Diff(want, r.Routes()); diff != "" {
+	got := r.Routes()
+	for i := range got {
+		if !strings.Contains(got[i].Site, "router_test.go:") {
+			t.Errorf("route %d is at %q", i, got[i].Site)
+		}
+		got[i].Site = ""
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
@@ -35,6 +36,9 @@ func (p *Plan) Routes() ([]Route, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := p.Reachable(a.Name, routes); err != nil {
+			return nil, err
+		}
 		all = append(all, p.Listed(a.Name, routes)...)
 	}
 	return all, nil
@@ -47,6 +51,35 @@ func (p *Plan) Listed(name string, routes []router.Route) (all []Route) {
 		all = append(all, Route{App: name, Host: app.Host, Method: r.Method, Pattern: app.Prefix + r.Pattern, Handler: r.Handler})
 	}
 	return all
+}
+
+// Reachable returns an error for a route of an app that no request can reach,
+// because another app of the same address and host has the prefix of its path.
+func (p *Plan) Reachable(name string, routes []router.Route) error {
+	app := p.Config.Apps[name]
+	for _, other := range p.Program.Runs {
+		o := p.Config.Apps[other.Name]
+		if o.Addr != app.Addr || o.Host != app.Host || len(o.Prefix) <= len(app.Prefix) || !p.Program.Listens(other.Name) {
+			continue
+		}
+		for _, r := range routes {
+			if path := app.Prefix + r.Pattern; strings.HasPrefix(path+"/", o.Prefix+"/") {
+				return p.hidden(name, other.Name, r.Method+" "+path, r.Site)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Plan) hidden(app, other, route, site string) error {
+	key := "apps." + other + ".prefix"
+	return &failure.Failure{
+		Code: "boot.route_conflict", Exit: failure.ExitInternal,
+		Text:    fmt.Sprintf("A route of the app %q cannot be reached.", app),
+		Cause:   fmt.Errorf("the app %q receives all requests for %s and paths below it", other, p.Config.Apps[other].Prefix),
+		Facts:   []failure.Fact{{Name: "route", Value: route + " at " + site}, failure.Setting(p.Config, key)},
+		Actions: []string{"Remove the route, or change its pattern", "Use another prefix: " + failure.Set(p.Config, key, p.Config.Apps[other].Prefix+"2")},
+	}
 }
 
 func (p *Plan) routesOf(a *Part) ([]router.Route, error) {

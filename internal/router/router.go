@@ -37,6 +37,7 @@ type Route struct {
 	Method  string // "*" for every one; a GET answers HEAD, too
 	Pattern string
 	Handler string // the name of the function, if it has one
+	Site    string // file:line
 }
 
 // New returns a Router for the app of h. It wraps every Handler with wraps, the
@@ -196,7 +197,7 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 	checkParameters(pattern)
 	r.begin()
 	listed := r.all.add(method, r.prefix, pattern, site, r.through(r.handler(h)))
-	r.all.routes = append(r.all.routes, Route{method, listed, nameOf(h)})
+	r.all.routes = append(r.all.routes, Route{method, listed, nameOf(h), site})
 }
 
 // placed adds the route and its call site to a panic of chi or of checkParameters. It

@@ -133,6 +133,8 @@ func main() {
 		mega.Main(web(mega.OnStart("migrate", func(context.Context, *mega.Ctx) error { return nil })))
 	case "with a report every minute":
 		mega.Main(web(mega.Every("report", 60e9, func(context.Context) error { return nil })))
+	case "with a route below another app":
+		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("/admin/users", home) })), admin)
 	default:
 		panic("there is no shop " + what)
 	}
