@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // hookBudget is the default budget of a hook.
@@ -125,7 +126,10 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 	}
 	f := &Failure{Code: "boot.hook_failed", Exit: failure.ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
 	if errors.Is(err, bus.ErrRefused) {
-		f.Actions = failure.Actions("Grant the permission at the server", "the cause names the subject")
+		f.Actions = failure.Actions("Grant the permission, or raise the limit, at the server", "the cause names it")
+		if selection.IsPermanent(err) { // a limit may have room at the next start
+			f.Code, f.Exit = "bus.refused", failure.ExitConfig
+		}
 	}
 	return f
 }

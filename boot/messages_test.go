@@ -341,8 +341,20 @@ func TestARefusedSubscriptionNamesItsRemedy(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.product.sold"}})
 	p := boot.Process{Name: "test", Stderr: io.Discard, Environ: []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}
 	f := fail(t, p, subscribed(&ledger{make(chan string, 1)}))
-	if f.Code != "boot.hook_failed" || !strings.Contains(f.Error(), `"ev.product.sold"`) || !strings.Contains(strings.Join(f.Actions, ""), "Grant the permission") {
-		t.Errorf("%s: %v\n%q", f.Code, f, f.Actions)
+	if f.Code != "bus.refused" || f.Exit != 78 || !strings.Contains(f.Error(), `"ev.product.sold"`) || !strings.Contains(strings.Join(f.Actions, ""), "Grant the permission") {
+		t.Errorf("%s, %d: %v\n%q", f.Code, f.Exit, f, f.Actions)
+	}
+}
+
+// A limit of the server may have room again when another process has left, so that a
+// service manager has to try again.
+func TestASubscriptionBeyondTheLimitOfTheServerIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{MaxSubs: 1})
+	p := boot.Process{Name: "test", Stderr: io.Discard, Environ: []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}
+	f := fail(t, p, subscribed(&ledger{make(chan string, 1)}))
+	if f.Code != "boot.hook_failed" || f.Exit != 70 || !strings.Contains(strings.Join(f.Actions, ""), "raise the limit") {
+		t.Errorf("%s, %d: %v\n%q", f.Code, f.Exit, f, f.Actions)
 	}
 }
 

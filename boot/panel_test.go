@@ -67,6 +67,7 @@ func breakages() []broken {
 		{code: "boot.route_conflict", name: "prefix", exit: 70, run: in("with a route below another app").and("MEGA_APPS_ADMIN_PREFIX=/admin")},
 		{code: "boot.command_name", exit: 70, run: in("with a command that is a verb")},
 		{code: "boot.command_failed", exit: 1, run: run{args: []string{"import", "products.csv"}}.and("MEGA_TEST_SHOP=with a command")},
+		{code: "bus.refused", exit: 78, run: in("with a subscription"), needs: denying},
 		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},
 		{code: "boot.unknown_trace", exit: 64, run: run{args: []string{"serve", "--trace", "everything"}}},
 		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},
@@ -202,6 +203,13 @@ func guardedNATS(t *testing.T) []string {
 	t.Helper()
 	server := natstest.Start(t, natstest.Options{User: "u", Password: "swordfish"})
 	return []string{"MEGA_NATS_URL=nats://u:hunter2@" + strings.TrimPrefix(server.URL(), "nats://"), "MEGA_BOOT_WAIT_FOR=1h"}
+}
+
+// denying is a server of messages that denies a subscription.
+func denying(t *testing.T) []string {
+	t.Helper()
+	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.product.sold"}})
+	return []string{"MEGA_NATS_URL=" + server.URL()}
 }
 
 // at is a cache at the address of a server. It is not waited for.

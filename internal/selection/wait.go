@@ -64,7 +64,7 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 			return d, nil
 		case ctx.Err() != nil:
 			return d, errors.Join(ctx.Err(), err)
-		case isPermanent(err) || left <= 0:
+		case IsPermanent(err) || left <= 0:
 			return d, err
 		}
 		w.log.Warn("waiting for the server", "attempt", w.attempts, "error", err, "left", left.Round(100*time.Millisecond))
@@ -76,10 +76,10 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	}
 }
 
-// isPermanent reports whether a retry would fail in the same way: the configuration is
+// IsPermanent reports whether a retry would fail in the same way: the configuration is
 // not valid, or the server refuses this program until somebody changes the
 // configuration of either of them (L21).
-func isPermanent(err error) bool {
+func IsPermanent(err error) bool {
 	for _, known := range []error{
 		driver.ErrInvalid, driver.ErrUnsupported, limitdriver.ErrInvalid, limitdriver.ErrUnsupported, busdriver.ErrInvalid, busdriver.ErrUnsupported,
 	} {
@@ -109,5 +109,5 @@ func (w *waiting[D]) account(err error) attempts {
 	if w.attempts > 1 {
 		times = fmt.Sprintf("%d times", w.attempts)
 	}
-	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, isPermanent(err)}
+	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, IsPermanent(err)}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/bus"
 )
 
 // Store is a value of the shop.
@@ -68,6 +69,8 @@ type Unfit struct {
 }
 
 func home(ctx *mega.Ctx) error { return ctx.Text(200, "hello") }
+
+func sold(*mega.Ctx, string) error { return nil }
 
 func routes(r mega.Router) { r.Get("/", home) }
 
@@ -133,6 +136,8 @@ func main() {
 		mega.Main(web(mega.OnStart("migrate", func(context.Context, *mega.Ctx) error { return nil })))
 	case "with a report every minute":
 		mega.Main(web(mega.Every("report", 60e9, func(context.Context) error { return nil })))
+	case "with a subscription":
+		mega.Main(web(mega.Subscribe(bus.Topic[string]("product.sold"), sold)))
 	case "with a route below another app":
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("/admin/users", home) })), admin)
 	default:
