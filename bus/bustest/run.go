@@ -93,12 +93,3 @@ func (h Harness) suite(info driver.Info) suite.Suite {
 	}
 	return s
 }
-
-// Names returns the names of all cases for all drivers.
-func Names() []string {
-	var names []string
-	for _, c := range cases() {
-		names = append(names, c.name())
-	}
-	return names
-}

@@ -22,8 +22,6 @@ type testCase struct {
 	remote bool // needs a backend outside the process
 }
 
-func (c testCase) name() string { return c.rule + "/" + c.claim }
-
 // cases returns all cases, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(windowCases, waitCases, settleCases, outageCases, operatorCases, slotCases)
@@ -104,13 +102,4 @@ func (h Harness) suite(info driver.Info) suite.Suite {
 		})
 	}
 	return s
-}
-
-// Names returns the names of all cases for all drivers.
-func Names() []string {
-	var names []string
-	for _, c := range cases() {
-		names = append(names, c.name())
-	}
-	return names
 }

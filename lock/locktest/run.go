@@ -24,8 +24,6 @@ type testCase struct {
 	alone  bool     // measures the whole process: no other case may run at the same time
 }
 
-func (c testCase) name() string { return c.rule + "/" + c.claim }
-
 // cases returns all cases, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(
@@ -125,13 +123,4 @@ func (h Harness) suite(info driver.Info) suite.Suite {
 		})
 	}
 	return s
-}
-
-// Names returns the names of all cases for all drivers.
-func Names() []string {
-	var names []string
-	for _, c := range cases() {
-		names = append(names, c.name())
-	}
-	return names
 }
