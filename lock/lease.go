@@ -12,14 +12,14 @@ import (
 // Lease is the right to a key, until it is released or lost. It renews itself
 // unless NoRenew was given. Any number of goroutines may use it.
 type Lease struct {
-	hold   *hold
-	parent context.Context // of the call
-	fence  uint64
-	since  instant
-	waited bool   // the key was busy when the call began
-	slots  uint16 // the size of the pool, 1 for a plain key
-	isSlot bool
-	ofPool bool // the slot of a Pool, which does not end with parent (P1)
+	hold      *hold
+	parent    context.Context // of the call
+	fence     uint64
+	since     instant
+	contended bool   // the key was busy when the call began
+	slots     uint16 // the size of the pool, 1 for a plain key
+	isSlot    bool
+	ofPool    bool // the slot of a Pool, which does not end with parent (P1)
 
 	inner atomic.Pointer[lazyctx.Inner] // made when something first waits for the context
 
@@ -40,7 +40,7 @@ func newLease(ctx context.Context, c *call, o outcome) *Lease {
 		both := new(slotAndLease) // one allocation instead of two
 		lease, c.slot = &both.lease, &both.slot
 	}
-	lease.hold, lease.parent, lease.fence, lease.since, lease.waited = o.hold, ctx, o.fence, o.at, o.contended
+	lease.hold, lease.parent, lease.fence, lease.since, lease.contended = o.hold, ctx, o.fence, o.at, o.contended
 	lease.slots, lease.isSlot, lease.ofPool = uint16(c.slots), c.sized, c.pool != nil
 	return lease
 }
@@ -79,7 +79,7 @@ func (l *Lease) IsSlot() bool { return l.isSlot }
 
 // Contended reports whether the key was busy when the call for this lease
 // began.
-func (l *Lease) Contended() bool { return l.waited }
+func (l *Lease) Contended() bool { return l.contended }
 
 // Deadline returns the time until which this process can be sure of the lease.
 // Each renewal moves it.

@@ -93,7 +93,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 		set.all = append(set.all, lease)
 		// A4: the next lease ends with this one
 		ctx = lease.Context() //nolint:fatcontext // it is to grow
-		if lease.waited {     // A2
+		if lease.contended {  // A2
 			if err := set.lost(); err != nil {
 				return nil, err
 			}
