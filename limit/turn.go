@@ -185,23 +185,38 @@ func (t *turn) first(ctx context.Context) error {
 		case <-l.group.Context().Done():
 			return t.ended(ctx)
 		}
-		if t.place.late {
-			_, fault := l.lines.fault(t.place)
-			if err := cmp.Or(fault, l.health.lost()); err != nil {
-				return err // whether the limit is used up is not known
-			}
-			if at, _ := l.lines.notBefore(t.place); at != 0 { // the first call waits for units
-				return t.ended(ctx)
-			}
+		left, err := t.stillBehind(ctx)
+		if err != nil {
+			return err
 		}
-		if until, fault := t.ahead(); fault != nil {
-			left := until.sub(l.now())
-			if left <= 0 {
-				return fault
-			}
+		if left > 0 {
 			overdue.Reset(left)
 		}
 	}
+}
+
+// stillBehind decides about a call that is not yet the first of its line. It returns
+// the error that ends the call, or how long the call may wait for an answer to the
+// calls ahead; 0 where nothing bounds that.
+func (t *turn) stillBehind(ctx context.Context) (left time.Duration, err error) {
+	l := t.limiter
+	if t.place.late {
+		_, fault := l.lines.fault(t.place)
+		if err := cmp.Or(fault, l.health.lost()); err != nil {
+			return 0, err // whether the limit is used up is not known
+		}
+		if at, _ := l.lines.notBefore(t.place); at != 0 { // the first call waits for units
+			return 0, t.ended(ctx)
+		}
+	}
+	until, fault := t.ahead()
+	if fault == nil {
+		return 0, nil
+	}
+	if left = until.sub(l.now()); left <= 0 {
+		return 0, fault
+	}
+	return left, nil
 }
 
 // ahead returns why the backend has not answered the calls ahead, and until when the
