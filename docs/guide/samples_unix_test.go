@@ -59,7 +59,8 @@ func TestReadmeShowsTheReportOfTheSample(t *testing.T) {
 	dir, ops := t.TempDir(), redistest.FreeAddr(t)
 	environ := []string{
 		"MEGA_OPS_ADDR=" + ops, "MEGA_APPS_MAIN_ADDR=" + redistest.FreeAddr(t),
-		"MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"), "XDG_RUNTIME_DIR=" + dir,
+		"MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"),
+		"XDG_RUNTIME_DIR=" + dir, "TMPDIR=" + dir, // a sample that runs elsewhere adds a warning to the report
 	}
 	var log bytes.Buffer
 	logged(t, &log, executable(t, sample), sample, environ, nil, "http://"+ops)()
@@ -75,7 +76,7 @@ func TestReadmeShowsTheReportOfTheSample(t *testing.T) {
 func beside(t *testing.T, exe, sample string, addrs map[string]string, settings []string, block string) string {
 	t.Helper()
 	dir, ops := t.TempDir(), redistest.FreeAddr(t)
-	environ := []string{"MEGA_OPS_ADDR=" + ops, "MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"), "XDG_RUNTIME_DIR=" + dir}
+	environ := []string{"MEGA_OPS_ADDR=" + ops, "MEGA_DATABASE_URL=sqlite://" + filepath.Join(dir, "shop.db"), "XDG_RUNTIME_DIR=" + dir, "TMPDIR=" + dir}
 	var there, here []string
 	for app, addr := range addrs {
 		own := redistest.FreeAddr(t)
