@@ -165,4 +165,17 @@
 // grant. The keys of the tickets expire 15 seconds after their last use and a minute
 // after the last settlement. A reset removes the fields of the state; a log without its
 // field counts as empty.
+//
+// # Map
+//
+//	open.go       OpenLock: url.go and client.go, and the checks of the server in look.go
+//	engine.go     what both engines share after a grant: renew.go, list.go, value.go
+//	queue.go      the engine queue: heartbeat.go, inbox.go (pushes), withdraw.go, slots.go, run.go
+//	polling.go    the engine redislock
+//	claim.go      the requests and grants of this process
+//	caller.go     calls, their repetition and their errors (failure.go, reply.go)
+//	server.go       to one server; cluster.go to a Cluster, moving.go while a hash slot is moved
+//	script.go     the scripts; names.go and layout.go the keys that they get
+//	limit.go      limits: limitscript.go, limitlist.go
+//	mismatch.go   Diagnose: which other server answers
 package redis

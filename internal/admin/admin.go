@@ -36,6 +36,10 @@
 //
 // Windows has no such socket, because it cannot identify a peer's user: [Open]
 // and [Find] return ErrUnsupported.
+//
+// views.go and verbs.go serve what reads and what changes, with limits.go, bus.go and
+// tail.go; forward.go passes requests of a supervisor on to its workers. client.go
+// finds processes and calls them. server.go, socket_unix.go and folder.go are the socket.
 package admin
 
 import (

@@ -5,6 +5,19 @@
 // document, and its errors to standard error, as a panel or with --json as the
 // same in JSON. The exit status is the same either way: 64 for a wrong command
 // line, otherwise the status of the failure.
+//
+//	cli.go      Run: an application's program; tool.go RunTool: a program without an app
+//	usage.go    mistakes of the command line; help.go and completion.go
+//	shell.go    output: tables, JSON, panels
+//
+//	source.go   the processes that a verb asks, and their answers
+//	process.go    those of this program that run; socket.go the processes at a socket
+//
+//	serve.go    serve, with the signals; command.go the commands of mega.Command
+//	boot.go     boot --dry-run and doctor; routes.go; config.go
+//	lock.go     lock, with lockpage.go; limit.go; bus.go, with bustail.go and bustopics.go; worker.go
+//	script.go   the verbs of package shell, such as lock exec
+//	explain.go  explain CODE; explainkey.go config explain KEY
 package cli
 
 import (

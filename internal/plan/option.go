@@ -1,6 +1,15 @@
 // Package plan holds what a program is before anything of it runs: its options
 // as data, the program that they add up to, the checks of that program, and the
 // report of its boot.
+//
+//	option.go    the options; function.go and message.go the functions that they take
+//	program.go   Program: the options by app, checked; command.go and ends.go
+//	graph.go     the values that functions need: missing.go, cycle.go
+//	routes.go    the routes, found without a start; viewnames.go the views in the source code
+//	plan.go      Plan: the program with its configuration and decision.go
+//	host.go      what an app serves: pages, texts, limits; disk.go the files on disk under mega dev
+//	lockkey.go   the lock keys of OnPrimary, Lead and Every
+//	report.go    Report: the boot report; page.go its text
 package plan
 
 import (

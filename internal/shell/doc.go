@@ -40,6 +40,10 @@
 //	done            ───►       releases the lease
 //	                ◄───       over
 //
+// The verbs are in exec.go, acquire.go, limit.go and look.go (ls);
+// verb.go describes a verb, and flags.go its flags. front_unix.go,
+// holder_unix.go, lease_unix.go (the keeper) and hub_unix.go are the processes.
+//
 // Of the framework only lock, the drivers and the boundary of limits are linked,
 // so that the small binary stays small.
 package shell

@@ -1,5 +1,13 @@
-// Package hub is the hub of a node: the process that keeps the table of locks
-// and routes the messages of all processes that are connected to it.
+// Package hub is the hub of a node: the process that keeps the tables of locks and
+// limits, and routes the messages of all processes that are connected to it.
+//
+//	hub.go            Hub: its clients, and its end; client.go Client
+//	locks.go          frames about locks, with slots.go and runs.go
+//	bus.go            messages: route.go, delivery.go (backlogs), request.go
+//	limits.go         calls about limits; copies.go the copies that clients have
+//	host_unix.go      Host: the hub at a socket
+//	recovery_unix.go  Successor: what a new hub waits for before it grants
+//	inspect.go        for tests of package cluster
 package hub
 
 import (
