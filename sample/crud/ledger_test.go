@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
 	"github.com/megaframework/mega/sample/crud/apps/main/store"
@@ -17,9 +20,14 @@ import (
 // offline is the shop without sockets.
 func offline(t *testing.T) *megatest.Kit {
 	t.Helper()
+	return offlineWith(t, services.UnderLock)
+}
+
+func offlineWith(t *testing.T, exclusive func() services.Exclusive) *megatest.Kit {
+	t.Helper()
 	return megatest.New(t, megatest.Config{
 		Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
-	}, program(services.UnderLock))
+	}, program(exclusive))
 }
 
 // The entry and the stock are one transaction: a sale that was answered is in the
@@ -47,6 +55,24 @@ func TestEverySaleIsEntered(t *testing.T) {
 	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<a href="/products/1">Lamp</a>`)
 	kit.Delete("/products/1").Status(http.StatusNoContent)
 	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`Lamp <span class="small">(removed)</span>`)
+}
+
+// A sale is valid when it is committed, whether or not its buyer waits for the answer.
+func TestASaleIsPublishedAfterItsBuyerHasLeft(t *testing.T) {
+	buyer, leave := context.WithCancel(t.Context())
+	kit := offlineWith(t, func() services.Exclusive {
+		return func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error {
+			err := ctx.Lock.With(key, fn)
+			leave()
+			<-ctx.Done()
+			return err
+		}
+	})
+	kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+	kit.Serve(httptest.NewRecorder(), kit.Request("POST", "/products/1/buy", map[string]int{"quantity": 2}).WithContext(buyer))
+	if sold := megatest.Published(kit.Bus, services.Sold, 1)[0]; sold.ID != 1 || sold.Left != 3 {
+		t.Errorf("the event is %+v", sold)
+	}
 }
 
 func TestLedgerHasPages(t *testing.T) {

@@ -16,10 +16,10 @@ const (
 	Restocked = bus.Topic[Product]("product.restocked")
 )
 
-// announce publishes what has been done, after the lock was released: it is done
-// even if nobody hears of it.
+// announce publishes a change after its lock was released. The change is valid even if
+// the publish fails, or if the client has left.
 func announce[T any](ctx *mega.Ctx, topic bus.Topic[T], v T) {
-	if err := mega.Publish(ctx, topic, v); err != nil {
+	if err := mega.Publish(ctx.Detach(), topic, v); err != nil {
 		ctx.Log.Error("change not published", "subject", string(topic), "error", err)
 	}
 }

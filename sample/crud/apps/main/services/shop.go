@@ -102,9 +102,10 @@ func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (Sale, error) {
 	return Sale{sale, p.Stock - quantity}, err
 }
 
-// publish publishes a sale. The sale is valid even if the publish fails.
+// publish publishes a sale. The sale is valid even if the publish fails, or if the
+// buyer has left.
 func (s *Shop) publish(ctx *mega.Ctx, sale Sale) {
-	if err := mega.Publish(ctx, Sold, sale); err != nil {
+	if err := mega.Publish(ctx.Detach(), Sold, sale); err != nil {
 		ctx.Log.Error("sale not published", "sale", sale.ID, "error", err)
 	}
 }
