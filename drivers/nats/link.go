@@ -103,10 +103,12 @@ func (l *link) dial() error {
 	if err != nil {
 		return err
 	}
-	if l.socket.Load() == nil {
+	socket := l.socket.Load()
+	if socket == nil {
 		conn.Close()
 		return fmt.Errorf("Config.Connect ignores the options that it is given: %w", driver.ErrInvalid)
 	}
+	socket.accepted.Store(true)
 	l.conn = conn
 	if version := conn.ConnectedServerVersion(); !conn.HeadersSupported() {
 		conn.Close()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +23,9 @@ import (
 // would cut a slow link in the middle of a message.
 type socket struct {
 	net.Conn
-	moved  *atomic.Int64 // bytes read and written
-	closed atomic.Bool
+	moved    *atomic.Int64 // bytes read and written
+	accepted atomic.Bool   // the server has accepted this process
+	closed   atomic.Bool
 }
 
 // progress is the interval in which a blocked write reports the bytes that it
@@ -40,6 +42,10 @@ func (s *socket) Read(b []byte) (int, error) {
 // Write implements [net.Conn]. It closes the socket if it fails, because the
 // client then discards the bytes in its buffer and would continue without them
 // (S28).
+//
+// Until the server has accepted this process, Write succeeds on a connection that
+// the server has ended: the client then reads the server's reason, such as the TLS
+// alert that refuses a certificate, or the end of the connection.
 func (s *socket) Write(b []byte) (written int, err error) {
 	for {
 		_ = s.Conn.SetWriteDeadline(time.Now().Add(progress)) // a closed socket fails the write
@@ -49,11 +55,20 @@ func (s *socket) Write(b []byte) (written int, err error) {
 		if err == nil {
 			return written, nil
 		}
+		if !s.accepted.Load() && isEndedByPeer(err) {
+			return len(b), nil
+		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || s.closed.Load() {
 			_ = s.Close()
 			return written, err
 		}
 	}
+}
+
+// isEndedByPeer reports whether a write failed because the other side has ended the
+// connection. Its data from before can still be read.
+func isEndedByPeer(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // SetWriteDeadline does nothing: see [socket].
