@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +74,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	l, err := b.connect(ctx)
 	if err != nil {
 		b.end()
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
+		if isSilence(err) {
 			err = c.unlessForeign(ctx, err)
 		}
 		return nil, fmt.Errorf("connect to NATS: %w", err)

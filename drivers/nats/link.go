@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -127,23 +129,33 @@ func (l *link) dial() error {
 	return nil
 }
 
-// reach connects to a configured server, or to one that a server has named.
+// reach connects to a configured server, or to one that a server has named. It prefers
+// the error of a server that refuses this process: the others may only be out of service.
 func (l *link) reach(options []nats.Option) (*nats.Conn, error) {
 	var err error
+	refused := false
 	for _, s := range l.bus.candidates(l.number) {
+		before := l.unreached.Load()
 		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, l.adopt}))
+		refuses := l.unreached.Load() == before && !isSilence(failed)
 		switch {
 		case failed == nil:
 			l.tlsName = s.tlsName
 			return conn, nil
-		case err == nil || errors.Is(err, nats.ErrNoServers): // the others may have a better reason
-			err = l.because(failed)
+		case err == nil || refuses && !refused || errors.Is(err, nats.ErrNoServers):
+			err, refused = l.because(failed), refuses
 		}
 		if l.ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
+}
+
+// isSilence reports whether an attempt has failed because the server did not answer, or
+// ended the connection without a reason.
+func isSilence(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF)
 }
 
 // because adds the reason why no server could be reached, which the client's
@@ -270,8 +282,8 @@ func backoff(attempt int) time.Duration {
 	return most/4 + rand.N(most*3/4)
 }
 
-// named is a server whose address another server has named. The zero value stands for
-// the configured servers.
+// named is a server of a list, or one whose address another server has named. The zero
+// value stands for the address in the configuration.
 type named struct {
 	url     string
 	tlsName string // that TLS verifies in place of an IP address; "" for the address itself
@@ -298,7 +310,7 @@ func (s named) only(o *nats.Options) error {
 }
 
 // learnServers stores the servers that the server of a link has named, for later
-// connections: each client starts with the configured addresses only. They get the
+// connections: each client starts with configured addresses only. They get the
 // credentials in the URL of that server, and an IP address gets its name for TLS, as
 // the client's own reconnect does it. The present ones come first, because the others
 // have left the cluster, and their addresses may belong to other servers.
@@ -314,9 +326,13 @@ func (b *Bus) learnServers(l *link) {
 		}
 	}
 	for _, server := range l.conn.DiscoveredServers() {
-		if u, err := url.Parse(server); err == nil {
+		u, err := url.Parse(server)
+		if err != nil {
+			continue
+		}
+		if name := l.nameFor(u); name != "" || !b.config.names(u.Host) {
 			u.User = l.server.User
-			add(named{u.String(), l.nameFor(u)})
+			add(named{u.String(), name})
 		}
 	}
 	b.mu.Lock()
@@ -351,9 +367,9 @@ func (l *link) nameFor(u *url.URL) string {
 func (b *Bus) candidates(link uint64) []named {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := append([]named{{}}, b.known[:b.present]...)
-	if len(all) > 1 && rand.N(2) == 0 {
-		all[0], all[1] = all[1], all[0]
+	all := append(b.config.servers(), b.known[:b.present]...)
+	if first := len(all) - b.present; b.present > 0 && rand.N(2) == 0 {
+		all = slices.Insert(slices.Delete(all, first, first+1), 0, b.known[0])
 	}
 	if left := b.known[b.present:]; len(left) > 0 {
 		all = append(all, left[link%uint64(len(left))])

@@ -54,8 +54,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,6 +178,42 @@ func readable(paths ...string) error {
 		}
 	}
 	return nil
+}
+
+// servers returns the configured servers, in the order of the attempts. Each server of
+// a list gets a client of its own: a client that knew all of them would return the error
+// of the last one, and none if that one does not run.
+func (c Config) servers() []named {
+	list := strings.Split(c.URL, ",")
+	if c.Connect != nil || len(list) == 1 {
+		return []named{{}}
+	}
+	secure := strings.Contains(c.URL, "tls://") // one of them requires TLS for all
+	servers := make([]named, len(list))
+	for i, server := range list {
+		servers[i].url = strings.TrimSpace(server)
+		if _, rest, _ := strings.Cut(servers[i].url, "://"); secure {
+			servers[i].url = "tls://" + rest
+		}
+	}
+	var o nats.Options
+	for _, option := range c.Options {
+		if option != nil {
+			_ = option(&o) // the client reports the error
+		}
+	}
+	if !o.NoRandomize {
+		rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	}
+	return servers
+}
+
+// names reports whether addr is one of the configured addresses.
+func (c Config) names(addr string) bool {
+	return slices.ContainsFunc(strings.Split(c.URL, ","), func(server string) bool {
+		u, err := url.Parse(strings.TrimSpace(server))
+		return err == nil && u.Host == addr
+	})
 }
 
 // connect makes a client.

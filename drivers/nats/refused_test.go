@@ -108,6 +108,34 @@ func TestTheLossOfRevokedCredentialsNamesThem(t *testing.T) {
 	}
 }
 
+// A server of a list may be out of service. The reason of one that refuses this process
+// is returned nevertheless, in any order.
+func TestAServerThatDoesNotRunHidesNoRefusal(t *testing.T) {
+	refusing := natstest.Start(t, natstest.Options{User: "u", Password: "p"})
+	stopped := natstest.Start(t, natstest.Options{})
+	stopped.Stop()
+	const nowhere = "nats://host.invalid:4222"
+	for _, servers := range [][]string{{refusing.URL(), stopped.URL()}, {stopped.URL(), refusing.URL()}, {refusing.URL(), nowhere}, {nowhere, refusing.URL()}} {
+		url := strings.Join(servers, ",")
+		_, err := nats.OpenBus(t.Context(), nats.Config{URL: url, Options: []natsgo.Option{natsgo.DontRandomize()}})
+		if err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
+			t.Errorf("%s: got %v", url, err)
+		}
+	}
+}
+
+// One address with the scheme tls requires TLS of every server of the list, also of those
+// that are tried alone.
+func TestAnAddressWithTLSRequiresItOfTheOthers(t *testing.T) {
+	plain := natstest.Start(t, natstest.Options{})
+	stopped := natstest.Start(t, natstest.Options{})
+	stopped.Stop()
+	_, err := nats.OpenBus(t.Context(), nats.Config{URL: strings.Replace(stopped.URL(), "nats://", "tls://", 1) + ", " + plain.URL()})
+	if !errors.Is(err, natsgo.ErrSecureConnWanted) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTheErrorOfAServerWithoutHeadersHasItsVersion(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{Config: `no_header_support: true`})
 	_, err := nats.OpenBus(t.Context(), nats.Config{URL: server.URL()})
