@@ -282,8 +282,8 @@ func (h *hubBus) leave(c *Client) {
 	c.bus.filling.Wait()
 }
 
-// close stops all messages to the client, and returns its registrations and
-// pending requests.
+// close stops all messages to the client, whose line has ended, and returns its
+// registrations and pending requests.
 func (b *clientBus) close() (map[uint64]*registration, map[protocol.RequestID]*pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -294,6 +294,6 @@ func (b *clientBus) close() (map[uint64]*registration, map[protocol.RequestID]*p
 	for _, r := range registrations {
 		r.ended.Store(true)
 	}
-	b.gone, b.registrations, b.pending, b.lost, b.failed = true, nil, nil, nil, nil
+	b.registrations, b.pending, b.lost, b.failed = nil, nil, nil, nil
 	return registrations, owed
 }

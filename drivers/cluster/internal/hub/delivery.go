@@ -20,7 +20,6 @@ type clientBus struct {
 	unanswered atomic.Int64   // the size of pending
 
 	mu            sync.Mutex
-	gone          bool
 	registrations map[uint64]*registration
 	lost          map[*registration]int           // while full: how many messages were not sent
 	failed        []uint64                        // while full: the client's requests whose answers were not sent
@@ -77,9 +76,6 @@ func (b *batch) deliver(c *Client, x *delivery) (o outcome, again []*registratio
 	bus := &c.bus
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
-	if bus.gone {
-		return refused, x.groups
-	}
 	x.groups, again = standing(x.groups)
 	if len(x.plain)+len(x.groups) == 0 {
 		return refused, again
@@ -206,7 +202,7 @@ func (c *Client) expire() (probe bool) {
 	if probe || lives {
 		b.probed, b.framesAtProbe = probe, c.frames.Load()
 	}
-	if len(b.pending) == 0 || b.gone {
+	if len(b.pending) == 0 {
 		b.expiry = nil
 		return false
 	}
@@ -238,9 +234,6 @@ func (b *batch) reply(c *Client, id uint64, f *protocol.Frame) {
 	bus := &c.bus
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
-	if bus.gone {
-		return
-	}
 	if !bus.full.Load() {
 		if err := b.queue(c, f, int(c.hub.backlog.Load())); !errors.Is(err, protocol.ErrFull) {
 			return // a line that has ended has no waiter
