@@ -222,7 +222,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 		if err != nil && ctx.Err() != nil { // S21
 			if n := b.out.unconfirmed(); n > 0 {
 				err = fmt.Errorf("%d accepted messages not confirmed: %w", n, err)
-			} else {
+			} else if !b.closed.Load() { // as in unsent
 				err = nil // the hub has all of them
 			}
 		}
@@ -240,6 +240,9 @@ func (b *Bus) unsent(ctx context.Context) error {
 	}
 	if n := b.out.events(); n > 0 {
 		return fmt.Errorf("%w: %d messages were not sent", b.disconnection(), n)
+	}
+	if b.closed.Load() { // Close discards messages
+		return driver.ErrClosed
 	}
 	return nil
 }

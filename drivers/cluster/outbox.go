@@ -277,11 +277,12 @@ func (o *outbox) unconfirmed() int {
 	return o.unsent() + o.confirmations.handed.messages - o.confirmations.confirmed.messages
 }
 
-// isIdle reports whether there is no hub, and nothing for the next one.
+// isIdle reports whether there is no hub, and nothing for the next one. It is false after
+// close, which empties the queue.
 func (o *outbox) isIdle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.line == nil && o.unsent() == 0 && o.confirmations.handed == o.confirmations.confirmed
+	return o.ctx.Err() == nil && o.line == nil && o.unsent() == 0 && o.confirmations.handed == o.confirmations.confirmed
 }
 
 // current returns the line to which messages are passed, or nil.

@@ -587,6 +587,24 @@ func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
 	}
 }
 
+// Close discards the events that wait for the next hub. A Flush under way does not take the
+// empty queue for a flushed one (S22).
+func TestAFlushOfAClosedQueueIsClosed(t *testing.T) {
+	b, _ := newOutbox(t)
+	b.node.gone = make(chan struct{})
+	if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	_ = b.Close(t.Context())
+	if err := b.flush(t.Context()); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("at its begin: got %v, want ErrClosed", err)
+	}
+	close(b.node.gone)
+	if err := b.unsent(t.Context()); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("at the end of the node: got %v, want ErrClosed", err)
+	}
+}
+
 // fronts counts the calls of a front.
 type fronts struct {
 	driver.Front
