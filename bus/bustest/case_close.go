@@ -12,8 +12,8 @@ import (
 var closeCases = []testCase{
 	{rule: "S22", claim: "after Close every call is ErrClosed at once", run: closed},
 	{rule: "S22", claim: "Close ends a thousand requests in flight", run: closeEndsRequests},
-	{rule: "S22", claim: "Close ends a Flush that waits for a backend that is away", needs: []fault{"Down", "Up"}, run: closeEndsFlush},
-	{rule: "S22", claim: "Close ends a Flush that waits for a stopped backend", needs: []fault{"Pause", "Continue"}, run: closeEndsFlushAtStandstill},
+	{rule: "S22", claim: "Close ends a Flush and a Publish that wait for a backend that is away", needs: []fault{"Down", "Up"}, run: closeEndsWaits},
+	{rule: "S22", claim: "Close ends a Flush and a Publish that wait for a stopped backend", needs: []fault{"Pause", "Continue"}, run: closeEndsWaitsAtStandstill},
 	{rule: "S22", claim: "Close does not wait for a handler that ignores its context, and names it", run: closeNames},
 	{rule: "S22", claim: "Close while everything is in use leaves nothing", run: closeUnderLoad},
 	{rule: "S22", claim: "Close while the backend is away is quick", needs: []fault{"Down", "Up"}, run: closeWhileDown},
@@ -71,44 +71,49 @@ func closeEndsRequests(e *env) {
 	e.Soon("no handler runs", func() bool { return s.Stats().Running == 0 }) // on a busy machine that takes longer than the grace of Close
 }
 
-func closeEndsFlush(e *env) {
+func closeEndsWaits(e *env) {
 	b := e.process()
 	e.down()
 	e.isDisconnected(b)
-	e.closeEndsFlush(b)
+	e.closeEndsWaits(b)
 	e.up()
 }
 
-func closeEndsFlushAtStandstill(e *env) {
+func closeEndsWaitsAtStandstill(e *env) {
 	b := e.process()
 	e.AtEnd(func() { _ = e.h.Faults.Continue() })
 	e.Must(e.h.Faults.Pause(), "pause")
-	e.closeEndsFlush(b)
+	e.closeEndsWaits(b)
 	e.Must(e.h.Faults.Continue(), "continue")
 }
 
-// closeEndsFlush closes b while calls of Flush wait for a backend that does not answer.
-func (e *env) closeEndsFlush(b *process) {
+// closeEndsWaits closes b while calls wait for a backend that does not answer.
+func (e *env) closeEndsWaits(b *process) {
 	b.cut.Store(true) // the error of Close is about the backend
-	b.publish("x", "1")
+	e.fill(b)
 	ctx, cancel := e.within(1)
 	defer cancel()
 	err := b.Flush(ctx)
 	e.Want(err != nil, "Flush does not wait for the backend")
 	var over []<-chan struct{}
-	for range 16 {
-		over = append(over, e.Async(func() {
-			ctx, cancel := context.WithTimeout(e.Ctx, time.Hour)
-			defer cancel()
-			if err := b.Flush(ctx); !errors.Is(err, bus.ErrClosed) {
-				e.Report("flush: %w", err)
-			}
-		}))
+	for name, call := range map[string]func(context.Context) error{
+		"flush":   b.Flush,
+		"publish": func(ctx context.Context) error { return b.Publish(ctx, "x", make([]byte, 1<<19)) },
+	} {
+		for range 16 {
+			over = append(over, e.Async(func() {
+				ctx, cancel := context.WithTimeout(e.Ctx, time.Hour)
+				defer cancel()
+				if err := call(ctx); !errors.Is(err, bus.ErrClosed) {
+					e.Report("%s: %w", name, err)
+				}
+			}))
+		}
 	}
 	e.breathe() // so that they wait
 	_ = b.Close()
 	for _, c := range over {
-		e.Await(c, "Flush ends")
+		e.Await(c, "they end")
 	}
 }
 

@@ -102,12 +102,21 @@ func publishToStandstill(e *env) {
 	in := a.listen("works.x")
 	e.Must(e.h.Faults.Pause(), "pause")
 	e.AtEnd(func() { _ = e.h.Faults.Continue() })
+	e.fill(a)
+	e.Must(e.h.Faults.Continue(), "continue")
+	e.Soon("there is room again", func() bool { return a.Publish(e.Ctx, "works.x", []byte("after")) == nil })
+	in.waits(1)
+	e.works(a, a)
+}
+
+// fill publishes until nothing more has room while the backend takes nothing.
+func (e *env) fill(p *process) {
 	data := make([]byte, 1<<19)
 	for end := time.Now().Add(e.Patience()); ; {
 		e.Want(time.Now().Before(end), "however much waits, nothing is refused")
 		ctx, cancel := e.within(0.5)
 		began := time.Now()
-		err := a.Publish(ctx, "x", data)
+		err := p.Publish(ctx, "x", data)
 		cancel()
 		e.Want(time.Since(began) < e.Units(20), "publish took %v", time.Since(began))
 		if err == nil {
@@ -117,8 +126,4 @@ func publishToStandstill(e *env) {
 		e.Is(err, context.DeadlineExceeded, "publish")
 		break
 	}
-	e.Must(e.h.Faults.Continue(), "continue")
-	e.Soon("there is room again", func() bool { return a.Publish(e.Ctx, "works.x", []byte("after")) == nil })
-	in.waits(1)
-	e.works(a, a)
 }

@@ -599,6 +599,15 @@ var defects = []defect{
 			return err
 		}}
 	}},
+	{"S22", "lets a Publish wait although it is closed", func() *broken {
+		return &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			err := d.Publish(ctx, m)
+			if errors.Is(err, driver.ErrClosed) {
+				<-ctx.Done()
+			}
+			return err
+		}}
+	}},
 	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
