@@ -556,7 +556,10 @@ func TestCloseEndsTheCallsThatWaitForTheHub(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				calls := map[string]func() error{"Flush": func() error { return b.Flush(ctx) }}
-				if connected { // else it is refused at once
+				if !connected { // else the line takes it
+					b.out.limit = 1
+					calls["Publish"] = func() error { return b.Publish(ctx, driver.Message{Subject: "a"}) }
+				} else { // else it is refused at once
 					calls["Subscribe"] = func() error {
 						_, err := b.Subscribe(ctx, driver.Subscription{Pattern: "a", Sink: &sink{}})
 						return err
