@@ -34,8 +34,9 @@ func (l *confirmations) open(b *Bus) {
 	l.mark.Stop()
 }
 
-func (l *confirmations) begin(line *protocol.Line) {
-	l.line, l.handed, l.confirmed, l.marking = line, tally{}, tally{}, false
+// end forgets the line and its tallies: no hub is asked about them any more.
+func (l *confirmations) end() {
+	l.line, l.handed, l.confirmed, l.marking = nil, tally{}, tally{}, false
 }
 
 func (l *confirmations) add(n int) {
@@ -116,13 +117,7 @@ func (l *confirmations) report(start int, complete bool) error {
 // lost.
 func (l *confirmations) cut() tally {
 	may := tally{l.handed.messages - l.confirmed.messages, l.handed.bytes - l.confirmed.bytes}
-	l.begin(nil)
-	l.mark.Stop()
+	l.end()
 	l.lost += may.messages
 	return may
-}
-
-func (l *confirmations) close() {
-	l.begin(nil)
-	l.mark.Stop()
 }

@@ -297,7 +297,7 @@ func (o *outbox) resume(line *protocol.Line) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.line = line
-	o.confirmations.begin(line)
+	o.confirmations.line = line
 	if o.back != nil {
 		close(o.back)
 		o.back = nil
@@ -365,9 +365,9 @@ func (o *outbox) close() {
 	for i := range o.queue {
 		o.discard(&o.queue[i])
 	}
-	o.queue, o.line = nil, nil
+	o.queue = nil
 	o.signalRoom()
-	o.confirmations.close()
+	o.confirmations.end()
 	o.mu.Unlock()
 	o.pumps.Wait()
 }

@@ -608,6 +608,27 @@ func TestAFlushOfAClosedQueueIsClosed(t *testing.T) {
 	}
 }
 
+// Nothing is left running after Close (S22): the hub is not asked for its confirmation of
+// the events before it.
+func TestAClosedBusAsksForNoConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.out.resume(line)
+		if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		asked := b.syncs.last
+		time.Sleep(2 * markPause)
+		synctest.Wait()
+		if b.syncs.last != asked {
+			t.Error("it asks after Close")
+		}
+	})
+}
+
 // fronts counts the calls of a front.
 type fronts struct {
 	driver.Front
