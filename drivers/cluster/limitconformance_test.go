@@ -490,6 +490,18 @@ func TestAGrantWhoseAnswerIsLostIsNoRefusal(t *testing.T) {
 	}
 }
 
+// A hub whose copy of a limit cannot be counted with is left.
+func TestACopyOutOfBoundsEndsTheConnection(t *testing.T) {
+	x := newLimits(&Node{})
+	defer x.copied.Close()
+	f, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), windows.Record{Key: "k", Logs: []windows.LogRecord{{N: 1}}})
+	must(t, err)
+	d := protocol.NewDecoder(f.Body())
+	if err := x.handle(nil, protocol.LimitRecord, &d); err == nil {
+		t.Error("a limit per nothing is accepted")
+	}
+}
+
 // A copy of the limits must not have anything that the next hub refuses.
 func TestNextHubAcceptsEveryCopy(t *testing.T) {
 	p := openPost(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/windows"
 )
 
 // newPeer returns a client of h that nobody serves. Each frame that the hub sends to it
@@ -512,6 +513,10 @@ func TestMalformedFramesAreRefused(t *testing.T) {
 	event := func(subject string) *protocol.Frame {
 		return protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: subject})
 	}
+	limit, err := protocol.AddJSON(protocol.Begin(protocol.LimitRecord), windows.Record{Key: "k", Logs: []windows.LogRecord{{N: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := New(Config{})
 	defer func() { _ = h.Close(context.Background()) }()
 	c, _ := newPeer(t, h, 1)
@@ -529,6 +534,7 @@ func TestMalformedFramesAreRefused(t *testing.T) {
 		"a long subject":       {protocol.TypeEvent, event(long)},
 		"a return of no kind":  {protocol.TypeReturn, protocol.Begin(protocol.TypeReturn).Uint(0).Uint(1).Bool(true).Byte(2).String("a").String("g").Rest(event("a").Body())},
 		"a part of an answer":  {protocol.TypeAnswer, protocol.Begin(protocol.TypeAnswer).Uint(1)},
+		"a limit per nothing":  {protocol.LimitRecord, limit},
 		"a leave of no number": {protocol.TypeLeave, protocol.Begin(protocol.TypeLeave)},
 	} {
 		c.admitted = true

@@ -82,6 +82,37 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
+// A copy of a limit with which a table cannot count is refused.
+func TestLimitRecordsAreBounded(t *testing.T) {
+	record := func(change func(*windows.LogRecord)) error {
+		l := windows.LogRecord{
+			Per: 1, N: 1,
+			Grants:   []windows.MarkRecord{{At: 1, Units: 1}, {At: 1, Units: 1}},
+			Returned: []windows.MarkRecord{{At: 1, Units: 1}},
+		}
+		change(&l)
+		return CheckLimitRecord(&windows.Record{Key: "k", Logs: []windows.LogRecord{l}})
+	}
+	if err := record(func(*windows.LogRecord) {}); err != nil {
+		t.Errorf("a record at the bounds: %v", err)
+	}
+	for name, change := range map[string]func(*windows.LogRecord){
+		"no interval":               func(l *windows.LogRecord) { l.Per = 0 },
+		"no units per interval":     func(l *windows.LogRecord) { l.N = 0 },
+		"a grant of nothing":        func(l *windows.LogRecord) { l.Grants[1].Units = 0 },
+		"grants in another order":   func(l *windows.LogRecord) { l.Grants[1].At = 0 },
+		"a grant before the epoch":  func(l *windows.LogRecord) { l.Grants[0].At = -1 },
+		"nothing that was returned": func(l *windows.LogRecord) { l.Returned[0].Units = 0 },
+	} {
+		if record(change) == nil {
+			t.Errorf("a record with %s is accepted", name)
+		}
+	}
+	if CheckLimitRecord(&windows.Record{Key: "k", Logs: make([]windows.LogRecord, 4*limits.MaxRates+1)}) == nil {
+		t.Error("a record with many logs is accepted")
+	}
+}
+
 // A hub of an earlier build gives only the times of grants. Its pauses begin when they arrive.
 func TestPauseOfAnEarlierHubBeginsNow(t *testing.T) {
 	w := windows.New(NodeMicros)
