@@ -114,7 +114,7 @@ func TestDrainEndsAndNamesUnfinishedTasks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := s.host.Drain(ctx)
-		if want := "2 tasks cut off: heeds (2.25s); deaf (1.25s), which does not end"; err == nil || err.Error() != want {
+		if want := "tasks cut off (2): heeds (2.25s); deaf (1.25s), which does not end"; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 		close(stuck)

@@ -72,7 +72,7 @@ func (l *Locker) empty(ctx context.Context) error {
 	case <-grace.C:
 	}
 	if len(holds) > 0 {
-		return fmt.Errorf("%w: %d leases cut off: %s", contextError(ctx), len(holds), names(holds))
+		return fmt.Errorf("%w: leases cut off (%d): %s", contextError(ctx), len(holds), names(holds))
 	}
 	select {
 	case <-l.gate.empty:

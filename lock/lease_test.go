@@ -181,7 +181,7 @@ func TestCloseNamesTheLeasesItCutsOff(t *testing.T) {
 		alone := raw(t, memory.NewLock(), lock.Config{})
 		release(t, acquire(t, alone, "first"))
 		last := acquire(t, alone, "last")
-		if err := alone.Close(ctx); err == nil || !strings.HasSuffix(err.Error(), "1 leases cut off: last") {
+		if err := alone.Close(ctx); err == nil || !strings.HasSuffix(err.Error(), "leases cut off (1): last") {
 			t.Errorf("Close said %v", err)
 		}
 		_ = last.Release()

@@ -147,7 +147,7 @@ func (h *Host) Drain(ctx context.Context) error {
 	if len(cut) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d tasks cut off: %s", len(cut), named(cut, h.tasks.left()))
+	return fmt.Errorf("tasks cut off (%d): %s", len(cut), named(cut, h.tasks.left()))
 }
 
 func named(cut, left []*task) string {

@@ -221,7 +221,9 @@ func (k component) wider(c *settings.Config, least driver.Scope) (all []string) 
 		if k.explicit() {
 			changes = append(changes, failure.Unset(c, k.key("driver")))
 		}
-		all = append(all, strings.Join(changes, ", and "))
+		if change := strings.Join(changes, ", and "); !slices.Contains(all, change) {
+			all = append(all, change)
+		}
 	}
 	return all
 }

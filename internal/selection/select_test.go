@@ -331,6 +331,7 @@ func TestWiderScopesAreNamed(t *testing.T) {
 		{[]string{"MEGA_CLUSTER_WORKERS=2"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "MEGA_CLUSTER_SOCKET=auto"}},
 		{[]string{socket}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0"}},
 		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER", here}},
+		{[]string{cacheA, socket, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER"}},
 		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER", here}},
 		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER", here}},
 	} {
