@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
 
@@ -29,10 +30,24 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
 		f.Actions = append(f.Actions, "See who has it:   ss -ltnp")
 	}
+	if host, _, bad := net.SplitHostPort(addr); bad == nil && errors.Is(err, syscall.EACCES) {
+		f.Text = fmt.Sprintf("This user may not listen on the address %s.", addr)
+		f.Actions = failure.Actions("Choose a higher port", failure.Set(c, key, net.JoinHostPort(host, "8088")),
+			"Allow it in systemd", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "Allow it on Linux", "setcap cap_net_bind_service=+ep "+executable())
+	}
 	if actions := MoreDescriptors(err); actions != nil { // another address needs one, too
 		f.Actions = actions
 	}
 	return f
+}
+
+// executable returns the path of the program for a command of an operator.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
 }
 
 // Beside returns an address to suggest in place of one that is in use: another

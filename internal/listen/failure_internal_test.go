@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -39,5 +40,22 @@ func TestAnAddressInUseIsNotSuggestedAgain(t *testing.T) {
 	f := Failure(c, "ops.addr", "127.0.0.1:8088", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)})
 	if len(f.Actions) == 0 || strings.Contains(f.Actions[0], "127.0.0.1:8088") {
 		t.Errorf("the advice is %q", f.Actions)
+	}
+}
+
+func TestAPortThatTheUserMayNotOpenNamesItsPermission(t *testing.T) {
+	c, err := settings.Load(settings.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := Failure(c, "ops.addr", ":80", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EACCES)})
+	all := strings.Join(f.Actions, "\n")
+	if !strings.Contains(f.Text, "may not listen") || len(f.Actions) > failure.MaxActions {
+		t.Errorf("got %q with %q", f.Text, f.Actions)
+	}
+	for _, want := range []string{"=:8088", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "setcap cap_net_bind_service=+ep "} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in\n%s", want, all)
+		}
 	}
 }
