@@ -20,9 +20,11 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/cli"
 	"github.com/megaframework/mega/internal/failure"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -389,6 +391,40 @@ func TestProcessThatDoesNotAnswerIsNamed(t *testing.T) {
 	status, stdout, stderr := s.tool(t, "lock ls --name shop")
 	if status != failure.ExitUnavailable || !strings.Contains(stdout, "product:lamp") || !strings.Contains(stderr, path) || !strings.Contains(stderr, "cli.unanswered") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+}
+
+// A process whose server is gone has answered, and so has one that refuses.
+func TestOnlyASilentProcessGaveNoAnswer(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	d, err := redis.OpenLock(t.Context(), redis.Config{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lock.New(d, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t)
+	s.open(t, admin.Info{Name: "shop", PID: 4121, Driver: "redis", Scope: "fleet"}, l)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ line, says string }{
+		{"lock ls", "Failed at shop, pid 4121.  (lock.unavailable)"},
+		{"lock show a", "Failed at shop, pid 4121.  (lock.unavailable)"},
+		{"lock release a --reason x", "Failed at shop, pid 4121.  (lock.unavailable)"},
+		{"lock ls --worker 2", "Without workers: shop, pid 4121.  (cli.no_workers)"},
+	} {
+		if status, _, stderr := s.tool(t, x.line); status != failure.ExitUnavailable || !strings.Contains(stderr, x.says) {
+			t.Errorf("%s: exit status %d: %s", x.line, status, stderr)
+		}
+	}
+	path := filepath.Join(admin.Folders(s.environ)[0], "shop.1.sock")
+	deaf(t, path)
+	status, _, stderr := s.tool(t, "lock ls --name shop")
+	if want := "No answer from process at " + path + ". Failed at shop, pid 4121.  (cli.unanswered)"; status != failure.ExitUnavailable || !strings.Contains(stderr, want) {
+		t.Errorf("exit status %d: %s", status, stderr)
 	}
 }
 

@@ -155,37 +155,74 @@ func askProcesses[T any](ctx context.Context, sources []source, do func(context.
 	return ask(ctx, sources, func(ctx context.Context, l lockService) (T, error) { return do(ctx, l.(*admin.Client)) })
 }
 
-// unanswered returns a failure if a source did not answer, or refused. A
-// refusal has the code and the exit status of its reason, if the reason has
-// any.
+// outcomeWords introduce the sources without a result. The failure has the code of
+// the first ones that there are.
+var outcomeWords = []string{refusedBy, withoutWorkers, noAnswerFrom, failedAt}
+
+const (
+	refusedBy      = "Refused by "
+	withoutWorkers = "Without workers: "
+	noAnswerFrom   = "No answer from "
+	failedAt       = "Failed at " // the source answered that it cannot
+)
+
+// unanswered returns a failure if a source did not answer, failed or refused.
 func unanswered(sources []source) error {
-	f := &failure.Failure{Code: "cli.unanswered", Exit: failure.ExitUnavailable}
-	var silent []string
+	f := &failure.Failure{}
+	outcomes, names := map[string]outcome{}, map[string][]string{}
 	for _, s := range sources {
 		if s.err == nil {
 			continue
 		}
-		if no, ok := errors.AsType[*admin.Error](s.err); ok && no.Status < http.StatusInternalServerError {
-			f.Code, f.Exit = "cli.refused", failure.ExitUsage
-			if why, err := failure.Explain(no.Code()); err == nil && why.Exit != 0 {
-				f.Code, f.Exit = why.Name, why.Exit
-			}
-		}
-		if errors.Is(s.err, errNoWorkers) {
-			f.Code = "cli.no_workers"
-		}
-		silent = append(silent, s.about.short())
+		o := s.outcome()
+		outcomes[o.words] = o
+		names[o.words] = append(names[o.words], s.about.short())
 		f.Facts = append(f.Facts, failure.Fact{Name: s.about.short(), Value: s.err.Error()})
 	}
-	switch {
-	case silent == nil:
-		return nil
-	case f.Code == "cli.unanswered":
-		f.Text = "No answer from " + strings.Join(silent, ", ") + "."
-	default:
-		f.Text = "Refused by " + strings.Join(silent, ", ") + "."
+	var texts []string
+	for _, words := range outcomeWords {
+		if names[words] == nil {
+			continue
+		}
+		if f.Code == "" {
+			f.Code, f.Exit = outcomes[words].code, outcomes[words].exit
+		}
+		texts = append(texts, words+strings.Join(names[words], ", ")+".")
 	}
+	if texts == nil {
+		return nil
+	}
+	f.Text = strings.Join(texts, " ")
 	return f
+}
+
+// outcome is the result of a call that failed.
+type outcome struct {
+	words string // one of outcomeWords
+	code  string
+	exit  int
+}
+
+// outcome classifies the error of a source. An answer has the code of its reason
+// if the catalogue has it, and a refusal the exit status of its reason, too.
+func (s source) outcome() outcome {
+	no, answered := errors.AsType[*admin.Error](s.err)
+	switch {
+	case errors.Is(s.err, errNoWorkers):
+		return outcome{withoutWorkers, "cli.no_workers", failure.ExitUnavailable}
+	case !answered:
+		return outcome{noAnswerFrom, "cli.unanswered", failure.ExitUnavailable}
+	}
+	why, err := failure.Explain(no.Code())
+	switch {
+	case no.Status >= http.StatusInternalServerError && err == nil:
+		return outcome{failedAt, why.Name, failure.ExitUnavailable}
+	case no.Status >= http.StatusInternalServerError:
+		return outcome{failedAt, "internal", failure.ExitUnavailable}
+	case err == nil && why.Exit != 0:
+		return outcome{refusedBy, why.Name, why.Exit}
+	}
+	return outcome{refusedBy, "cli.refused", failure.ExitUsage}
 }
 
 // failed returns a source's error for the documents of lock --json.
