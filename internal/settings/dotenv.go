@@ -19,23 +19,29 @@ type assignment struct {
 // readsDotEnv reports whether the .env file is a layer.
 func (r *reader) readsDotEnv() bool { return r.env == "dev" || r.env == "test" }
 
-// explainMissing adds to the problem of a missing key that the .env file sets it, in an
-// env that does not read this file.
+// explainMissing adds to the problem of a missing key that an .env file sets it which
+// this env does not read: .env, or a file of the env, such as .env.production.
 func (r *reader) explainMissing(problems Problems) {
 	isMissing := func(p Problem) bool { return p.Code == "config.missing" }
-	if r.folder == "" || r.readsDotEnv() || !slices.ContainsFunc(problems, isMissing) {
+	if r.folder == "" || !slices.ContainsFunc(problems, isMissing) {
 		return
 	}
-	path := filepath.Join(r.folder, ".env")
-	data, err := r.disk.contents(path)
-	if err != nil {
-		return // there is none
+	names := []string{".env", ".env." + r.env} // the second one has the last word
+	if r.readsDotEnv() {
+		names = names[1:]
 	}
-	all, _ := readDotEnv(string(data))
-	for i, p := range problems {
-		for _, a := range all {
-			if isMissing(p) && a.text != "" && (p.Hint == "set "+a.name || EnvName(p.Key) == a.name) {
-				problems[i].Hint = fmt.Sprintf("set %s; %s:%d sets it, but env %s does not read that file", a.name, r.show(path), a.line, r.env)
+	for _, name := range names {
+		path := filepath.Join(r.folder, name)
+		data, err := r.disk.contents(path)
+		if err != nil {
+			continue // there is none
+		}
+		all, _ := readDotEnv(string(data))
+		for i, p := range problems {
+			for _, a := range all {
+				if isMissing(p) && a.text != "" && (strings.HasPrefix(p.Hint+";", "set "+a.name+";") || EnvName(p.Key) == a.name) {
+					problems[i].Hint = fmt.Sprintf("set %s; %s:%d sets it, but env %s does not read that file", a.name, r.show(path), a.line, r.env)
+				}
 			}
 		}
 	}

@@ -257,7 +257,11 @@ func TestAMissingKeyThatAnUnreadDotEnvSetsIsExplained(t *testing.T) {
 		Host string `key:"host" required:"true"`
 		User string `key:"user" required:"true"`
 	}
-	dir := folder(t, map[string]string{".env": "# mail\nMEGA_MAIL_HOST=h\nMEGA_MAIL_USER=\nMEGA_APPS_WEB_SMS_HOST=h\n"})
+	dir := folder(t, map[string]string{
+		".env":         "# mail\nMEGA_MAIL_HOST=h\nMEGA_MAIL_USER=\nMEGA_APPS_WEB_SMS_HOST=h\n",
+		".env.dev":     "MEGA_MAIL_USER=u\n",
+		".env.staging": "MEGA_MAIL_HOST=h\n",
+	})
 	for env, want := range map[string]string{
 		"production": `config.missing apps.web.sms.host: is required (set MEGA_APPS_WEB_SMS_HOST; .env:4 sets it, but env production does not read that file)
 config.missing apps.web.sms.user: is required (set MEGA_SMS_USER)
@@ -265,6 +269,11 @@ config.missing mail.host: is required (set MEGA_MAIL_HOST; .env:2 sets it, but e
 config.missing mail.user: is required (set MEGA_MAIL_USER)
 `,
 		"dev": `config.missing apps.web.sms.user: is required (set MEGA_SMS_USER)
+config.missing mail.user: is required (set MEGA_MAIL_USER; .env.dev:1 sets it, but env dev does not read that file)
+`,
+		"staging": `config.missing apps.web.sms.host: is required (set MEGA_APPS_WEB_SMS_HOST; .env:4 sets it, but env staging does not read that file)
+config.missing apps.web.sms.user: is required (set MEGA_SMS_USER)
+config.missing mail.host: is required (set MEGA_MAIL_HOST; .env.staging:1 sets it, but env staging does not read that file)
 config.missing mail.user: is required (set MEGA_MAIL_USER)
 `,
 	} {
