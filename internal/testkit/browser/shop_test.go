@@ -130,3 +130,47 @@ func (b *tab) isAnswer(s screen, name string) {
 	}
 	b.picture(name + "-" + s.String())
 }
+
+// Each form of a double click reaches the server, and the sale of the first one may be
+// committed by then.
+func TestADoubleClickBuysOnce(t *testing.T) {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
+	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
+	b := open(t, browser(t), wide)
+	for _, x := range []struct{ url, form string }{
+		{crud.addr["main"] + "/products/1", `form[action$="/buy"]`},
+		{multi.addr["web"], `form[action$="/orders"]`},
+	} {
+		b.visit(x.url)
+		if sent := get(b, chromedp.Evaluate[string](fmt.Sprintf(`(() => {
+			const form = document.querySelector(%q), sent = [];
+			addEventListener("submit", (event) => sent.push(!event.defaultPrevented));
+			form.requestSubmit();
+			form.requestSubmit();
+			return sent.join();
+		})()`, x.form))); sent != "true,false" {
+			t.Errorf("%s: sent: %s, want the first form alone", x.url, sent)
+		}
+	}
+}
+
+// A race that has not ended is not run a second time beside it.
+func TestADoubleClickRacesOnce(t *testing.T) {
+	b := open(t, browser(t), wide)
+	b.visit(serve(t, "crud", []string{"main"}).addr["main"] + "/locks")
+	b.awaits(`document.querySelector("[data-open]") !== null`)
+	b.do("press twice", chromedp.Evaluate[chromedp.Void](`(() => {
+		const button = document.querySelector("button[value=lock]"), { fetch } = window;
+		window.races = 0;
+		window.fetch = (to, how) => {
+			if (how.method === "POST") window.races++;
+			return fetch(to, how);
+		};
+		button.click();
+		button.click();
+	})()`))
+	b.awaits(`document.querySelector("#result svg") !== null`)
+	if sent := get(b, chromedp.Evaluate[int](`window.races`)); sent != 1 {
+		t.Errorf("%d races were run, want 1", sent)
+	}
+}

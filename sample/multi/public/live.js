@@ -72,6 +72,14 @@ function ages() {
   }
 }
 
+// A double click sends a form once: its second click would place a second order.
+const meant = 1000; // ms between two clicks that are meant
+const sent = new WeakMap(); // the time of the last event of each form
+addEventListener("submit", (event) => {
+  if (event.timeStamp - sent.get(event.target) < meant) event.preventDefault();
+  else sent.set(event.target, event.timeStamp);
+});
+
 const lost = document.getElementById("lost");
 let stream = null;
 let retry = 0;

@@ -41,6 +41,7 @@ function take(text, elements) {
 for (const form of document.querySelectorAll("form[data-stay]")) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (form.getAttribute("aria-busy")) return;
     const body = new URLSearchParams(new FormData(form, event.submitter));
     form.setAttribute("aria-busy", "true");
     try {
