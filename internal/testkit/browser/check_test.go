@@ -14,7 +14,7 @@ import (
 // faults returns what is wrong with the page of a tab.
 func (b *tab) faults(s screen) []string {
 	b.t.Helper()
-	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.outOfReach(), b.problems.take())
+	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.illegible(), b.outOfReach(), b.problems.take())
 }
 
 // overflow finds a page that is wider than the screen.
@@ -38,6 +38,26 @@ func (b *tab) unlabelled() (all []string) {
 		.filter((e) => ["none", "normal", '""'].includes(getComputedStyle(e, "::before").content))
 		.map((e) => e.outerHTML.slice(0, 120))`)) {
 		all = append(all, "a number without a label: "+cell)
+	}
+	return all
+}
+
+// illegible finds disabled buttons whose text has almost the color of the button.
+// axe-core exempts disabled elements.
+func (b *tab) illegible() (all []string) {
+	b.t.Helper()
+	for _, button := range get(b, chromedp.Evaluate[[]string](`(() => {
+		const least = 2; // of the contrast
+		const light = (color) => color.match(/[\d.]+/g).slice(0, 3).map((c) => c / 255)
+			.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+			.reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0.05);
+		const filled = (style) => !/, 0\)$/.test(style.backgroundColor);
+		return [...document.querySelectorAll("button:disabled")].filter((e) => {
+			const style = getComputedStyle(e), text = light(style.color), ground = light(style.backgroundColor);
+			return e.checkVisibility() && filled(style) && Math.max(text, ground) < least * Math.min(text, ground);
+		}).map((e) => e.outerHTML.slice(0, 120));
+	})()`)) {
+		all = append(all, "a disabled button cannot be read: "+button)
 	}
 	return all
 }

@@ -82,6 +82,7 @@ func TestPagesOfMulti(t *testing.T) {
 	order(t, p, "lamp")
 	order(t, p, "chair")
 	send(t, p.addr["admin"]+"/refunds", `{"order":1}`, http.StatusOK)
+	send(t, p.addr["web"]+"/orders", `{"product":"teapot","quantity":3}`, http.StatusCreated) // sold out
 	chromium := browser(t)
 	for _, app := range []string{"web", "admin"} {
 		t.Run(app, func(t *testing.T) { everyPage(t, chromium, "multi-"+app, p.addr[app], "/") })
@@ -98,7 +99,7 @@ func TestFaultsAreFound(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>x</title><style>a { outline: none }</style><main><h1>x</h1>
 			<div style="width: 2000px">wide</div> <img src="/none.png"> <p style="color: #bbb; background: #fff">pale</p>
-			<a href="/">home</a> <button tabindex="-1">out of reach</button> <script>console.error("broken")</script>
+			<a href="/">home</a> <button tabindex="-1">out of reach</button> <button disabled style="color: #555; background: #444">dark</button> <script>console.error("broken")</script>
 			<table><tbody><tr><td>2</td></tr></tbody></table></main>`)
 	}))
 	defer server.Close()
@@ -107,6 +108,7 @@ func TestFaultsAreFound(t *testing.T) {
 	found := strings.Join(b.faults(wide), "\n")
 	for _, want := range []string{
 		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404", "a number without a label: <td>2",
+		"a disabled button cannot be read: <button",
 	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("%q is not among the faults:\n%s", want, found)
