@@ -309,6 +309,26 @@ func TestOrderAndRefundExcludeEachOther(t *testing.T) {
 	}
 }
 
+// The holder of a lock with a long queue stays in sight, beside its button.
+func TestPageShowsTheFirstWaitersOfALongQueue(t *testing.T) {
+	const waiters = 40
+	kit := open(t, "picking.time=1m", "lock.wait=1m")
+	admin := kit.App("admin")
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { kit.Post("/orders", order("lamp", 1)) })
+	kit.Lock.AwaitHolder("product:lamp")
+	for range waiters {
+		all.Go(func() { admin.Post("/restocks", order("lamp", 1)) })
+	}
+	kit.Lock.AwaitWaiters("product:lamp", waiters)
+	defer admin.Post("/locks/release", map[string]string{"key": "product:lamp", "reason": "the end of the test"})
+	page := admin.Get("/", "Accept: text/html").Status(http.StatusOK).Contains("40 in all")
+	if n := strings.Count(page.Body(), "restock (pid"); n != 5 {
+		t.Errorf("the page shows %d waiters, want the first 5", n)
+	}
+}
+
 // Orders, refunds and restocks of one product at once leave what they should:
 // each reads the stock, works and writes it back.
 func TestStockAddsUp(t *testing.T) {
