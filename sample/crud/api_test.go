@@ -20,7 +20,7 @@ var exchanges = []struct {
 	{"products as a page", "GET", "/products", "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8", 200, "<h1>Products</h1>"},
 	{"products as a page for whoever says nothing", "GET", "/products", "", "", 200, "<h1>Products</h1>"},
 	{"products as JSON", "GET", "/products", "", "Accept: application/json", 200, `[{"id":1,"name":"Lamp","price":9.50,"stock":3,"version":1}]`},
-	{"a product as a page", "GET", "/products/1", "", "", 200, "<h1>Lamp</h1>"},
+	{"a product as a page", "GET", "/products/1", "", "", 200, "<h1><bdi>Lamp</bdi></h1>"},
 	{"a product as JSON", "GET", "/products/1", "", "Accept: application/json", 200, `{"id":1,"name":"Lamp","price":9.50,"stock":3,"version":1}`},
 	{"no such product", "GET", "/products/99", "", "Accept: application/json", 404, "product.not_found"},
 	{"no such product, on a page", "GET", "/products/99", "", "", 404, "product.not_found"},

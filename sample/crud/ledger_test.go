@@ -52,9 +52,9 @@ func TestEverySaleIsEntered(t *testing.T) {
 		t.Errorf("the ledger has %+v", sales)
 	}
 	page := []string{"Accept: text/html"}
-	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<a href="/products/1">Lamp</a>`)
+	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<a href="/products/1"><bdi>Lamp</bdi></a>`)
 	kit.Delete("/products/1").Status(http.StatusNoContent)
-	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`Lamp <span class="small">(removed)</span>`)
+	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<bdi>Lamp</bdi> <span class="small">(removed)</span>`)
 }
 
 // A sale is valid when it is committed, whether or not its buyer waits for the answer.

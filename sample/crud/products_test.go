@@ -38,13 +38,26 @@ func TestEditOfAnOldVersionIsRefusedWithBothValues(t *testing.T) {
 	b.Post("/products", lamp(5)).Status(http.StatusCreated)
 	b.post("/products/1", "name=Light&price=10&stock=5&version=1").Status(http.StatusSeeOther)
 	page := b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=1").Status(http.StatusConflict)
-	for _, want := range []string{"<td>Light</td><td>Lantern</td>", "<td>10.00</td><td>9.50</td>", "<td>5</td><td>7</td>", `name="version" value="2"`, `value="Lantern"`} {
+	for _, want := range []string{"<td><bdi>Light</bdi></td><td><bdi>Lantern</bdi></td>", "<td>10.00</td><td>9.50</td>", "<td>5</td><td>7</td>", `name="version" value="2"`, `value="Lantern"`} {
 		page.Contains(want)
 	}
 	b.post("/products/1/buy", "quantity=1").Status(http.StatusSeeOther) // a sale is a later version, too
 	b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=2").Status(http.StatusConflict).Contains("<td>4</td><td>7</td>")
 	b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=3").Status(http.StatusSeeOther)
-	b.get("/products/1").Contains("<h1>Lantern</h1>")
+	b.get("/products/1").Contains("<h1><bdi>Lantern</bdi></h1>")
+}
+
+// The text around a name that is written from right to left does not change the order of
+// its words.
+func TestNamesHaveADirectionOfTheirOwn(t *testing.T) {
+	b := browser{offline(t), "en"}
+	b.Post("/products", map[string]any{"name": "مصباح 40W", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+	b.post("/products/1/buy", "quantity=1").Status(http.StatusSeeOther)
+	for _, path := range []string{"/products", "/products/1", "/ledger"} {
+		b.get(path).Contains("<bdi>مصباح 40W</bdi>")
+	}
+	b.get("/products/1/edit").Contains(`dir="auto" value="مصباح 40W"`)
+	b.post("/products/1", "name=مصباح&price=1&stock=1&version=1").Status(http.StatusConflict).Contains("<td><bdi>مصباح 40W</bdi></td><td><bdi>مصباح</bdi></td>")
 }
 
 func TestActionsTellWhatTheyHaveDone(t *testing.T) {
