@@ -2,9 +2,14 @@ package browser_test
 
 import (
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -55,6 +60,88 @@ func TestPagesSayThatTheServerIsGone(t *testing.T) {
 		b.awaits(connected)
 	}
 	console.awaits(has("#liveness", "Live"))
+}
+
+// countLosses counts the ends of a page's streams, and the times at which the notice of a
+// lost connection disappears.
+const countLosses = `
+	window.losses = window.recoveries = 0;
+	window.EventSource = class extends EventSource {
+		constructor(url) {
+			super(url);
+			this.addEventListener("error", () => window.losses++);
+		}
+	};
+	addEventListener("DOMContentLoaded", () => {
+		const lost = document.getElementById("lost");
+		new MutationObserver(() => { if (lost.hidden) window.recoveries++ }).observe(lost, { attributes: true });
+	});`
+
+// The server of a page can work while the backend of its locks does not. The page then
+// connects again and again, and each connection ends.
+func TestPagesSayThatTheBackendIsGone(t *testing.T) {
+	const connected = `document.getElementById("lost").hidden`
+	addr := free(t)
+	redis := startRedis(t, addr)
+	t.Cleanup(func() { end(redis) })
+	url := "MEGA_CACHE_MAIN_URL=redis://" + addr
+	multi, crud := serve(t, "multi", []string{"web", "admin"}, url), serve(t, "crud", []string{"main"}, url)
+	chromium := browser(t)
+	var pages []*tab
+	for _, url := range []string{multi.addr["admin"], crud.addr["main"] + "/locks", crud.addr["main"] + "/windows"} {
+		b := open(t, chromium, narrow)
+		if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: countLosses}); err != nil {
+			t.Fatal(err)
+		}
+		b.visit(url)
+		b.awaits(`performance.getEntriesByType("resource").length > 0 && ` + connected)
+		pages = append(pages, b)
+	}
+
+	end(redis)
+	for _, b := range pages {
+		b.awaits("!" + connected)
+		b.do("count from here", chromedp.Evaluate[chromedp.Void](`void (window.losses = window.recoveries = 0)`))
+	}
+	for _, b := range pages {
+		b.awaits(`window.losses > 2`)
+		if n := get(b, chromedp.Evaluate[int](`window.recoveries`)); n != 0 {
+			t.Errorf("%s: the notice disappears %d times", get(b, chromedp.Evaluate[string](`location.href`)), n)
+		}
+	}
+	redis = startRedis(t, addr)
+	for _, b := range pages {
+		b.awaits(connected)
+	}
+}
+
+func end(p *os.Process) {
+	_ = p.Kill()
+	_, _ = p.Wait()
+}
+
+// startRedis starts a server without data.
+func startRedis(t *testing.T, addr string) *os.Process {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+			return cmd.Process
+		}
+		if time.Since(began) > bound {
+			end(cmd.Process)
+			t.Fatal(err)
+		}
+	}
 }
 
 // A page that nobody sees leaves its connection to others: a browser has six to one

@@ -20,9 +20,12 @@ async function refresh() {
     again = false;
     try {
       const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
-      if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      if (!answer.ok) throw answer.status; // the backend of the locks does not answer, for example
+      show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      lost.hidden = stream?.readyState === EventSource.OPEN;
     } catch {
-      // The server is gone, or silent. The stream connects again, and begins with ready.
+      lost.hidden = false;
+      if (stream?.readyState === EventSource.OPEN) setTimeout(refresh, 3000); // a new one begins with ready
     }
     await new Promise((done) => setTimeout(done, pause));
   }
@@ -85,27 +88,22 @@ let stream = null;
 let retry = 0;
 let silence = 0;
 
-// listen opens the stream of a visible page. While the stream is lost or silent, the
-// page shows that. The browser connects again. This script does if the server refuses
-// the connection, for example during its start, or keeps a dead one, for example while
-// it is stopped.
+// listen opens the stream of a visible page. If the stream is lost or silent, the page
+// shows that until it is loaded again. The browser connects again. This script does if the
+// server refuses the connection, for example during its start, or keeps a dead one, for
+// example while it is stopped.
 function listen() {
   leave();
   if (document.hidden) return;
   stream = new EventSource(events);
   for (const event of ["order", "product", "locks", "gap", "ready"]) stream.addEventListener(event, refresh);
-  for (const event of ["open", "order", "product", "locks", "gap", "ready", "alive"]) stream.addEventListener(event, hear);
+  for (const event of ["order", "product", "locks", "gap", "ready", "alive"]) stream.addEventListener(event, wait);
   stream.addEventListener("error", () => {
     lost.hidden = false;
     if (stream.readyState !== EventSource.CLOSED) return;
     leave();
     retry = setTimeout(listen, 3000);
   });
-  wait();
-}
-
-function hear() {
-  lost.hidden = true;
   wait();
 }
 

@@ -143,7 +143,8 @@ let silence = 0;
 // listen opens the stream of a visible page. While the stream is lost or silent, the
 // page shows that. The browser connects again. This script does if the server refuses
 // the connection, for example during its start, or keeps a dead one, for example while
-// it is stopped.
+// it is stopped. A new connection alone is no sign of life: it also ends at once while the
+// backend of the locks does not answer.
 function listen() {
   leave();
   if (document.hidden) return;
@@ -154,10 +155,7 @@ function listen() {
       handle(e.data && JSON.parse(e.data));
     });
   }
-  stream.addEventListener("open", () => {
-    root.dataset.open = "";
-    hear();
-  });
+  stream.addEventListener("open", () => (root.dataset.open = ""));
   stream.addEventListener("error", () => {
     lost.hidden = false;
     if (stream.readyState !== EventSource.CLOSED) return;
