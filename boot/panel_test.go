@@ -103,6 +103,7 @@ func breakages() []broken {
 		{code: "lock.driver_refused", name: "password", exit: 78, needs: guarded},
 		{code: "lock.driver_refused", name: "database", exit: 78, needs: at("redis://%s/99", plainRedis)},
 		{code: "lock.driver_refused", name: "certificate", exit: 78, needs: at("rediss://%s", secureRedis)},
+		{code: "lock.driver_refused", name: "client-certificate", exit: 78, needs: at("rediss://%s?skip_verify=true", mutualRedis)},
 		{code: "lock.driver_refused", name: "encryption", exit: 78, needs: at("rediss://%s", greeter)},
 		{code: "lock.driver_refused", name: "TLS", exit: 78, needs: at("redis://%s", secureRedis)},
 		{code: "lock.driver_refused", name: "cluster", exit: 78, needs: at("redis://%s", memberOfCluster)},
@@ -233,6 +234,14 @@ func memberOfCluster(t *testing.T) string {
 func secureRedis(t *testing.T) string {
 	t.Helper()
 	_, addr, _ := redistest.StartTLS(t, certificate.Certificate{})
+	return addr
+}
+
+// mutualRedis is a redis that requires a certificate of its clients, as one with TLS does
+// by default.
+func mutualRedis(t *testing.T) string {
+	t.Helper()
+	_, addr, _ := redistest.StartTLS(t, certificate.Certificate{}, "tls-auth-clients yes")
 	return addr
 }
 

@@ -305,6 +305,8 @@ func explainConnect(err error) error {
 		hint = "the server ended the connection: check its maxclients, and that both sides use TLS (rediss://) or neither (redis://)"
 	case refusal.Of(err) == refusal.Encryption:
 		hint = "the server does not use TLS at this port: use redis://, or its port for TLS"
+	case refusal.OfClient(err):
+		hint = "the server requires a client certificate that it accepts: set its tls-auth-clients to no, or use a Client with one"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check the server's certificate: its authority, its names and its dates"
 	case wire.IsTimeout(err):

@@ -69,6 +69,13 @@ var servers = []struct{ text, name string }{
 	{"speaks Redis, not NATS", "a Redis"},
 }
 
+// OfClient reports whether the cause of a [Certificate] refusal is that the server does not
+// accept the certificate of this side, or that this side has none.
+func OfClient(err error) bool {
+	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
+	return found && strings.Contains(alert, "certificate")
+}
+
 // record quotes the beginning of an answer without TLS that was read as TLS. The text of
 // the error does not have it.
 func record(err error) string {

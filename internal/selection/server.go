@@ -30,6 +30,7 @@ type server struct {
 	secure   string // a value of key with TLS
 	login    string // the action that corrects the credentials
 	trust    string // the action that corrects the certificates
+	clients  string // the action for a server that wants a certificate of this program; "" for trust
 	program  string // the program to start
 	decision string // the key that decided about the driver; "" if key did
 	without  string // the action that does without the server; "" if the program needs it
@@ -57,7 +58,8 @@ func redisServer(c *settings.Config, alias string) server {
 	return server{
 		name: "the Redis of the cache " + alias, key: key, example: exampleRedis, program: "redis-server",
 		secure: cmp.Or(notation.Example(c.Cache[alias].URL.Scheme()), exampleRediss), trust: "SSL_CERT_FILE=ca.pem, or the authorities of the system",
-		login: failure.Set(c, key, "redis://user:password@host:6379/0"), refused: "cache.refused", unavailable: "cache.unavailable",
+		clients: "tls-auth-clients no in redis.conf: the URL of a cache has no certificate",
+		login:   failure.Set(c, key, "redis://user:password@host:6379/0"), refused: "cache.refused", unavailable: "cache.unavailable",
 	}
 }
 
@@ -153,6 +155,8 @@ func (s server) repair(c *settings.Config, cause error) []string {
 	switch kind := refusal.Of(cause); {
 	case kind == refusal.Login:
 		return []string{"Correct the credentials", s.login}
+	case kind == refusal.Certificate && s.clients != "" && refusal.OfClient(cause):
+		return []string{"Accept clients without one", s.clients}
 	case kind == refusal.Certificate:
 		return []string{"Correct the certificates", s.trust, "Use a name of its certificate", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Encryption:
