@@ -608,6 +608,32 @@ func TestAFlushOfAClosedQueueIsClosed(t *testing.T) {
 	}
 }
 
+// The next hub is asked for its confirmation, too, if the last one has not answered.
+func TestTheNextHubIsAskedForItsConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		_, next := newOutbox(t)
+		publish := func(line *protocol.Line) {
+			t.Helper()
+			b.out.resume(line)
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * markPause)
+			synctest.Wait()
+		}
+		publish(line)
+		if lost := b.out.cut(); lost.messages != 1 {
+			t.Errorf("the first hub has confirmed it: %+v are lost", lost)
+		}
+		publish(next)
+		answerLast(b)
+		if lost := b.out.cut(); lost.messages != 0 {
+			t.Errorf("%+v are lost, but the next hub has confirmed them", lost)
+		}
+	})
+}
+
 // Nothing is left running after Close (S22): the hub is not asked for its confirmation of
 // the events before it.
 func TestAClosedBusAsksForNoConfirmation(t *testing.T) {
