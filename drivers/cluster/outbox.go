@@ -128,7 +128,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 	case o.ctx.Err() != nil:
 		return false, nil, driver.ErrClosed
 	case e.bound != nil && e.bound.line != o.line:
-		e.bound.ahead, e.bound.handed = true, o.confirmations.handed
+		e.bound.ahead = true
 		return false, nil, handTo(e.bound.line, e.bound.frame, 0) // the hub of the line shuts down, or has ended
 	case o.line != nil && o.waiting() == 0 && o.unserved == 0:
 		err := o.hand(e)
