@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
+	"strings"
 
 	"go.uber.org/fx"
 
@@ -71,7 +73,8 @@ func HasApp(o Option) bool { return plan.HasApp(o) }
 // Fx adds options of the injector, inside an app to that app's module. It is
 // for cases that the other options do not cover, and requires knowledge of fx.
 // Every function can take the values that the options provide, and their hooks
-// run before the OnPrimary functions.
+// run before the OnPrimary functions. A type that a constructor of mega.Provide
+// returns, too, stops the boot; fx.Decorate replaces its value.
 func Fx(options ...fx.Option) Option {
 	opaque := make([]any, len(options))
 	for i, o := range options {
@@ -83,7 +86,51 @@ func Fx(options ...fx.Option) Option {
 // opaque returns the options of Fx that a part contains.
 func opaque(p *plan.Part) (options []fx.Option) {
 	for _, o := range p.Opaque {
+		options = append(options, injectorOptions(o)...)
+	}
+	return options
+}
+
+func injectorOptions(of plan.OpaqueValues) (options []fx.Option) {
+	for _, o := range of.Values {
 		options = append(options, o.(fx.Option)) // only Fx adds opaque options
 	}
 	return options
+}
+
+// checkFx returns an error for a type that options of Fx and a constructor or a
+// section provide. The injector would take the one that is private to the app, and
+// ignore the other. checkFx calls no function of the program.
+func checkFx(program *plan.Program) error {
+	shared := &program.Shared
+	for _, given := range append([]*plan.Part{shared}, program.Apps...) {
+		for _, of := range given.Opaque {
+			for _, p := range append([]*plan.Part{shared}, program.Apps...) {
+				if p != given && p != shared && given != shared {
+					continue // two apps, whose values are separate
+				}
+				if err := p.ProvidedBy(of, provides(injectorOptions(of))); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// provides returns a function that reports whether options provide a value of a
+// type: then the injector refuses another constructor of it.
+func provides(options []fx.Option) func(reflect.Type) bool {
+	refuses := func(more ...fx.Option) bool {
+		// Nothing runs: ValidateApp calls no constructor and no function of fx.Invoke.
+		err := fx.ValidateApp(append(append(slices.Clip(options), more...), fx.NopLogger)...)
+		return err != nil && strings.Contains(err.Error(), "already provided by ")
+	}
+	if refuses() {
+		return func(reflect.Type) bool { return false } // the boot reports it
+	}
+	return func(t reflect.Type) bool {
+		another := reflect.MakeFunc(reflect.FuncOf(nil, []reflect.Type{t}, false), nil)
+		return refuses(fx.Provide(another.Interface()))
+	}
 }

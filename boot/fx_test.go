@@ -88,3 +88,63 @@ func TestWhatTheInjectorCannotDoIsToldByItsRootCause(t *testing.T) {
 		t.Errorf("got %v", f)
 	}
 }
+
+type axle struct{}
+
+func newAxle() *axle { return &axle{} }
+
+// The injector would take one of the two values, and ignore the other in silence.
+func TestAValueOfFxThatAConstructorProvidesStopsTheBoot(t *testing.T) {
+	made := 0
+	make7 := func() *gear { made++; return &gear{7} }
+	use := mega.Routes(func(r megactx.Router, g *gear) {
+		r.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, g.teeth) })
+	})
+	for name, options := range map[string][]mega.Option{
+		"in one app":                       {mega.App("main", mega.Provide(make7), boot.Fx(fx.Provide(make7)), use)},
+		"a value":                          {mega.App("main", boot.Fx(fx.Supply(&gear{})), mega.Provide(make7), use)},
+		"in a module of fx":                {mega.App("main", mega.Provide(make7), boot.Fx(fx.Module("gears", fx.Provide(make7))), use)},
+		"private":                          {mega.App("main", mega.Provide(make7), boot.Fx(fx.Provide(fx.Private, make7)), use)},
+		"shared by fx":                     {boot.Fx(fx.Provide(make7)), mega.App("main", mega.Provide(make7), use)},
+		"shared by a constructor":          {mega.Provide(make7), mega.App("main", boot.Fx(fx.Provide(make7)), use)},
+		"shared by both":                   {mega.Provide(make7), boot.Fx(fx.Provide(make7)), mega.App("main", use)},
+		"a shared constructor, without fx": {mega.Provide(make7), boot.Fx(fx.Provide(newAxle)), mega.App("main", mega.Provide(make7), use)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := process()
+			f := fail(t, p, options...)
+			if f.Code != "boot.provided_twice" || len(f.Facts) != 2 || made != 0 {
+				t.Fatalf("%d made, %s: %v", made, f.Code, f)
+			}
+			for _, fact := range f.Facts {
+				if !strings.Contains(fact.Value, "fx_test.go:") {
+					t.Errorf("the fact %q has no place", fact)
+				}
+			}
+			if _, err := boot.Plan(p, options...); err == nil {
+				t.Error("the plan, which the dry run checks, has no error")
+			}
+		})
+	}
+	for name, options := range map[string][]mega.Option{
+		"another type":         {mega.App("main", mega.Provide(make7), boot.Fx(fx.Provide(newAxle)), use)},
+		"a decorator":          {mega.App("main", mega.Provide(make7), boot.Fx(fx.Decorate(func(g *gear) *gear { return g })), use)},
+		"a replacement":        {mega.App("main", mega.Provide(make7), boot.Fx(fx.Replace(&gear{7})), use)},
+		"a name":               {mega.App("main", mega.Provide(make7), boot.Fx(fx.Provide(fx.Annotate(make7, fx.ResultTags(`name:"spare"`)))), use)},
+		"private in a module":  {mega.App("main", mega.Provide(make7), boot.Fx(fx.Module("gears", fx.Provide(fx.Private, make7))), use)},
+		"of two separate apps": {mega.App("main", mega.Provide(make7), use), mega.App("other", boot.Fx(fx.Provide(make7)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := process()
+			r := start(t, p, options...)
+			for _, app := range r.Report().Apps {
+				if app.URL == "" {
+					continue // without routes
+				}
+				if _, body := get(t, app.URL); body != "7" {
+					t.Errorf("got %s", body)
+				}
+			}
+		})
+	}
+}

@@ -59,7 +59,11 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 	if err := plan.CheckTrace(p.Trace); err != nil {
 		return nil, err
 	}
-	return plan.NewProgram(options, p.Only)
+	program, err := plan.NewProgram(options, p.Only)
+	if err != nil {
+		return nil, err
+	}
+	return program, checkFx(program)
 }
 
 // source returns the source of the configuration. The end of done ends the wait

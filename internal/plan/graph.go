@@ -72,6 +72,12 @@ func (p *Program) checkValues() error {
 	if err != nil {
 		return err
 	}
+	makers := make([]map[reflect.Type]string, len(p.Apps))
+	for i, a := range p.Apps {
+		if makers[i], err = a.makers(framework(appTypes()), shared); err != nil {
+			return err
+		}
+	}
 	if p.isOpaque() {
 		return nil // only the injector knows the provided values
 	}
@@ -80,17 +86,13 @@ func (p *Program) checkValues() error {
 	if err := p.satisfied(&base, shared); err != nil {
 		return err
 	}
-	for _, a := range p.Apps {
-		makers, err := a.makers(framework(appTypes()), shared)
-		if err != nil {
-			return err
-		}
+	for i, a := range p.Apps {
 		if err := acyclic(slices.Concat(p.Shared.Provides, a.Provides)); err != nil {
 			return err
 		}
 		served := p.Served(a)
 		for _, part := range []*Part{a, &served} {
-			if err := p.satisfied(part, makers); err != nil {
+			if err := p.satisfied(part, makers[i]); err != nil {
 				return err
 			}
 		}
@@ -146,11 +148,7 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 	}
 	add := func(t reflect.Type, site string) error {
 		if first, taken := all[t]; taken && (t != ClientType() || first != "mega") {
-			return &failure.Failure{
-				Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: typeName(t) + " is provided twice.",
-				Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
-				Actions: []string{"Remove one of them, or let them return different types"},
-			}
+			return twice(t, first, site)
 		}
 		all[t] = site
 		return nil
@@ -168,6 +166,30 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 		}
 	}
 	return all, nil
+}
+
+// ProvidedBy returns an error for a type that the part and values provide. provides
+// reports whether values provide a type.
+func (p *Part) ProvidedBy(values OpaqueValues, provides func(reflect.Type) bool) error {
+	makers, err := p.makers()
+	if err != nil {
+		return err
+	}
+	byPlace := func(a, b reflect.Type) int { return cmp.Compare(makers[a], makers[b]) }
+	for _, t := range slices.SortedFunc(maps.Keys(makers), byPlace) {
+		if provides(t) {
+			return twice(t, makers[t], "boot.Fx, given at "+values.Site)
+		}
+	}
+	return nil
+}
+
+func twice(t reflect.Type, first, again string) error {
+	return &failure.Failure{
+		Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: typeName(t) + " is provided twice.",
+		Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: again}},
+		Actions: []string{"Remove one of them, or let them return different types"},
+	}
 }
 
 // ClientTakers returns the functions that take the client of the default cache,

@@ -48,7 +48,7 @@ type (
 		site  string
 		scope driver.Scope
 	}
-	opaqueOption struct{ values []any }
+	opaqueOption struct{ opaque OpaqueValues }
 )
 
 func (appOption) option()     {}
@@ -223,7 +223,7 @@ func RequireScope(s driver.Scope) Option { return scopeOption{callSite(), s} }
 // Opaque adds values that the boot passes to the injector unchanged. The plan
 // does not know what they provide, so that it does not check a program that has
 // any for missing values and cycles.
-func Opaque(values ...any) Option { return opaqueOption{values} }
+func Opaque(values ...any) Option { return opaqueOption{OpaqueValues{values, callSite()}} }
 
 // Views returns the option mega.Views.
 func Views(files fs.FS) Option { return viewsOption{Files{files, callSite()}} }

@@ -31,9 +31,15 @@ type Part struct {
 	Views    []Files
 	Public   []Files
 	Locales  []Files
-	Opaque   []any // options that go to the injector unchanged
+	Opaque   []OpaqueValues
 
 	scopes []scopeOption
+}
+
+// OpaqueValues are options that go to the injector unchanged.
+type OpaqueValues struct {
+	Values []any
+	Site   string // file:line
 }
 
 // NewProgram sorts the options, and checks everything that can be checked
@@ -221,7 +227,7 @@ func (p *Part) add(o Option) {
 	case scopeOption:
 		p.scopes = append(p.scopes, o)
 	case opaqueOption:
-		p.Opaque = append(p.Opaque, o.values...)
+		p.Opaque = append(p.Opaque, o.opaque)
 	}
 }
 
