@@ -56,7 +56,7 @@ func TestRedisRunsWithTheSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	if w := locks.Info().Warnings; len(w) != 1 || !strings.Contains(w[0], "1 replicas") {
+	if w := locks.Info().Warnings; len(w) != 1 || !strings.Contains(w[0], "replicas (1)") {
 		t.Errorf("the driver warns: %q", w)
 	}
 	if err := locks.With(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {

@@ -125,7 +125,7 @@ func (l *look) judge(info map[string]string) {
 		}
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
-		l.warn("the server has %s replicas: replication is asynchronous, so %s", n, l.losses.failover)
+		l.warn("the server has replicas (%s): replication is asynchronous, so %s", n, l.losses.failover)
 		l.stale("a replica that was behind")
 	}
 }
