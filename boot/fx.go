@@ -107,7 +107,7 @@ func checkFx(program *plan.Program) error {
 		for _, of := range given.Opaque {
 			for _, p := range append([]*plan.Part{shared}, program.Apps...) {
 				if p != given && p != shared && given != shared {
-					continue // two apps, whose values are separate
+					continue // the values of two apps are separate
 				}
 				if err := p.ProvidedBy(of, provides(injectorOptions(of))); err != nil {
 					return err
