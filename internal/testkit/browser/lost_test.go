@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -90,17 +91,59 @@ func TestPagesSayThatTheBackendIsGone(t *testing.T) {
 	var pages []*tab
 	for _, url := range []string{multi.addr["admin"], crud.addr["main"] + "/locks", crud.addr["main"] + "/windows"} {
 		b := open(t, chromium, narrow)
-		if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: countLosses}); err != nil {
-			t.Fatal(err)
-		}
+		b.countsLosses()
 		b.visit(url)
 		b.awaits(`performance.getEntriesByType("resource").length > 0 && ` + connected)
 		pages = append(pages, b)
 	}
 
 	end(redis)
+	staysLost(t, pages)
+	redis = startRedis(t, addr)
 	for _, b := range pages {
-		b.awaits("!" + connected)
+		b.awaits(connected)
+	}
+}
+
+// A server without its bus does not hear of the changes in other processes.
+func TestPagesSayThatTheBusIsGone(t *testing.T) {
+	const connected = `document.getElementById("lost").hidden`
+	addr := free(t)
+	nats := startNATS(t, addr)
+	t.Cleanup(func() { end(nats) })
+	url := "MEGA_NATS_URL=nats://" + addr
+	multi, crud := serve(t, "multi", []string{"web", "admin"}, url), serve(t, "crud", []string{"main"}, url)
+	chromium := browser(t)
+	var pages []*tab
+	for _, url := range []string{multi.addr["web"], multi.addr["admin"], crud.addr["main"] + "/bus"} {
+		b := open(t, chromium, narrow)
+		b.countsLosses()
+		b.visit(url)
+		b.awaits(`performance.getEntriesByType("resource").length > 0 && ` + connected)
+		pages = append(pages, b)
+	}
+	end(nats)
+	staysLost(t, pages)
+	nats = startNATS(t, addr)
+	for _, b := range pages {
+		b.awaits(connected)
+	}
+}
+
+// countsLosses has the next page of the tab count its losses.
+func (b *tab) countsLosses() {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: countLosses}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// staysLost waits until pages show that they are lost, and wants them to show it until
+// they have connected some times.
+func staysLost(t *testing.T, pages []*tab) {
+	t.Helper()
+	for _, b := range pages {
+		b.awaits(`!document.getElementById("lost").hidden`)
 		b.do("count from here", chromedp.Evaluate[chromedp.Void](`void (window.losses = window.recoveries = 0)`))
 	}
 	for _, b := range pages {
@@ -109,15 +152,27 @@ func TestPagesSayThatTheBackendIsGone(t *testing.T) {
 			t.Errorf("%s: the notice disappears %d times", get(b, chromedp.Evaluate[string](`location.href`)), n)
 		}
 	}
-	redis = startRedis(t, addr)
-	for _, b := range pages {
-		b.awaits(connected)
-	}
 }
 
 func end(p *os.Process) {
 	_ = p.Kill()
 	_, _ = p.Wait()
+}
+
+// startNATS builds and starts the server that the tests of the framework use.
+func startNATS(t *testing.T, addr string) *os.Process {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "nats-server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", exe, "github.com/nats-io/nats-server/v2")
+	build.Dir = filepath.Join("..", "..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nats-server: %v\n%s", err, out)
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startServer(t, addr, exec.Command(exe, "-a", host, "-p", port))
 }
 
 // startRedis starts a server without data.
@@ -127,7 +182,12 @@ func startRedis(t *testing.T, addr string) *os.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
+	return startServer(t, addr, exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()))
+}
+
+// startServer starts a server and waits until it accepts connections.
+func startServer(t *testing.T, addr string, cmd *exec.Cmd) *os.Process {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,18 @@ func announce[T any](ctx *mega.Ctx, topic bus.Topic[T], v T) {
 	}
 }
 
-// Alive is the interval of the event "alive" of a stream, by which a page knows that
-// the server works: one that is stopped ends no connection.
+// Alive is the interval between two calls of SendAlive.
 const Alive = 5 * time.Second
+
+// SendAlive sends the event "alive", by which a page knows that the server works: one
+// that is stopped ends no connection. It fails while the bus is disconnected, because the
+// page does not learn of changes then.
+func SendAlive(s *mega.Stream) error {
+	if s.Bus.Stats().State == bus.StateDisconnected {
+		return bus.ErrDisconnected
+	}
+	return s.Send("alive", "")
+}
 
 // Watch sends a page what any process on the bus does, until the stream ends:
 // the event "order" with each order that is placed or refunded, "product" with
@@ -41,6 +50,9 @@ func Watch(s *mega.Stream) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := SendAlive(s); err != nil {
+		return err
 	}
 	return s.Send("ready", "")
 }

@@ -84,7 +84,7 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 		for {
 			select {
 			case <-alive.C:
-				if err := s.Send("alive", ""); err != nil {
+				if err := shop.SendAlive(s); err != nil {
 					return err
 				}
 			case <-s.Done():

@@ -89,7 +89,7 @@ func forward(s *mega.Stream, subject, event string) error {
 }
 
 // Live streams the notes, and which worker received which job. The event "ready"
-// has the process that serves the page.
+// has the process that serves the page. The stream ends while the bus is disconnected.
 func (m *Messages) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		if err := forward(s, string(services.Notes), "note"); err != nil {
@@ -98,17 +98,17 @@ func (m *Messages) Live(ctx *mega.Ctx) error {
 		if err := forward(s, string(services.JobsDone), "job"); err != nil {
 			return err
 		}
-		if err := s.Send("ready", map[string]int{"pid": os.Getpid()}); err != nil {
-			return err
-		}
 		alive := time.NewTicker(aliveInterval)
 		defer alive.Stop()
-		for {
+		for event := "ready"; ; event = "alive" {
+			if s.Bus.Stats().State == bus.StateDisconnected {
+				return bus.ErrDisconnected
+			}
+			if err := s.Send(event, map[string]int{"pid": os.Getpid()}); err != nil {
+				return err
+			}
 			select {
 			case <-alive.C:
-				if err := s.Send("alive", ""); err != nil {
-					return err
-				}
 			case <-s.Done():
 				return nil
 			}
