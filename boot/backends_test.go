@@ -286,11 +286,14 @@ func TestActionFitsTheStateOfTheServer(t *testing.T) {
 	t.Parallel()
 	few := redistest.Start(t, redistest.Options{Config: []string{"min-replicas-to-write 1"}})
 	full := redistest.Start(t, redistest.Options{Config: []string{"maxmemory 1"}})
+	cert, key := certificate.Certificate{}.Write(t)
+	mapping := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("authorization: {users: [{user: other}]}, tls: {cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true}", cert, key, cert)})
 	for action, environ := range map[string][]string{
 		"Start its replicas":                     {"MEGA_CACHE_MAIN_URL=" + few.URL()},
 		"maxmemory in redis.conf":                {"MEGA_CACHE_MAIN_URL=" + full.URL()},
 		"Repair its persistence":                 {"MEGA_CACHE_MAIN_URL=" + withoutSnapshots(t).URL()},
 		"Correct the host name":                  {"MEGA_CACHE_MAIN_URL=redis://" + strings.Repeat("x", 64)}, // no DNS has so long a name
+		"or nats.tls.cert":                       {"MEGA_NATS_URL=" + mapping.URL(), "MEGA_NATS_TLS_CA=" + cert, "MEGA_NATS_TLS_CERT=" + cert, "MEGA_NATS_TLS_KEY=" + key},
 		"MEGA_NATS_CREDS_FILE=/path/of/the/file": {"MEGA_NATS_URL=nats://127.0.0.1:1", "MEGA_NATS_CREDS_FILE=/nowhere/creds"},
 	} {
 		t.Run(action, func(t *testing.T) {

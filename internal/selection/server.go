@@ -72,6 +72,9 @@ func busServer(c *settings.Config, d plan.Decision) server {
 		refused: "bus.driver_refused", unavailable: "bus.driver_unavailable",
 		without: failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
 	}
+	if c.NATS.TLS.Cert != "" { // a server with verify_and_map takes the user from it
+		s.login += ", or nats.tls.cert"
+	}
 	if len(mask.Credentials(c.NATS.URL.Reveal())) > 0 { // other credentials beside them are refused
 		s.login = failure.Set(c, s.key, "nats://user:password@host:4222")
 	}
