@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/bus/driver"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // begin opens a bus at a server.
@@ -207,6 +209,40 @@ func TestAForeignCodeIsKeptIfItIsOne(t *testing.T) {
 	} {
 		if got := reason(code); got != want {
 			t.Errorf("%q is %q, want %q", code, got, want)
+		}
+	}
+}
+
+// The servers of a cluster name each other. One whose address is configured is tried once
+// per attempt: an address that leads nowhere takes the timeout of an attempt.
+func TestAServerThatIsConfiguredIsTriedOnce(t *testing.T) {
+	t.Parallel()
+	routes, err := redistest.FindAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := ""
+	for _, listen := range []string{routes, "127.0.0.1:-1"} {
+		o := natstest.Options{Config: fmt.Sprintf(`cluster: {name: c, listen: %q, pool_size: -1, routes: ["nats-route://%s"]}`, listen, routes)}
+		url += "," + natstest.Start(t, o).URL()
+	}
+	url = url[1:]
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		b, err := OpenBus(t.Context(), Config{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others, known := len(b.link.Load().conn.DiscoveredServers()), b.known
+		if err := b.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case len(known) > 0:
+			t.Fatalf("beside %s: %v", url, known)
+		case others > 0:
+			return
+		case time.Since(began) > 20*time.Second:
+			t.Fatal("no server names the other one")
 		}
 	}
 }
