@@ -72,7 +72,7 @@ func (b *Bus) newLink() *link {
 func (b *Bus) connect(ctx context.Context) (*link, error) {
 	l := b.newLink()
 	done := make(chan error, 1)
-	b.running.Go(func() { done <- l.dial() })
+	b.running.Go(func() { done <- l.dial(ctx) })
 	select {
 	case err := <-done:
 		if err == nil {
@@ -95,13 +95,13 @@ func (b *Bus) connect(ctx context.Context) (*link, error) {
 }
 
 // dial connects and exchanges a PING with the server, so that the server's
-// latest limits have arrived.
-func (l *link) dial() error {
+// latest limits have arrived. The deadline of ctx bounds the attempts at single servers.
+func (l *link) dial(ctx context.Context) error {
 	options, err := l.bus.config.options()
 	if err != nil {
 		return err
 	}
-	conn, err := l.reach(options)
+	conn, err := l.reach(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -131,12 +131,13 @@ func (l *link) dial() error {
 
 // reach connects to a configured server, or to one that a server has named. It prefers
 // the error of a server that refuses this process: the others may only be out of service.
-func (l *link) reach(options []nats.Option) (*nats.Conn, error) {
+func (l *link) reach(ctx context.Context, options []nats.Option) (*nats.Conn, error) {
 	var err error
 	refused := false
-	for _, s := range l.bus.candidates(l.number) {
+	servers := l.bus.candidates(l.number)
+	for i, s := range servers {
 		before := l.unreached.Load()
-		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, l.adopt}))
+		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, leaveTime(ctx, len(servers)-i-1), l.adopt}))
 		refuses := l.unreached.Load() == before && !isSilence(failed)
 		switch {
 		case failed == nil:
@@ -150,6 +151,17 @@ func (l *link) reach(options []nats.Option) (*nats.Conn, error) {
 		}
 	}
 	return nil, err
+}
+
+// leaveTime returns an option of the client: an attempt leaves a fair part of the time
+// until the deadline of ctx to the n servers after it, because this one may be silent.
+func leaveTime(ctx context.Context, n int) nats.Option {
+	return func(o *nats.Options) error {
+		if end, ok := ctx.Deadline(); ok && n > 0 {
+			o.Timeout = min(o.Timeout, max(time.Until(end), 0)/time.Duration(n+1))
+		}
+		return nil
+	}
 }
 
 // isSilence reports whether an attempt has failed because the server did not answer, or

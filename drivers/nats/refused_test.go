@@ -124,6 +124,24 @@ func TestAServerThatDoesNotRunHidesNoRefusal(t *testing.T) {
 	}
 }
 
+// A server of a list may be silent. It does not use up the time in which the bus has to
+// open: the next one gets its part.
+func TestASilentServerLeavesTimeForTheNextOne(t *testing.T) {
+	t.Parallel()
+	server, silent := natstest.Start(t, natstest.Options{}), natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, silent.URL())
+	proxy.Hold(natstest.ToClient)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than the timeout of an attempt
+	defer cancel()
+	b, err := nats.OpenBus(ctx, nats.Config{URL: proxy.URL() + "," + server.URL(), Options: []natsgo.Option{natsgo.DontRandomize()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // One address with the scheme tls requires TLS of every server of the list, also of those
 // that are tried alone.
 func TestAnAddressWithTLSRequiresItOfTheOthers(t *testing.T) {
