@@ -292,7 +292,7 @@ local function holders(n)
   local out, v = {}, call('get', H)
   if v then out = {0, call('pttl', H), v} end
   if size then
-    local held = call('zrangebyscore', S, format('(%.0f', ms), '+inf', 'withscores', 'limit', 0, n)
+    local held = call('zrangebyscore', S, format('(%.0f', ms), '+inf', 'withscores', 'limit', 0, n - #out / 3)
     for i = 1, #held, 2 do
       local at = #out
       out[at + 1], out[at + 2], out[at + 3] = tonumber(held[i]), held[i + 1] - ms, call('hget', L, 's' .. held[i]) or ''

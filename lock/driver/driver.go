@@ -41,6 +41,9 @@ const CallTimeout = time.Second
 // refuses further ones with a *NotAcquiredError that has Full set.
 const MaxTickets = 10_000
 
+// MaxHolders is the maximum number of holders in a *NotAcquiredError.
+const MaxHolders = 16
+
 // Driver stores leases. At any instant at most Slots grants of a key are live
 // in its scope.
 type Driver interface {
@@ -344,13 +347,14 @@ type State struct {
 	LastRun *Run `json:"last_run,omitempty"`
 }
 
-// InTheWay returns the holders of s for a *NotAcquiredError. Data that is not a lock
-// is one holder of which nothing is known, with the reason as its label.
+// InTheWay returns the holders of s for a *NotAcquiredError, at most MaxHolders. Data
+// that is not a lock is one holder of which nothing is known, with the reason as its
+// label.
 func (s *State) InTheWay() []Holding {
 	if s.Skipped != "" {
 		return []Holding{{Holder: Holder{Label: s.Skipped}}}
 	}
-	return s.Holders
+	return s.Holders[:min(len(s.Holders), MaxHolders)]
 }
 
 // Holding is a live grant, seen from outside.

@@ -13,6 +13,7 @@ var waitCases = []testCase{
 	{rule: "L20", claim: "a wait shorter than the round trip gets a free key", run: shortWait},
 	{rule: "L20", claim: "a wait ends when it has passed", run: waitEnds},
 	{rule: "L21", claim: "a busy key is reported with its holders", run: busyHolders},
+	{rule: "L21", claim: "a busy pool is reported with at most 16 holders", also: []string{"L15"}, run: manyHolders},
 	{rule: "L21", claim: "a value of another program in the way is named after a wait, too", needs: []fault{"Foreign"}, run: namesForeign},
 	{rule: "L21", claim: "a silent backend is not busy", remote: true, needs: []fault{"Partition"}, run: silentIsNotBusy},
 	{rule: "L21", claim: "loss and return of the backend are reported once", remote: true, needs: []fault{"Refuse"}, run: lossIsReported},
@@ -108,6 +109,22 @@ func busyHolders(e *env) {
 		e.releases(one, two)
 	}
 	e.releases(held)
+}
+
+// manyHolders fills a pool whose holders would make an error of many lines.
+func manyHolders(e *env) {
+	a, b := e.process(), e.process()
+	const size = 20
+	var held []*lock.Lease
+	for range size {
+		held = append(held, a.acquire(e.key("pool"), lock.Slots(size), e.ttl(100)))
+	}
+	for _, wait := range []time.Duration{0, e.Unit / 4} {
+		_, err := b.Acquire(e.Ctx, e.key("pool"), lock.Slots(size), lock.Wait(wait))
+		busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+		e.Want(ok && len(busy.Holders) == 16, "with a Wait of %v the error is %v, want 16 holders", wait, err)
+	}
+	e.releases(held...)
 }
 
 // silentIsNotBusy cuts off a waiter: at the end of its wait, the last

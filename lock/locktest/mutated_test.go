@@ -320,6 +320,8 @@ var mutations = mutants.Table{
 		"\tif err != nil {\n\t\terr = l.unavailable(err, driver.CallTimeout)\n", "\tif err != nil && c.atLeast {\n\t\terr = l.unavailable(err, driver.CallTimeout)\n"},
 	{"O3/an error and a panic of fn spend the tick", "once.go",
 		"\t\tl.endRun(g, run)\n", "\t\tif err == nil && run.Outcome == driver.Done {\n\t\t\tl.endRun(g, run)\n\t\t}\n"},
+	{"L21/a busy pool is reported with at most 16 holders", "glance.go",
+		"slices.Clone(s.InTheWay())", "slices.Clone(s.Holders)"},
 	{"O4/Inspect shows the last run", "once.go",
 		"\t\trun.Outcome = driver.Done\n", "\t\t_ = driver.Done\n"},
 }

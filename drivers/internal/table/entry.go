@@ -10,8 +10,6 @@ const (
 	// indexed is the number of tickets from which an entry uses a map to find
 	// them.
 	indexed = 8
-	// named is the maximum number of holders in an error.
-	named = 16
 	// counted is the greatest queue position that an error reports.
 	counted = 1000
 )
@@ -354,7 +352,7 @@ func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcqu
 		return err
 	}
 	for _, h := range e.slots {
-		if h != nil && len(err.Holders) < named {
+		if h != nil && len(err.Holders) < driver.MaxHolders {
 			err.Holders = append(err.Holders, h.holding(now))
 		}
 	}
