@@ -172,7 +172,7 @@
 //	engine.go     what both engines share after a grant: renew.go, list.go, value.go
 //	queue.go      the engine queue: heartbeat.go, inbox.go (pushes), withdraw.go, slots.go, run.go
 //	polling.go    the engine redislock
-//	claim.go      the requests and grants of this process
+//	claims.go     the requests and grants of this process: claim.go
 //	caller.go     calls, their repetition and their errors (failure.go, reply.go)
 //	server.go       to one server; cluster.go to a Cluster, moving.go while a hash slot is moved
 //	script.go     the scripts; names.go and layout.go the keys that they get
