@@ -64,8 +64,8 @@
 //
 // Calls of several keys are in several.go, and circles of waits in circle.go and
 // internal/circle. A pool's Init and Cleanup are in pool.go, slot.go and phase.go. Once and
-// Cooldown are in once.go, Lead and Every in campaign.go. A Locker begins in
-// locker.go, and ends in close.go.
+// Cooldown are in once.go, Lead and Every in campaign.go, and ForceRelease is in
+// force.go. A Locker begins in locker.go, and ends in close.go.
 //
 // The mutexes are taken in this order: the circles' or the queues' (each one for
 // all keys of a Locker), a hold's, then the schedule's or the stragglers'. None
