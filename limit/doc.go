@@ -38,18 +38,18 @@
 // The driver makes one decision per call, for all rates together. Everything
 // else is done here, once for all drivers.
 //
-//	Allow ──────────── refusals ───────────────────┐
-//	                                               ├── outage ── driver
-//	Wait ── slot ── line ── ticket ── ask, sleep ──┘
+//	Allow ───────────── refusals ───────────────────┐
+//	                                                ├── outage ── driver
+//	Wait ── slot ── queue ── ticket ── ask, sleep ──┘
 //
 //	options.go     arguments and their bounds
 //	limiter.go     Allow, Pause and Reset
 //	inspect.go     Peek, Inspect and List
 //	refusals.go    what the backend has refused is refused here for a while (W12)
 //	wait.go        Wait and With
-//	turn.go        one call of Wait: its slot, its line and its requests
+//	turn.go        one call of Wait: its slot, its queue and its requests
 //	slot.go        the slot of Concurrent
-//	line.go        the waiting calls of this process, in their order
+//	queue.go       the waiting calls of this process, in their order
 //	permit.go      what a Wait has, and its settlement
 //	outage.go      the policies while the backend does not answer (W11)
 //	http.go        limits for inbound requests; transport.go for outbound ones
@@ -59,6 +59,6 @@
 // of the estimated wait, and at the end exactly the rest (W5). A call that gives
 // up leaves its ticket to the next one, or withdraws it.
 //
-// The mutexes of the lines, the refusals, the health and the shares are never
+// The mutexes of the queues, the refusals, the health and the shares are never
 // held together, nor during a call of the driver or of the Observer.
 package limit

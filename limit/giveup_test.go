@@ -41,7 +41,7 @@ func TestCallsThatGiveUpTogetherLeaveNoTicket(t *testing.T) {
 	}
 }
 
-// A call that panics, or ends its goroutine, leaves its place in the line, its
+// A call that panics, or ends its goroutine, leaves its place in the queue, its
 // ticket and its slot.
 func TestACallThatDoesNotReturnLeavesItsPlace(t *testing.T) {
 	for name, end := range map[string]func(){"a panic": func() { panic("no identity") }, "Goexit": runtime.Goexit} {

@@ -33,7 +33,7 @@ type Limiter struct {
 
 	closed   atomic.Bool
 	group    group.Group // counts waiting calls, and owns the background goroutines
-	lines    lines       // waiting calls by key
+	queues   queues      // waiting calls by key
 	refusals refusals    // what the backend has refused
 	health   health      // whether the backend answers
 	shares   shares      // what this process allows by itself during an outage
@@ -204,7 +204,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // changed makes this process ask again for a key that has more units now (W12).
 func (l *Limiter) changed(key string) {
 	l.refusals.clear(key)
-	l.lines.poke(key)
+	l.queues.poke(key)
 }
 
 // change makes one bounded call of the driver.

@@ -958,7 +958,7 @@ func TestACallThatHasWaitedLongOutlivesAMoment(t *testing.T) {
 					})
 					synctest.Wait()
 				}
-				for range 2 { // the second moment is another outage of the line
+				for range 2 { // the second moment is another outage of the queue
 					time.Sleep(5 * time.Second)
 					r.set(once(r))
 					time.Sleep(10 * time.Second)

@@ -21,7 +21,7 @@ type turn struct {
 
 	local  bool // refused by what the process remembered
 	place  *waiting
-	joined instant       // when the call joined its line
+	joined instant       // when the call joined its queue
 	fault  error         // why the backend has not answered the calls ahead; cleared by ask
 	until  instant       // with a fault: the end of the second in which the backend may still answer
 	asked  bool          // the backend, or the share of this process, may have a ticket
@@ -85,11 +85,11 @@ func (t *turn) known(now instant) error {
 // wait waits for the turn of the call in this process, and then for its ticket.
 func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 	l := t.limiter
-	t.place, t.joined = l.lines.join(t.call.key), l.now()
+	t.place, t.joined = l.queues.join(t.call.key), l.now()
 	decided := false // by the backend, which has no ticket then
 	defer func() {
 		if decided {
-			l.lines.leave(t.place)
+			l.queues.leave(t.place)
 			return
 		}
 		t.giveUp() // also where Identify or the context panics
@@ -110,7 +110,7 @@ func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
 		switch {
 		case err != nil:
 			if errors.Is(err, ErrUnavailable) {
-				l.lines.fail(t.place, err, asked)
+				l.queues.fail(t.place, err, asked)
 			}
 			return a, false, err
 		case a.Granted:
@@ -144,7 +144,7 @@ func (t *turn) alone(ctx context.Context, cause error) (driver.Answer, bool, err
 // the report of an outage comes first.
 const lateBound = driver.CallTimeout + driver.CallTimeout/10
 
-// first waits until the call is the first of its line. It returns ErrUnavailable if the
+// first waits until the call is the first of its queue. It returns ErrUnavailable if the
 // backend does not answer the calls ahead: under Closed after a second, otherwise when
 // the time of the call is over (W11).
 func (t *turn) first(ctx context.Context) error {
@@ -154,7 +154,7 @@ func (t *turn) first(ctx context.Context) error {
 		return nil
 	default:
 	}
-	at, _ := l.lines.notBefore(t.place)
+	at, _ := l.queues.notBefore(t.place)
 	if _, fault := t.ahead(); t.deadline != 0 && fault == nil && at > t.deadline { // W6
 		return t.limited(nil)
 	}
@@ -178,7 +178,7 @@ func (t *turn) first(ctx context.Context) error {
 			if t.place.late {
 				return t.ended(ctx)
 			}
-			l.lines.overdue(t.place)
+			l.queues.overdue(t.place)
 			end.Reset(lateBound)
 		case <-ctx.Done():
 			return t.ended(ctx)
@@ -195,17 +195,17 @@ func (t *turn) first(ctx context.Context) error {
 	}
 }
 
-// stillBehind decides about a call that is not yet the first of its line. It returns
+// stillBehind decides about a call that is not yet the first of its queue. It returns
 // the error that ends the call, or how long the call may wait for an answer to the
 // calls ahead; 0 where nothing bounds that.
 func (t *turn) stillBehind(ctx context.Context) (left time.Duration, err error) {
 	l := t.limiter
 	if t.place.late {
-		_, fault := l.lines.fault(t.place)
+		_, fault := l.queues.fault(t.place)
 		if err := cmp.Or(fault, l.health.lost()); err != nil {
 			return 0, err // whether the limit is used up is not known
 		}
-		if at, _ := l.lines.notBefore(t.place); at != 0 { // the first call waits for units
+		if at, _ := l.queues.notBefore(t.place); at != 0 { // the first call waits for units
 			return 0, t.ended(ctx)
 		}
 	}
@@ -226,7 +226,7 @@ func (t *turn) ahead() (until instant, fault error) {
 	if t.call.limit.Outage != Closed {
 		return 0, nil
 	}
-	since, fault := t.limiter.lines.fault(t.place)
+	since, fault := t.limiter.queues.fault(t.place)
 	return max(since, t.joined).add(driver.CallTimeout), fault
 }
 
@@ -287,13 +287,13 @@ func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
 	t.lost = t.lost || outage != nil
 	t.unsure = outage != nil || t.lost && a.Again == 0
 	t.last, t.at = a, sent
-	if a.Again > 0 { // else the call is about to leave the line
-		l.lines.estimate(t.place, sent.add(a.Wait), a.Paused)
+	if a.Again > 0 { // else the call is about to leave the queue
+		l.queues.estimate(t.place, sent.add(a.Wait), a.Paused)
 	}
 	if outage == nil {
-		l.lines.answered(t.place)
+		l.queues.answered(t.place)
 	} else {
-		l.lines.fail(t.place, outage, sent)
+		l.queues.fail(t.place, outage, sent)
 	}
 	return a, outage != nil, nil
 }
@@ -317,7 +317,7 @@ func (t *turn) sleep(ctx context.Context, d time.Duration) bool {
 
 // giveUp ends the place of a call that was not decided. The next call inherits the
 // ticket; without a next one, or if the request may have been granted unseen,
-// it is withdrawn (W7). The line waits for that, and the caller does not, except
+// it is withdrawn (W7). The queue waits for that, and the caller does not, except
 // when the Limiter closes.
 func (t *turn) giveUp() {
 	l := t.limiter
@@ -326,12 +326,12 @@ func (t *turn) giveUp() {
 	} else {
 		t.request.Seq = l.seq.Add(1) // the call before may just have left it a ticket
 	}
-	if !t.unsure && !l.lines.alone(t.place) && !l.lines.leave(t.place) {
+	if !t.unsure && !l.queues.alone(t.place) && !l.queues.leave(t.place) {
 		return
 	}
 	if t.asked && !t.sent { // the next call waits for no backend that is lost (W11)
 		l.shares.withdraw(&t.request)
-		l.lines.leave(t.place)
+		l.queues.leave(t.place)
 		return
 	}
 	end := func(context.Context) {
@@ -342,10 +342,10 @@ func (t *turn) giveUp() {
 		if err := l.driver.Withdraw(ctx, t.request); err != nil { // the ticket dies (W7), or the units count as consumed (W9)
 			if err = l.classify(context.Background(), err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
 				l.health.failed(ctx, err)
-				l.lines.fail(t.place, err, sent)
+				l.queues.fail(t.place, err, sent)
 			}
 		}
-		l.lines.leave(t.place)
+		l.queues.leave(t.place)
 	}
 	if l.info.Scope == driver.Process || !l.group.Go(end) {
 		end(nil)
@@ -380,7 +380,7 @@ func (t *turn) limited(cause error) error {
 			e.Rate = t.call.by(t.last.By)
 		}
 	case t.place != nil:
-		at, paused := l.lines.notBefore(t.place)
+		at, paused := l.queues.notBefore(t.place)
 		e.RetryAfter, e.Paused = max(at.sub(now), 0), paused
 	}
 	return e

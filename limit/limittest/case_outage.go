@@ -67,7 +67,7 @@ func closedOutage(e *env) {
 	p.under.breaks(nil)
 	e.Want(p.allow(key, m).Allowed, "refused although the backend answers again")
 	p.under.mute(errors.New("broken")) // but it executes the calls
-	failLine(p, "a line", e.key("line"), m)
+	failQueue(p, "a queue", e.key("queue"), m)
 	p.under.breaks(errors.New("broken"))
 	key = e.key("share")
 	share := limit.Limit{Rates: []limit.Rate{e.per(1, 60)}, Outage: limit.Share(1)}
@@ -76,20 +76,20 @@ func closedOutage(e *env) {
 	ahead := make(chan error, 1)
 	go func() { ahead <- second(p.Wait(ctx, key, share)) }()
 	e.Soon("a call waits for the share", func() bool { return p.Stats().Waiting == 1 })
-	failLine(p, "a line behind a share", key, m)
+	failQueue(p, "a queue behind a share", key, m)
 	stop()
 	e.Is(<-ahead, context.Canceled, "Wait for the share")
 }
 
-// failLine makes calls that wait in a line, and expects that they fail in time.
-func failLine(p *process, name, key string, m limit.Limit) {
-	line := make(chan error, 8)
+// failQueue makes calls that wait in a queue, and expects that they fail in time.
+func failQueue(p *process, name, key string, m limit.Limit) {
+	queue := make(chan error, 8)
 	start := time.Now()
 	for range 8 {
-		go func() { line <- second(p.Wait(p.env.Ctx, key, m)) }()
+		go func() { queue <- second(p.Wait(p.env.Ctx, key, m)) }()
 	}
 	for range 8 {
-		p.env.Is(<-line, limit.ErrUnavailable, "Wait in %s", name)
+		p.env.Is(<-queue, limit.ErrUnavailable, "Wait in %s", name)
 		p.env.Want(time.Since(start) <= driver.CallTimeout+p.env.Unit, "Wait in %s failed after %v", name, time.Since(start))
 	}
 }

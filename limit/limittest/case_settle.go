@@ -160,7 +160,7 @@ func givenUp(e *env) {
 }
 
 func inherited(e *env) {
-	for try := range 3 { // on a slow machine a call may be counted long before it is in line
+	for try := range 3 { // on a slow machine a call may be counted long before it is in the queue
 		if inheritedIn(e, e.key(fmt.Sprint(try))) {
 			return
 		}

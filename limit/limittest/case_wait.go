@@ -47,7 +47,7 @@ func inOrder(e *env) {
 			defer mu.Unlock()
 			return int(p.Stats().Waiting)+len(order) == i+1
 		})
-		e.Pass(0.02) // from the count to the line
+		e.Pass(0.02) // from the count to the queue
 	}
 	for _, c := range over {
 		e.Await(c, "the end of a wait")
