@@ -11,7 +11,7 @@
 //	shell.go    output: tables, JSON, panels
 //
 //	source.go   the processes that a verb asks, and their answers
-//	process.go    those of this program that run; socket.go the processes at a socket
+//	process.go  the running processes of this program; socket.go the processes at a socket
 //
 //	serve.go    serve, with the signals; command.go the commands of mega.Command
 //	boot.go     boot --dry-run and doctor; routes.go; config.go

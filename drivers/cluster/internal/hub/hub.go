@@ -6,7 +6,7 @@
 //	bus.go            messages: route.go, delivery.go (backlogs), request.go
 //	limits.go         calls about limits; copies.go the copies that clients have
 //	host_unix.go      Host: the hub at a socket
-//	recovery_unix.go  Successor: what a new hub waits for before it grants
+//	recovery_unix.go  Successor: the wait of a new hub for the reports of its clients
 //	inspect.go        for tests of package cluster
 package hub
 
