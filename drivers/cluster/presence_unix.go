@@ -181,11 +181,12 @@ func (p *presence) hosted() *hub.Host {
 
 // register makes sure that the file of this process exists. If the file was
 // removed, this process reports its leases to the next hub under another name.
-// The caller holds p's lock.
+// While it can make no other file, it gets no lease. The caller holds p's lock.
 func (p *presence) register() error {
 	if p.file.Check() == nil {
 		return nil
 	}
+	p.longest.Store(0) // L1: bound tries again
 	next, err := p.socket.NewClient()
 	if err != nil {
 		return err
@@ -223,6 +224,9 @@ func (p *presence) bound(ttl time.Duration) error {
 	defer p.mu.Unlock()
 	if p.gone {
 		return nil // the request fails because the node is closed
+	}
+	if err := p.register(); err != nil {
+		return err
 	}
 	if err := p.file.Bound(int64(ttl)); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // socketPath is one in a folder that nobody else can enter, and short: those of
@@ -295,6 +296,28 @@ func (n *Node) served(t *testing.T, before *session) *session {
 		<-before.line.Ended()
 		runtime.Gosched()
 	}
+}
+
+// A process whose file was removed, and that cannot make another one, gets no lease: the next
+// hub would not wait for it (L1).
+func TestAProcessWithoutAFileGetsNoLease(t *testing.T) {
+	socket := socketPath(t)
+	x := meetAt(t, socket).Lock()
+	acquire := func(key string) (driver.Grant, error) {
+		return x.Acquire(t.Context(), driver.Request{Key: key, Token: key, TTL: time.Minute, Slots: 1, Fences: 1})
+	}
+	held, err := acquire("held")
+	must(t, err)
+	must(t, errors.Join(os.RemoveAll(socket+".clients"), os.WriteFile(socket+".clients", nil, 0o600))) // in the way of another folder
+	if r := x.Renew(t.Context(), []driver.Grant{held}); r[0].Err == nil {
+		t.Error("a lease is renewed")
+	}
+	if _, err := acquire("new"); err == nil {
+		t.Error("a new lease is granted")
+	}
+	must(t, os.Remove(socket+".clients"))
+	_, err = acquire("new")
+	must(t, err)
 }
 
 // Whose file is removed makes another one as soon as it needs it.
