@@ -282,8 +282,8 @@ func (h *hubBus) leave(c *Client) {
 	c.bus.filling.Wait()
 }
 
-// close stops all messages to the client, whose line has ended, and returns its
-// registrations and pending requests.
+// close stops all messages to the client, and returns its registrations and
+// pending requests. The line of the client has ended before.
 func (b *clientBus) close() (map[uint64]*registration, map[protocol.RequestID]*pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
