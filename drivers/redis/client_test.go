@@ -1,7 +1,9 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/megaframework/mega/drivers/redis"
@@ -32,5 +34,14 @@ func TestClientOfAURLThatCannotWorkIsRefused(t *testing.T) {
 		if _, err := redis.NewClient(url); !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("%q: got %v", url, err)
 		}
+	}
+}
+
+// A client that repeats a refused connection has used up the time of a call, whose
+// error then shows the time alone.
+func TestADiagnosisNamesARefusedConnectionBehindADeadline(t *testing.T) {
+	err := redis.Diagnose(t.Context(), "redis://"+redistest.FreeAddr(t), context.DeadlineExceeded)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func Diagnose(ctx context.Context, url string, failure error) error {
 	defer func() { _ = d.client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(a.hosts)+1)*attemptTimeout)
 	defer cancel()
-	if err := d.client.Ping(ctx).Err(); err != nil && refusal.Of(err) != refusal.None {
+	if err := d.client.Ping(ctx).Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return nil
