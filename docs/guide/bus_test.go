@@ -39,7 +39,7 @@ const Sold = bus.Topic[Sale]("product.sold")
 // sell is a handler that tells what it has done.
 func sell(ctx *mega.Ctx) error {
 	if err := mega.Publish(ctx, Sold, Sale{Product: ctx.Param("id"), Quantity: 1}); err != nil {
-		ctx.Log.Error("sold, and could not tell", "error", err)
+		ctx.Log.Error("sale not published", "error", err)
 	}
 	return ctx.JSON(http.StatusOK, "sold")
 }
