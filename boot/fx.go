@@ -109,7 +109,7 @@ func checkFx(program *plan.Program) error {
 				if p != given && p != shared && given != shared {
 					continue // the values of two apps are separate
 				}
-				if err := p.ProvidedBy(of, provides(injectorOptions(of))); err != nil {
+				if err := p.ProvidedBy(of, providedBy(injectorOptions(of))); err != nil {
 					return err
 				}
 			}
@@ -118,19 +118,38 @@ func checkFx(program *plan.Program) error {
 	return nil
 }
 
-// provides returns a function that reports whether options provide a value of a
-// type: then the injector refuses another constructor of it.
-func provides(options []fx.Option) func(reflect.Type) bool {
-	refuses := func(more ...fx.Option) bool {
-		// Nothing runs: ValidateApp calls no constructor and no function of fx.Invoke.
-		err := fx.ValidateApp(append(append(slices.Clip(options), more...), fx.NopLogger)...)
-		return err != nil && strings.Contains(err.Error(), "already provided by ")
+// providedBy returns a function that returns the first of some types of which options
+// provide a value: the injector refuses another constructor of it.
+func providedBy(options []fx.Option) func([]reflect.Type) (reflect.Type, bool) {
+	return func(types []reflect.Type) (reflect.Type, bool) {
+		if refusalOf(options, types...) == "" || refusalOf(options) != "" {
+			return nil, false // the boot reports options that are refused alone
+		}
+		for _, t := range types {
+			if strings.Contains(refusalOf(options, t), "already provided by ") {
+				return t, true
+			}
+		}
+		return nil, false
 	}
-	if refuses() {
-		return func(reflect.Type) bool { return false } // the boot reports it
-	}
-	return func(t reflect.Type) bool {
+}
+
+// endOfCheck is provided twice at the end of a check, so that the injector stops there.
+type endOfCheck struct{}
+
+// refusalOf returns why the injector refuses options with constructors of the types, or "".
+// Nothing runs: ValidateApp calls no constructor, and stops before the functions of
+// fx.Invoke, whose missing values it would report to fx.ErrorHook.
+func refusalOf(options []fx.Option, types ...reflect.Type) string {
+	all := slices.Clone(options)
+	for _, t := range types {
 		another := reflect.MakeFunc(reflect.FuncOf(nil, []reflect.Type{t}, false), nil)
-		return refuses(fx.Provide(another.Interface()))
+		all = append(all, fx.Provide(another.Interface()))
 	}
+	end := fx.Provide(func() endOfCheck { return endOfCheck{} })
+	text := fx.ValidateApp(append(all, fx.NopLogger, fx.Module("end", end, end))...).Error()
+	if strings.Contains(text, reflect.TypeFor[endOfCheck]().String()) {
+		return ""
+	}
+	return text
 }

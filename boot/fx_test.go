@@ -148,3 +148,23 @@ func TestAValueOfFxThatAConstructorProvidesStopsTheBoot(t *testing.T) {
 		})
 	}
 }
+
+// errorHook counts the errors that the injector reports to fx.ErrorHook.
+type errorHook struct{ errors *int }
+
+func (h errorHook) HandleError(error) { *h.errors++ }
+
+// The options of Fx alone lack the values of the other options. The hook of the program
+// does not learn of that: the program starts.
+func TestTheCheckOfFxCallsNoFunctionOfTheProgram(t *testing.T) {
+	errors, invoked := 0, 0
+	p, _ := process()
+	start(t, p, mega.App("main",
+		mega.Provide(func() *gear { return &gear{7} }),
+		boot.Fx(fx.ErrorHook(errorHook{&errors}), fx.Invoke(func(*gear) { invoked++ })),
+		mega.Routes(hello),
+	))
+	if errors != 0 || invoked != 1 {
+		t.Errorf("%d errors reported, %d calls of fx.Invoke", errors, invoked)
+	}
+}

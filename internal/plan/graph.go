@@ -168,18 +168,16 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 	return all, nil
 }
 
-// ProvidedBy returns an error for a type that the part and values provide. provides
-// reports whether values provide a type.
-func (p *Part) ProvidedBy(values OpaqueValues, provides func(reflect.Type) bool) error {
+// ProvidedBy returns an error for a type that the part and values provide. first
+// returns the first of some types that values provide.
+func (p *Part) ProvidedBy(values OpaqueValues, first func([]reflect.Type) (reflect.Type, bool)) error {
 	makers, err := p.makers()
 	if err != nil {
 		return err
 	}
 	byPlace := func(a, b reflect.Type) int { return cmp.Compare(makers[a], makers[b]) }
-	for _, t := range slices.SortedFunc(maps.Keys(makers), byPlace) {
-		if provides(t) {
-			return twice(t, makers[t], "boot.Fx, given at "+values.Site)
-		}
+	if t, ok := first(slices.SortedFunc(maps.Keys(makers), byPlace)); ok {
+		return twice(t, makers[t], "boot.Fx, given at "+values.Site)
 	}
 	return nil
 }
