@@ -41,6 +41,7 @@ type link struct {
 	socket    atomic.Pointer[socket]
 	moved     atomic.Int64 // bytes read and written
 	unreached atomic.Pointer[error]
+	refused   atomic.Pointer[error] // by the first server that refuses this process
 
 	over   chan struct{} // closed when the client has made its last callback
 	silent atomic.Bool   // the watchdog has closed the socket
@@ -81,12 +82,16 @@ func (b *Bus) connect(ctx context.Context) (*link, error) {
 		l.close()
 		return nil, err
 	case <-ctx.Done():
+		refused := l.refused.Load() // before the end of the link fails its attempt
 		l.cancel()
 		b.running.Go(func() {
 			if <-done == nil {
 				l.close()
 			}
 		})
+		if refused != nil {
+			return nil, *refused // L21
+		}
 		if why := l.unreached.Load(); why != nil {
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), *why)
 		}
@@ -133,8 +138,7 @@ func (l *link) dial(ctx context.Context) error {
 // the error of a server that refuses this process: the others may only be out of service.
 func (l *link) reach(ctx context.Context, options []nats.Option) (*nats.Conn, error) {
 	var err error
-	refused := false
-	servers := l.bus.candidates(l.number)
+	servers := l.bus.candidates(l.number, options)
 	for i, s := range servers {
 		before := l.unreached.Load()
 		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, leaveTime(ctx, len(servers)-i-1), l.adopt}))
@@ -143,8 +147,10 @@ func (l *link) reach(ctx context.Context, options []nats.Option) (*nats.Conn, er
 		case failed == nil:
 			l.tlsName = s.tlsName
 			return conn, nil
-		case err == nil || refuses && !refused || errors.Is(err, nats.ErrNoServers):
-			err, refused = l.because(failed), refuses
+		case refuses && l.refused.CompareAndSwap(nil, &failed):
+			err = failed
+		case err == nil || errors.Is(err, nats.ErrNoServers):
+			err = l.because(failed)
 		}
 		if l.ctx.Err() != nil {
 			break
@@ -376,10 +382,10 @@ func (l *link) nameFor(u *url.URL) string {
 // of the time the latest named server comes before the configured ones: these may be
 // out of service for long. Of the servers that have left the cluster, each link tries
 // another one: an address that leads nowhere takes the timeout of an attempt.
-func (b *Bus) candidates(link uint64) []named {
+func (b *Bus) candidates(link uint64, options []nats.Option) []named {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := append(b.config.servers(), b.known[:b.present]...)
+	all := append(b.config.servers(options), b.known[:b.present]...)
 	if first := len(all) - b.present; b.present > 0 && rand.N(2) == 0 {
 		all = slices.Insert(slices.Delete(all, first, first+1), 0, b.known[0])
 	}

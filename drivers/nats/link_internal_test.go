@@ -246,3 +246,12 @@ func TestAServerThatIsConfiguredIsTriedOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAddressWithoutAPortHasTheOneOfNATS(t *testing.T) {
+	c := Config{URL: "nats://u:p@a,nats://[::1], nats://b:4223"}
+	for addr, want := range map[string]bool{"a:4222": true, "[::1]:4222": true, "b:4223": true, "b:4222": false, "a:4223": false} {
+		if c.names(addr) != want {
+			t.Errorf("%s: got %v", addr, !want)
+		}
+	}
+}

@@ -55,9 +55,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -183,23 +185,29 @@ func readable(paths ...string) error {
 // servers returns the configured servers, in the order of the attempts. Each server of
 // a list gets a client of its own: a client that knew all of them would return the error
 // of the last one, and none if that one does not run.
-func (c Config) servers() []named {
+func (c Config) servers(options []nats.Option) []named {
 	list := strings.Split(c.URL, ",")
 	if c.Connect != nil || len(list) == 1 {
 		return []named{{}}
 	}
-	secure := strings.Contains(c.URL, "tls://") // one of them requires TLS for all
-	servers := make([]named, len(list))
-	for i, server := range list {
-		servers[i].url = strings.TrimSpace(server)
-		if _, rest, _ := strings.Cut(servers[i].url, "://"); secure {
-			servers[i].url = "tls://" + rest
-		}
-	}
-	var o nats.Options
-	for _, option := range c.Options {
+	o := nats.GetDefaultOptions()
+	for _, option := range options {
 		if option != nil {
 			_ = option(&o) // the client reports the error
+		}
+	}
+	if o.Servers != nil {
+		return []named{{}} // they replace URL
+	}
+	servers, secure := make([]named, len(list)), false
+	for i, server := range list {
+		servers[i].url = strings.TrimSpace(server)
+		scheme, _, _ := strings.Cut(servers[i].url, "://")
+		secure = secure || strings.EqualFold(scheme, "tls") // one of them requires TLS for all
+	}
+	for i := range servers {
+		if _, rest, _ := strings.Cut(servers[i].url, "://"); secure {
+			servers[i].url = "tls://" + rest
 		}
 	}
 	if !o.NoRandomize {
@@ -212,7 +220,7 @@ func (c Config) servers() []named {
 func (c Config) names(addr string) bool {
 	return slices.ContainsFunc(strings.Split(c.URL, ","), func(server string) bool {
 		u, err := url.Parse(strings.TrimSpace(server))
-		return err == nil && u.Host == addr
+		return err == nil && (u.Host == addr || u.Port() == "" && net.JoinHostPort(u.Hostname(), strconv.Itoa(nats.DefaultPort)) == addr)
 	})
 }
 

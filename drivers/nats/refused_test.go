@@ -2,7 +2,9 @@ package nats_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/testkit/certificate"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
@@ -124,6 +127,23 @@ func TestAServerThatDoesNotRunHidesNoRefusal(t *testing.T) {
 	}
 }
 
+// A server of a list may be silent until the bus has to be open. The reason of one that
+// refuses this process is returned nevertheless (L21).
+func TestASilentServerHidesNoRefusal(t *testing.T) {
+	t.Parallel()
+	refusing, silent := natstest.Start(t, natstest.Options{User: "u", Password: "p"}), natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, silent.URL())
+	proxy.Hold(natstest.ToClient)
+	for _, url := range []string{refusing.URL() + "," + proxy.URL(), proxy.URL() + "," + refusing.URL()} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // less than the timeout of an attempt
+		_, err := nats.OpenBus(ctx, nats.Config{URL: url, Options: []natsgo.Option{natsgo.DontRandomize()}})
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
+			t.Errorf("%s: got %v", url, err)
+		}
+	}
+}
+
 // A server of a list may be silent. It does not use up the time in which the bus has to
 // open: the next one gets its part.
 func TestASilentServerLeavesTimeForTheNextOne(t *testing.T) {
@@ -148,10 +168,25 @@ func TestAnAddressWithTLSRequiresItOfTheOthers(t *testing.T) {
 	plain := natstest.Start(t, natstest.Options{})
 	stopped := natstest.Start(t, natstest.Options{})
 	stopped.Stop()
-	_, err := nats.OpenBus(t.Context(), nats.Config{URL: strings.Replace(stopped.URL(), "nats://", "tls://", 1) + ", " + plain.URL()})
-	if !errors.Is(err, natsgo.ErrSecureConnWanted) {
-		t.Errorf("got %v", err)
+	for _, scheme := range []string{"tls://", "TLS://"} {
+		_, err := nats.OpenBus(t.Context(), nats.Config{URL: strings.Replace(stopped.URL(), "nats://", scheme, 1) + ", " + plain.URL()})
+		if !errors.Is(err, natsgo.ErrSecureConnWanted) {
+			t.Errorf("%s: got %v", scheme, err)
+		}
 	}
+}
+
+// An option of the client finds what the configuration has set, and its servers replace
+// those of the configuration, also where each server of a list is tried alone.
+func TestOptionsOfTheClientHoldForAList(t *testing.T) {
+	cert, key := certificate.Certificate{}.Write(t)
+	server := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls: {cert_file: %q, key_file: %q}", cert, key)})
+	const nowhere = "nats://host.invalid:4222,nats://host2.invalid:4222"
+	open(t, nats.Config{URL: nowhere, TLS: nats.TLS{CA: cert}, Options: []natsgo.Option{func(o *natsgo.Options) error {
+		o.TLSConfig.MinVersion = tls.VersionTLS13
+		o.Servers = []string{server.URL()}
+		return nil
+	}}})
 }
 
 func TestTheErrorOfAServerWithoutHeadersHasItsVersion(t *testing.T) {
