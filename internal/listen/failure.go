@@ -30,9 +30,9 @@ func Failure(c *settings.Config, key, addr string, err error) *failure.Failure {
 		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
 		f.Actions = append(f.Actions, "See who has it:   ss -ltnp")
 	}
-	if host, _, bad := net.SplitHostPort(addr); bad == nil && errors.Is(err, syscall.EACCES) {
+	if errors.Is(err, syscall.EACCES) {
 		f.Text = fmt.Sprintf("This user may not listen on the address %s.", addr)
-		f.Actions = failure.Actions("Choose a higher port", failure.Set(c, key, net.JoinHostPort(host, "8088")),
+		f.Actions = failure.Actions("Choose a higher port", failure.Set(c, key, above(addr, 8000)),
 			"Allow it in systemd", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "Allow it on Linux", "setcap cap_net_bind_service=+ep "+executable())
 	}
 	if actions := MoreDescriptors(err); actions != nil { // another address needs one, too
@@ -50,10 +50,12 @@ func executable() string {
 	return path
 }
 
-// Beside returns an address to suggest in place of one that is in use: another
-// port, so that addresses with different ports get different ones.
-func Beside(addr string) string {
-	const step = 8 // 8080 becomes 8088
+// Beside returns an address to suggest in place of one that is in use.
+func Beside(addr string) string { return above(addr, 8) } // 8080 becomes 8088
+
+// above returns addr with its port raised by step, so that addresses with different
+// ports get different ones.
+func above(addr string, step uint64) string {
 	host, text, err := net.SplitHostPort(addr)
 	port, malformed := strconv.ParseUint(text, 10, 16)
 	if err != nil || malformed != nil || port+step > math.MaxUint16 {

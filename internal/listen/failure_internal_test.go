@@ -48,14 +48,16 @@ func TestAPortThatTheUserMayNotOpenNamesItsPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := Failure(c, "ops.addr", ":80", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EACCES)})
-	all := strings.Join(f.Actions, "\n")
-	if !strings.Contains(f.Text, "may not listen") || len(f.Actions) > failure.MaxActions {
-		t.Errorf("got %q with %q", f.Text, f.Actions)
-	}
-	for _, want := range []string{"=:8088", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "setcap cap_net_bind_service=+ep "} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is not in\n%s", want, all)
+	for addr, higher := range map[string]string{":80": "=:8080", "[::1]:443": "=[::1]:8443"} { // of two apps
+		f := Failure(c, "ops.addr", addr, &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EACCES)})
+		all := strings.Join(f.Actions, "\n")
+		if !strings.Contains(f.Text, "may not listen") || len(f.Actions) > failure.MaxActions {
+			t.Errorf("%s: got %q with %q", addr, f.Text, f.Actions)
+		}
+		for _, want := range []string{higher, "AmbientCapabilities=CAP_NET_BIND_SERVICE", "setcap cap_net_bind_service=+ep "} {
+			if !strings.Contains(all, want) {
+				t.Errorf("%s: %q is not in\n%s", addr, want, all)
+			}
 		}
 	}
 }
