@@ -218,6 +218,8 @@ func (r *reader) told(text string) string {
 		":"+r.port, ":8080", "@"+host+":", "@node-1:", "tcp [::1]:", "tcp 127.0.0.1:").Replace(text)
 	if r.redis != nil {
 		_, port, _ := net.SplitHostPort(r.redis.Addr())
+		// A server at 6379 would get another example of a server.
+		text = strings.ReplaceAll(text, "URL=redis://localhost:6379", "URL=redis://another.host:6379")
 		text = strings.ReplaceAll(text, ":"+port, ":6379")
 	}
 	text = regexp.MustCompile(`(?m)^(ops +http://127\.0\.0\.1:)\d+`).ReplaceAllString(text, "${1}9090")
