@@ -222,6 +222,20 @@ func TestConsoleOfTheOperationsPage(t *testing.T) {
 	}
 }
 
+// Each page with blocks of console has a test that types them.
+func TestEachConsoleIsTyped(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := []string{"01-quickstart.md", workersPage, appsPage, operationsPage} // the first by cmd/mega
+	for _, page := range pages {
+		if len(pagetest.Blocks(read(t, page), "console")) > 0 && !slices.Contains(typed, page) {
+			t.Errorf("no test types the blocks of %s", page)
+		}
+	}
+}
+
 // What it shows of workers is typed beside a process that has some.
 func TestConsoleOfWorkersOnTheOperationsPage(t *testing.T) {
 	c := newConsole(t, "withWorkers", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
@@ -250,10 +264,13 @@ func (c *console) typed(path string, part func(page string) string) (tried int) 
 		var b strings.Builder
 		for _, x := range pagetest.Exchanges(block) {
 			got := c.run(x.Typed, x.Answer)
-			fmt.Fprintf(&b, "$ %s\n%s", x.Typed, got)
-			if tried++; !*update && !same(x.Answer, got) {
+			tried++
+			if same(x.Answer, got) {
+				got = x.Answer
+			} else if !*update {
 				t.Errorf("$ %s\nanswers\n%s\nthe page says\n%s", x.Typed, got, x.Answer)
 			}
+			fmt.Fprintf(&b, "$ %s\n%s", x.Typed, got)
 		}
 		if *update {
 			page = strings.Replace(page, "```console\n"+block+"```", "```console\n"+b.String()+"```", 1)
