@@ -13,7 +13,7 @@ import (
 )
 
 // bootVerb explains a boot without performing it.
-func (l *line) bootVerb() *cobra.Command {
+func (l *commandLine) bootVerb() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use: "boot --dry-run", Short: "show what a boot would decide, and why; nothing is started",
@@ -41,7 +41,7 @@ func (l *line) bootVerb() *cobra.Command {
 }
 
 // doctorVerb checks everything that the program needs.
-func (l *line) doctorVerb() *cobra.Command {
+func (l *commandLine) doctorVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "check all that the program needs: configuration, addresses, servers, machine",
 		Long: "Run it where the program will run: it connects to the configured servers. A check that would stop the\n" +
@@ -78,7 +78,7 @@ func printFindings(w io.Writer, findings []doctor.Finding) {
 }
 
 // onlyFlag adds --only to verbs that examine the apps that would run.
-func (l *line) onlyFlag(c *cobra.Command) {
+func (l *commandLine) onlyFlag(c *cobra.Command) {
 	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "only the apps `A,B`")
 	f := c.Flags().Lookup("only")
 	f.Value, f.DefValue = shell.Filled(f.Value), "" // an empty list would start all apps

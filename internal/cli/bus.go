@@ -31,7 +31,7 @@ type messages struct {
 	worker int
 }
 
-func (l *line) busVerb() *cobra.Command {
+func (l *commandLine) busVerb() *cobra.Command {
 	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.finder(busComponent)}
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
 	c.Long = "It calls the processes of this program that run on this machine as this user."

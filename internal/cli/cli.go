@@ -56,8 +56,8 @@ func (p Process) name() string {
 	return strings.TrimSuffix(filepath.Base(p.Args[0]), ".exe")
 }
 
-// line is the command line of one run of an app's program.
-type line struct {
+// commandLine is the command line of one run of an app's program.
+type commandLine struct {
 	shell   *Shell
 	process Process
 	options []plan.Option
@@ -78,7 +78,7 @@ type flags struct {
 // Run executes the command line of an app's program and returns the exit
 // status.
 func Run(p Process, options ...plan.Option) int {
-	l := &line{shell: newShell(p), process: p, options: options}
+	l := &commandLine{shell: newShell(p), process: p, options: options}
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
@@ -93,7 +93,7 @@ func Run(p Process, options ...plan.Option) int {
 }
 
 // root returns the root command, which serves if no verb is given.
-func (l *line) root() *cobra.Command {
+func (l *commandLine) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:         l.shell.Name,
 		Long:        "Without a verb the program serves until SIGINT or SIGTERM.",
@@ -133,7 +133,7 @@ const programStatuses = `   0  done
 `
 
 // boot returns the process in the form of package boot.
-func (l *line) boot() boot.Process {
+func (l *commandLine) boot() boot.Process {
 	set, flags := l.flags.set, map[string]string{}
 	if l.flags.workers != 0 {
 		set, flags["cluster.workers"] = append(slices.Clip(set), "cluster.workers="+strconv.Itoa(l.flags.workers)), "--workers"

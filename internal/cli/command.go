@@ -8,7 +8,7 @@ import (
 )
 
 // commandVerb returns the verb of a command of the program.
-func (l *line) commandVerb(h plan.Hook) *cobra.Command {
+func (l *commandLine) commandVerb(h plan.Hook) *cobra.Command {
 	return &cobra.Command{
 		Use: h.Name + " [ARGUMENT...]", Short: "run the program's " + h.Fn.Name() + " and end",
 		Long: "It runs " + h.Fn.Name() + " with the configuration, the locks and the messages of the program, and ends.\n" +

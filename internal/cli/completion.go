@@ -65,7 +65,7 @@ func completeFlag(c *cobra.Command, flag string, with cobra.CompletionFunc) {
 }
 
 // completeSet completes the keys of the configuration, each followed by =.
-func (l *line) completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (l *commandLine) completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -79,7 +79,7 @@ func (l *line) completeSet(_ *cobra.Command, _ []string, prefix string) ([]strin
 }
 
 // completeApps completes the apps of the program.
-func (l *line) completeApps(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (l *commandLine) completeApps(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -20,15 +20,15 @@ import (
 	"github.com/megaframework/mega/internal/settings"
 )
 
-func (l *line) configVerb() *cobra.Command {
+func (l *commandLine) configVerb() *cobra.Command {
 	return group("config", "print, check and explain the configuration", l.printVerb(), l.checkVerb(), l.schemaVerb(), l.explainKeyVerb(), l.reloadVerb())
 }
 
 // plan returns the plan with which the program would boot.
-func (l *line) plan() (*plan.Plan, error) { return boot.Plan(l.boot(), l.options...) }
+func (l *commandLine) plan() (*plan.Plan, error) { return boot.Plan(l.boot(), l.options...) }
 
 // load returns the configuration with which the program would boot.
-func (l *line) load() (*settings.Config, error) {
+func (l *commandLine) load() (*settings.Config, error) {
 	made, err := l.plan()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func below(key, prefix string) bool {
 	return prefix == "" || key == prefix || strings.HasPrefix(key, strings.TrimSuffix(prefix, ".")+".")
 }
 
-func (l *line) printVerb() *cobra.Command {
+func (l *commandLine) printVerb() *cobra.Command {
 	var origin bool
 	c := &cobra.Command{
 		Use: "print [KEY]", Short: "print the effective configuration, with secrets masked",
@@ -154,7 +154,7 @@ type checked struct {
 	Set   int    `json:"set"` // the number of keys that a source sets
 }
 
-func (l *line) checkVerb() *cobra.Command {
+func (l *commandLine) checkVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "list all errors of the configuration, with file and line",
 		Long: "It starts nothing and connects to nothing. boot --dry-run shows which drivers would be chosen, doctor checks\n" +
@@ -188,7 +188,7 @@ func (c checked) print(w io.Writer) {
 	t.Print(w)
 }
 
-func (l *line) schemaVerb() *cobra.Command {
+func (l *commandLine) schemaVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "schema", Short: "print the JSON Schema of mega.config.*, for editors",
 		Long: "It includes the sections of the program. With the YAML extension of an editor, this first line of\n" +
@@ -210,7 +210,7 @@ func (l *line) schemaVerb() *cobra.Command {
 }
 
 // completeKey completes the keys of the configuration, or all its sections.
-func (l *line) completeKey(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (l *commandLine) completeKey(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -225,7 +225,7 @@ type reloaded struct {
 	Changes []config.Change `json:"changes"`
 }
 
-func (l *line) reloadVerb() *cobra.Command {
+func (l *commandLine) reloadVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "make the running processes read the configuration again",
 		Long: "Live keys take effect at once. The other changed keys are listed and need a restart. If the configuration\n" +

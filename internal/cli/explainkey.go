@@ -21,7 +21,7 @@ type explained struct {
 	Decision *choice `json:"decision,omitempty"`
 }
 
-func (l *line) explainKeyVerb() *cobra.Command {
+func (l *commandLine) explainKeyVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain KEY", Short: "explain a key: meaning, valid values, current value and its origin",
 		Long: "For a key that influences the choice of a driver it shows the driver that would be chosen, and why. With\n" +
@@ -46,7 +46,7 @@ func (l *line) explainKeyVerb() *cobra.Command {
 }
 
 // explainSection lists the keys of a section.
-func (l *line) explainSection(c *cobra.Command, have *settings.Config, section string) error {
+func (l *commandLine) explainSection(c *cobra.Command, have *settings.Config, section string) error {
 	var all []settings.Explanation
 	for _, key := range have.Keys() {
 		if e, err := have.Explain(key); err == nil && below(key, section) {

@@ -23,7 +23,7 @@ type limits struct {
 	worker int
 }
 
-func (l *line) limitVerb() *cobra.Command {
+func (l *commandLine) limitVerb() *cobra.Command {
 	m := &limits{shell: l.shell, find: l.finder(limitComponent)}
 	c := group("limit", "run commands under limits, show the use of limits, pause and reset them", limited("exec", l.shell, l.process.Environ), m.ls(), m.show(), m.pause(), m.reset())
 	c.Long = "Except exec, it calls the processes of this program that run on this machine as this user."

@@ -17,14 +17,14 @@ import (
 	"github.com/megaframework/mega/internal/variable"
 )
 
-func (l *line) lockVerb() *cobra.Command {
+func (l *commandLine) lockVerb() *cobra.Command {
 	c := l.locks().verb()
 	c.Long = "It calls the processes of this program that run on this machine as this user."
 	return c
 }
 
 // locks returns the verbs for the locks of this program's running processes.
-func (l *line) locks() *locks {
+func (l *commandLine) locks() *locks {
 	return &locks{shell: l.shell, find: l.finder(lockComponent), environ: l.process.Environ}
 }
 
@@ -56,7 +56,7 @@ var (
 
 // finder returns the function that finds the running processes of this program,
 // for verbs about a component.
-func (l *line) finder(of component) func(context.Context) ([]source, error) {
+func (l *commandLine) finder(of component) func(context.Context) ([]source, error) {
 	return func(ctx context.Context) ([]source, error) {
 		c, err := l.load()
 		if err != nil {
@@ -72,12 +72,14 @@ func (l *line) finder(of component) func(context.Context) ([]source, error) {
 }
 
 // processes returns the running processes of this program.
-func (l *line) processes(ctx context.Context) ([]source, error) { return l.finder(lockComponent)(ctx) }
+func (l *commandLine) processes(ctx context.Context) ([]source, error) {
+	return l.finder(lockComponent)(ctx)
+}
 
 // unconfigured returns the processes that run under the name that the program
 // has without its files. They are most useful while the files cannot be read.
 // If there is none, it returns refused.
-func (l *line) unconfigured(ctx context.Context, of component, refused error) ([]source, error) {
+func (l *commandLine) unconfigured(ctx context.Context, of component, refused error) ([]source, error) {
 	f, ok := errors.AsType[*failure.Failure](refused)
 	if !ok || !strings.HasPrefix(f.Code, "config.") {
 		return nil, refused
@@ -92,13 +94,13 @@ func (l *line) unconfigured(ctx context.Context, of component, refused error) ([
 }
 
 // unreadName returns the program's name if no file can set it.
-func (l *line) unreadName() string {
+func (l *commandLine) unreadName() string {
 	return cmp.Or(variable.Get(l.flags.set, "name"), variable.Get(l.process.Environ, "MEGA_NAME"), l.shell.Name)
 }
 
 // noProcess returns the failure for a program without a running process, with the
 // consequence for the component that d is about.
-func (l *line) noProcess(name string, d plan.Decision) error {
+func (l *commandLine) noProcess(name string, d plan.Decision) error {
 	f := &failure.Failure{
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),

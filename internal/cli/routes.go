@@ -15,7 +15,7 @@ import (
 )
 
 // routesVerb lists the routes of the apps.
-func (l *line) routesVerb() *cobra.Command {
+func (l *commandLine) routesVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "routes", Short: "list the routes of every app",
 		Long: "It starts nothing and calls no constructor. If the routes depend on a value of a constructor, a running\n" +
@@ -36,7 +36,7 @@ func (l *line) routesVerb() *cobra.Command {
 
 // routes returns the routes that the program declares, or else the routes of
 // one of its running processes, which from names.
-func (l *line) routes(ctx context.Context) (routes []plan.Route, from string, err error) {
+func (l *commandLine) routes(ctx context.Context) (routes []plan.Route, from string, err error) {
 	made, err := l.plan()
 	if err != nil {
 		return nil, "", err

@@ -20,7 +20,7 @@ import (
 	"github.com/megaframework/mega/internal/workers"
 )
 
-func (l *line) serveVerb() *cobra.Command {
+func (l *commandLine) serveVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "boot and serve until SIGINT or SIGTERM; the default",
 		Long: "It ends with SIGINT or SIGTERM: requests in flight finish, and locks are released. A\n" +
@@ -51,7 +51,7 @@ const mostWorkers = 256
 
 // workersFlag adds --workers to verbs that serve, or that explain how the
 // program would serve.
-func (l *line) workersFlag(c *cobra.Command) {
+func (l *commandLine) workersFlag(c *cobra.Command) {
 	c.Flags().Var(positive{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes; the default is cluster.workers")
 }
 

@@ -73,7 +73,7 @@ type supervised struct {
 	pid   int
 }
 
-func (l *line) workerVerb() *cobra.Command {
+func (l *commandLine) workerVerb() *cobra.Command {
 	v := &supervised{shell: l.shell, find: l.finder(lockComponent)}
 	c := group("worker", "list the workers of a supervisor, and restart them", v.ls(), v.restart())
 	c.Long = "It calls the supervisors of this program that run on this machine as this user (serve --workers N)."
