@@ -14,10 +14,10 @@
 //	            ▼      │
 //	          holder, in a session of its own ── redis, or the hub of the node
 //
-// The front is the process that the script starts. It starts the command, forwards
+// The launcher is the process that the script starts. It starts the command, forwards
 // signals to it, and returns the command's exit status. The holder has the lease:
 // it waits in the queue, renews, and ends the command's group in time before the
-// lease ends, also while the front is stopped. If the front ends, its pipe to the
+// lease ends, also while the launcher is stopped. If the launcher ends, its pipe to the
 // holder is closed, and the holder kills the group.
 //
 // Without a URL the locks are kept by the hub of this user's node. A script never
@@ -28,9 +28,9 @@
 // acquire starts a holder without a command, the keeper of the lease. It serves
 // release and renew at a socket of its own (lease_unix.go).
 //
-// # Protocol between front and holder
+// # Protocol between launcher and holder
 //
-//	front                      holder
+//	launcher                   holder
 //	order           ───►       waits for the lease
 //	                ◄───       granted
 //	start           ───►       (after the TTL without it, the lease is given back)
@@ -41,7 +41,7 @@
 //	                ◄───       over
 //
 // The verbs are in exec.go, acquire.go, limit.go and look.go (ls);
-// verb.go describes a verb, and flags.go its flags. front_unix.go,
+// verb.go describes a verb, and flags.go its flags. launcher_unix.go,
 // holder_unix.go, lease_unix.go (the keeper) and hub_unix.go are the processes.
 //
 // Of the framework only lock, the drivers and the boundary of limits are linked,

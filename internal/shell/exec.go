@@ -17,7 +17,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Order is a lease to acquire, as the front gives it to the holder.
+// Order is a lease to acquire, as the launcher gives it to the holder.
 type Order struct {
 	Backend
 	Key   string
@@ -27,7 +27,7 @@ type Order struct {
 	Grace time.Duration
 	Label string
 	FIFO  bool
-	Front int // the process that the holder works for
+	Owner int // the process that the holder works for
 
 	Init, Cleanup string // of a slot, for sh; "" for none
 
@@ -113,9 +113,9 @@ func (o *Order) options() []lock.Option {
 	return all
 }
 
-// message is a message from the front to the holder. One field is set.
+// message is a message from the launcher to the holder. One field is set.
 type message struct {
-	Start bool `json:",omitempty"` // the front requests to start the command
+	Start bool `json:",omitempty"` // the launcher requests to start the command
 	Group int  `json:",omitempty"` // the process group of the command, and its first process
 	Done  bool `json:",omitempty"` // the command has ended
 }
@@ -125,10 +125,10 @@ const (
 	granted  = "granted"  // with Fence, Slot and Token
 	going    = "go"       // the command may start
 	stopping = "stopping" // the command was asked to end, with the reason in Text
-	over     = "over"     // the lease is released or lost; with Err if the front must report that
+	over     = "over"     // the lease is released or lost; with Err if the launcher must report that
 )
 
-// report is a message from the holder to the front.
+// report is a message from the holder to the launcher.
 type report struct {
 	What  string
 	Fence uint64 `json:",omitempty"`

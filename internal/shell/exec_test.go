@@ -196,7 +196,7 @@ func TestSignalWhileWaitingLeavesNothing(t *testing.T) { // X8
 	p.waiters(l, 0)
 }
 
-func TestCommandDiesWithTheFront(t *testing.T) { // X5
+func TestCommandDiesWithTheLauncher(t *testing.T) { // X5
 	p := newPlace(t)
 	s := p.start("exec k --", "sh", "-c", os.Args[0]+" work "+p.dir+" 1h; true")
 	pid := s.runs()
@@ -225,14 +225,14 @@ func TestForcedReleaseEndsTheCommand(t *testing.T) { // X2
 	}
 }
 
-// The front may see the end of a killed command before the reports of the holder.
+// The launcher may see the end of a killed command before the reports of the holder.
 func TestReasonOfALossIsNotRepeated(t *testing.T) { // X2
 	lost := &lock.LostError{Key: "k", Cause: lock.Expired}
-	f := &front{group: 1, messages: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
-	f.reports <- report{What: stopping, Text: lost.Error()}
-	f.reports <- report{What: over, Err: Explain(&Backend{}, lost)}
+	l := &launcher{group: 1, messages: json.NewEncoder(io.Discard), reports: make(chan report, 2)}
+	l.reports <- report{What: stopping, Text: lost.Error()}
+	l.reports <- report{What: over, Err: Explain(&Backend{}, lost)}
 	const want = `The command was ended because its lease was lost: lock: lost "k": expired.`
-	if err := f.finish(0); err == nil || err.Error() != want {
+	if err := l.finish(0); err == nil || err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

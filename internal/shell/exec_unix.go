@@ -20,12 +20,12 @@ import (
 // runExec runs the only command of this process under a lease. The error is a Status
 // if the command has run.
 func runExec(p Process, o Order, command []string) error {
-	f, err := newFront(p, o, command, Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	l, err := newLauncher(p, o, command, Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		return err
 	}
-	f.alone = true
-	return f.exec()
+	l.alone = true
+	return l.exec()
 }
 
 // Exec runs a command under a lease, for a process that runs several commands at
@@ -36,7 +36,7 @@ func Exec(ctx context.Context, p Process, o Order, command []string, stdio Stdio
 	if err := o.Check(p.Environ); err != nil {
 		return err
 	}
-	f, err := newFront(p, o, command, stdio)
+	l, err := newLauncher(p, o, command, stdio)
 	if err != nil {
 		return err
 	}
@@ -45,32 +45,32 @@ func Exec(ctx context.Context, p Process, o Order, command []string, stdio Stdio
 		defer close(watched)
 		select {
 		case <-ctx.Done():
-			f.signals <- syscall.SIGTERM
+			l.signals <- syscall.SIGTERM
 		case <-over:
 			return
 		}
 		select {
 		case <-time.After(o.Grace):
-			f.signals <- syscall.SIGKILL
+			l.signals <- syscall.SIGKILL
 		case <-over:
 		}
 	}()
-	err = f.exec()
+	err = l.exec()
 	close(over)
 	<-watched
 	return err
 }
 
-func newFront(p Process, o Order, command []string, stdio Stdio) (*front, error) {
+func newLauncher(p Process, o Order, command []string, stdio Stdio) (*launcher, error) {
 	path, err := stdio.Find(command[0])
 	if err != nil {
 		return nil, err
 	}
-	o.Front = os.Getpid()
+	o.Owner = os.Getpid()
 	if o.Label == "" {
 		o.Label = commandLabel(command[0])
 	}
-	return &front{p: p, order: o, path: path, command: command, stdio: stdio, signals: make(chan os.Signal, 16)}, nil
+	return &launcher{p: p, order: o, path: path, command: command, stdio: stdio, signals: make(chan os.Signal, 16)}, nil
 }
 
 // commandLabel returns the label of a command: its name, as far as it is valid in
@@ -81,28 +81,28 @@ func commandLabel(command string) string {
 }
 
 // exec runs the command under the lease.
-func (f *front) exec() error {
-	if err := f.startHolder("holder", f.order); err != nil {
+func (l *launcher) exec() error {
+	if err := l.startHolder("holder", l.order); err != nil {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the holder of the lease: %v.", err)}
 	}
-	if f.alone {
-		f.notifySignals() // while the holder starts; an earlier signal ends both processes
+	if l.alone {
+		l.notifySignals() // while the holder starts; an earlier signal ends both processes
 	}
-	defer f.close()
-	g, err := f.await(granted)
+	defer l.close()
+	g, err := l.await(granted)
 	if err == nil {
-		_ = f.messages.Encode(message{Start: true}) // if the holder has ended, its last report is the error
-		_, err = f.await(going)
+		_ = l.messages.Encode(message{Start: true}) // if the holder has ended, its last report is the error
+		_, err = l.await(going)
 	}
 	if err != nil {
 		return err
 	}
-	return f.run(g)
+	return l.run(g)
 }
 
 // startHolder starts the process that holds the lease, with a hidden verb, and
 // sends it order (X4). It starts a goroutine that ends with the holder.
-func (f *front) startHolder(verb string, order any) error {
+func (l *launcher) startHolder(verb string, order any) error {
 	holderIn, pipe, err := os.Pipe()
 	if err != nil {
 		return err
@@ -111,10 +111,10 @@ func (f *front) startHolder(verb string, order any) error {
 	if err != nil {
 		return errors.Join(err, holderIn.Close(), pipe.Close())
 	}
-	cmd, err := f.p.selfCommand(verb)
+	cmd, err := l.p.selfCommand(verb)
 	if err == nil {
 		cmd.Stdin, cmd.Stdout = holderIn, holderOut
-		if f.order.Init+f.order.Cleanup != "" {
+		if l.order.Init+l.order.Cleanup != "" {
 			cmd.Stderr = os.Stderr
 		}
 		err = cmd.Start()
@@ -122,8 +122,8 @@ func (f *front) startHolder(verb string, order any) error {
 	started := err == nil
 	err = errors.Join(err, holderIn.Close(), holderOut.Close())
 	if err == nil {
-		f.pipe, f.messages = pipe, json.NewEncoder(pipe)
-		err = f.messages.Encode(order)
+		l.pipe, l.messages = pipe, json.NewEncoder(pipe)
+		err = l.messages.Encode(order)
 	}
 	if err != nil {
 		err = errors.Join(err, pipe.Close(), reports.Close())
@@ -132,16 +132,16 @@ func (f *front) startHolder(verb string, order any) error {
 		}
 		return err
 	}
-	f.reports = make(chan report, 4)
+	l.reports = make(chan report, 4)
 	go func() {
-		defer close(f.reports)
+		defer close(l.reports)
 		d := json.NewDecoder(reports)
 		for {
 			var r report
 			if d.Decode(&r) != nil {
 				break
 			}
-			f.reports <- r
+			l.reports <- r
 		}
 		_ = reports.Close()
 		_ = cmd.Wait() // the holder has closed its output, so it ends

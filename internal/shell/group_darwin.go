@@ -3,11 +3,11 @@ package shell
 import "syscall"
 
 // ownGroup starts a process in a group of its own. This system cannot kill it
-// together with its parent: a front that is killed before it has reported the
+// together with its parent: a launcher that is killed before it has reported the
 // command to the holder, which takes microseconds, leaves the command behind.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// exited returns nil: the front reports the end of the command to the holder.
+// exited returns nil: the launcher reports the end of the command to the holder.
 func exited(int) <-chan struct{} { return nil }
 
 // alive reports whether the group has a member, be it a zombie.

@@ -12,7 +12,7 @@ import (
 
 // ownGroup starts a process in a group of its own. It is killed when the thread
 // that has started it ends: the holder may not know the group yet when the
-// front is killed.
+// launcher is killed.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -23,26 +23,26 @@ func holderVerb() Verb {
 // holder is the process that has the lease (X4).
 type holder struct {
 	order    Order
-	messages chan message // closed when the front has ended
+	messages chan message // closed when the launcher has ended
 	reports  *json.Encoder
 	note     string      // about the slot, for the caller
 	backend  *Connection // nil until it is open
 
-	mu         sync.Mutex // guards the fields below
-	frontEnded bool       // the front has ended
-	granted    bool       // the lease is granted: the end of the front no longer cancels the wait
-	cancel     context.CancelCauseFunc
+	mu            sync.Mutex // guards the fields below
+	launcherEnded bool       // the launcher has ended
+	granted       bool       // the lease is granted: the end of the launcher no longer cancels the wait
+	cancel        context.CancelCauseFunc
 }
 
 var (
-	errFrontGone = errors.New("the process that waits for the lock has ended")
+	errOwnerGone = errors.New("the process that waits for the lock has ended")
 	errForGone   = errors.New("the process --for has ended")
 	errLate      = fmt.Errorf("%w: the command was not started within the TTL, because its process was stopped", lock.ErrLost)
 	errEnded     = fmt.Errorf("%w: it could not be renewed in time", lock.ErrLost)
 )
 
 // runHolder is the holder process. Its standard input has the order and the
-// messages of the front, its standard output the reports.
+// messages of the launcher, its standard output the reports.
 func runHolder(p Process) error {
 	closeInherited()
 	outlive()
@@ -59,14 +59,14 @@ func runHolder(p Process) error {
 	if err != nil {
 		last.Err = Explain(&h.order.Backend, err)
 	}
-	h.send(last) // first: the front does not wait for the end of the connection
+	h.send(last) // first: the launcher does not wait for the end of the connection
 	if h.backend != nil {
 		h.backend.Leave()
 	}
 	return nil
 }
 
-// outlive catches and drops the signals that concern the front, because a script
+// outlive catches and drops the signals that concern the launcher, because a script
 // may send them to all processes of a name. It does not ignore them: Init and
 // Cleanup would then ignore them, too, whereas a caught signal has its default
 // action in a new process.
@@ -74,15 +74,15 @@ func outlive() {
 	signal.Notify(make(chan os.Signal, 1), append(passedOn(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)...)
 }
 
-// passedOn returns those signals that a front forwards to its command (X3) and
+// passedOn returns those signals that a launcher forwards to its command (X3) and
 // whose default action ends a process. The processes that serve scripts ignore
 // them, because a script may send them to all processes of a name.
 func passedOn() []os.Signal {
 	return []os.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 }
 
-// receive passes on the messages of the front until it ends, and then closes
-// messages. The end of the front before the grant cancels the wait for the lease.
+// receive passes on the messages of the launcher until it ends, and then closes
+// messages. The end of the launcher before the grant cancels the wait for the lease.
 func (h *holder) receive(d *json.Decoder) {
 	defer close(h.messages)
 	for {
@@ -94,29 +94,29 @@ func (h *holder) receive(d *json.Decoder) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.frontEnded = true
+	h.launcherEnded = true
 	if !h.granted {
-		h.cancel(errFrontGone)
+		h.cancel(errOwnerGone)
 	}
 }
 
-// markGranted records that the lease is granted, and reports whether the front is
+// markGranted records that the lease is granted, and reports whether the launcher is
 // still alive.
 func (h *holder) markGranted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.granted = true
-	return !h.frontEnded
+	return !h.launcherEnded
 }
 
-// send sends a report to the front.
+// send sends a report to the launcher.
 func (h *holder) send(r report) {
-	_ = h.reports.Encode(r) // the front may have ended
+	_ = h.reports.Encode(r) // the launcher may have ended
 }
 
-// hold acquires the lease, lets the front run the command, and releases the lease.
+// hold acquires the lease, lets the launcher run the command, and releases the lease.
 func (h *holder) hold(ctx context.Context, p Process) error {
-	c, err := h.order.Open(ctx, p, h.order.Front)
+	c, err := h.order.Open(ctx, p, h.order.Owner)
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func (h *holder) hold(ctx context.Context, p Process) error {
 	return err
 }
 
-// runCommand permits the front to start the command, and returns when the command
-// has ended. An error means that the lease was lost or that the front has ended.
+// runCommand permits the launcher to start the command, and returns when the command
+// has ended. An error means that the lease was lost or that the launcher has ended.
 func (h *holder) runCommand(lease *lock.Lease) error {
 	if !h.markGranted() {
-		return errFrontGone
+		return errOwnerGone
 	}
 	// The grant of a waiter may begin with less than the TTL, and then with less
 	// than the grace.
@@ -154,7 +154,7 @@ func (h *holder) runCommand(lease *lock.Lease) error {
 	select {
 	case _, ok := <-h.messages: // start
 		if !ok {
-			return errFrontGone
+			return errOwnerGone
 		}
 	case <-late.C: // X7: a stopped script delays nobody for longer
 		return errLate
@@ -169,13 +169,13 @@ func (h *holder) runCommand(lease *lock.Lease) error {
 	return h.watch(lease, group)
 }
 
-// startTime is the time in which a running front has started its command, and in
-// which the kernel has ended the command of a front that was killed meanwhile.
+// startTime is the time in which a running launcher has started its command, and in
+// which the kernel has ended the command of a launcher that was killed meanwhile.
 const startTime = time.Second
 
 // awaitStart returns the process group of the command, or 0 if the command could
-// not be started. It kills a front that is stopped between the permission and the
-// start: the front would start the command after the end of the lease.
+// not be started. It kills a launcher that is stopped between the permission and the
+// start: the launcher would start the command after the end of the lease.
 func (h *holder) awaitStart(lease *lock.Lease) (group int, err error) {
 	late := time.NewTimer(h.order.TTL)
 	defer late.Stop()
@@ -186,7 +186,7 @@ func (h *holder) awaitStart(lease *lock.Lease) (group int, err error) {
 			switch {
 			case !ok:
 				time.Sleep(startTime)
-				return 0, errFrontGone
+				return 0, errOwnerGone
 			case w.Group != 0, w.Done:
 				return w.Group, nil
 			}
@@ -194,15 +194,15 @@ func (h *holder) awaitStart(lease *lock.Lease) (group int, err error) {
 			lost = nil
 			late.Reset(startTime)
 		case <-late.C:
-			if os.Getppid() == h.order.Front {
-				_ = syscall.Kill(h.order.Front, syscall.SIGKILL)
+			if os.Getppid() == h.order.Owner {
+				_ = syscall.Kill(h.order.Owner, syscall.SIGKILL)
 			}
 		}
 	}
 }
 
 // watch waits for the end of the command, and ends its group if the lease or the
-// front ends first.
+// launcher ends first.
 func (h *holder) watch(lease *lock.Lease, group int) error {
 	gone := exited(group)
 	var silent <-chan time.Time
@@ -212,14 +212,14 @@ func (h *holder) watch(lease *lock.Lease, group int) error {
 		case w, ok := <-h.messages:
 			if !ok { // X5
 				killGroup(group)
-				return errFrontGone
+				return errOwnerGone
 			}
 			if w.Done {
 				return nil
 			}
 		case <-gone:
-			// If the front was killed, and the first process of the group with
-			// it, messages is closed soon. A front that is stopped sends nothing.
+			// If the launcher was killed, and the first process of the group with
+			// it, messages is closed soon. A launcher that is stopped sends nothing.
 			gone, silent = nil, time.After(startTime)
 		case <-silent:
 			return nil

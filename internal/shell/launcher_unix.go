@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// front is the command's side of a lease: it starts the command, forwards signals
+// launcher is the command's side of a lease: it starts the command, forwards signals
 // to it, and reports to the holder. The process that a script has started has one
-// front. A process that runs several commands at once has one for each. A front
+// launcher. A process that runs several commands at once has one for each. A launcher
 // belongs to one goroutine.
-type front struct {
+type launcher struct {
 	p       Process
 	order   Order
 	path    string // of the command
@@ -30,7 +30,7 @@ type front struct {
 	alone   bool // this process has no other command, so the command gets its signals and its terminal
 
 	messages *json.Encoder
-	pipe     *os.File    // to the holder, for messages; the holder takes its close for the end of the front
+	pipe     *os.File    // to the holder, for messages; the holder takes its close for the end of the launcher
 	reports  chan report // closed when the holder has ended
 
 	signals  chan os.Signal
@@ -48,23 +48,23 @@ const holderTime = 5 * time.Second
 // notifySignals begins to receive the signals that are forwarded to the command
 // (X3), until the process ends. A signal that this process ignores is not received:
 // the command ignores it, too.
-func (f *front) notifySignals() {
+func (l *launcher) notifySignals() {
 	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGCONT,
 	} {
 		if !signal.Ignored(s) {
-			signal.Notify(f.signals, s)
+			signal.Notify(l.signals, s)
 		}
 	}
 }
 
 // await waits for a report of the holder before the command runs. A signal ends
 // the wait, and leaves nothing in the queue (X8).
-func (f *front) await(what string) (report, error) {
+func (l *launcher) await(what string) (report, error) {
 	for {
 		select {
-		case r, ok := <-f.reports:
+		case r, ok := <-l.reports:
 			switch {
 			case !ok:
 				return r, &Error{Code: "cli.failed", Exit: ExitLost, Text: "The holder of the lease has ended."}
@@ -73,7 +73,7 @@ func (f *front) await(what string) (report, error) {
 			case r.What == what:
 				return r, nil
 			}
-		case s := <-f.signals:
+		case s := <-l.signals:
 			switch s {
 			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 				return report{}, Status(128 + int(s.(syscall.Signal)))
@@ -85,15 +85,15 @@ func (f *front) await(what string) (report, error) {
 // close closes the pipe to the holder, and waits at most holderTime for the holder's
 // end. It does not wait if the lease is released and this process ends with its
 // command.
-func (f *front) close() {
-	_ = f.pipe.Close()
-	if f.done && f.alone {
+func (l *launcher) close() {
+	_ = l.pipe.Close()
+	if l.done && l.alone {
 		return
 	}
 	bound := time.After(holderTime)
 	for {
 		select {
-		case _, ok := <-f.reports:
+		case _, ok := <-l.reports:
 			if !ok {
 				return
 			}
@@ -104,8 +104,8 @@ func (f *front) close() {
 }
 
 // environ returns the environment of the command (X1).
-func (f *front) environ(g report) []string {
-	return runEnviron(f.p.Environ, f.order.Key, g.Fence, g.Slot, g.Token)
+func (l *launcher) environ(g report) []string {
+	return runEnviron(l.p.Environ, l.order.Key, g.Fence, g.Slot, g.Token)
 }
 
 // runEnviron returns environ with a lease in the place of another one: this
@@ -119,33 +119,33 @@ func runEnviron(environ []string, key string, fence uint64, slot int, token stri
 }
 
 // run starts the command and returns its exit status.
-func (f *front) run(g report) error {
+func (l *launcher) run(g report) error {
 	// The command is killed when the thread that has started it ends, see
 	// ownGroup. The calls before this one take twice as long on a locked thread,
 	// notifySignals most of all.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if f.alone {
-		f.terminal = openTerminal()
+	if l.alone {
+		l.terminal = openTerminal()
 	}
-	give := f.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
-	child, err := os.StartProcess(f.path, f.command, &os.ProcAttr{
-		Dir: f.stdio.Dir, Env: f.environ(g), Files: []*os.File{f.stdio.In, f.stdio.Out, f.stdio.Err}, Sys: ownGroup(),
+	give := l.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
+	child, err := os.StartProcess(l.path, l.command, &os.ProcAttr{
+		Dir: l.stdio.Dir, Env: l.environ(g), Files: []*os.File{l.stdio.In, l.stdio.Out, l.stdio.Err}, Sys: ownGroup(),
 	})
 	if err != nil {
-		_ = f.messages.Encode(message{Done: true}) // else the holder waits for a command that may have started
-		return cannotRun(f.command[0], err)
+		_ = l.messages.Encode(message{Done: true}) // else the holder waits for a command that may have started
+		return cannotRun(l.command[0], err)
 	}
-	f.group = child.Pid
+	l.group = child.Pid
 	_ = child.Release() // statuses waits for it, also for its stops
-	_ = f.messages.Encode(message{Group: f.group})
+	_ = l.messages.Encode(message{Group: l.group})
 	if give {
-		f.giveTerminal()
+		l.giveTerminal()
 	}
-	if f.alone {
-		signal.Notify(f.signals, syscall.SIGTSTP)
+	if l.alone {
+		signal.Notify(l.signals, syscall.SIGTSTP)
 	}
-	return f.supervise(statuses(f.group))
+	return l.supervise(statuses(l.group))
 }
 
 // statuses returns the stops of a process, and its end as the last one.
@@ -173,8 +173,8 @@ func statuses(pid int) <-chan syscall.WaitStatus {
 
 // supervise forwards signals to the command and handles its stops until it has
 // ended. It kills the command if the holder ends first (X5).
-func (f *front) supervise(states <-chan syscall.WaitStatus) error {
-	reports := f.reports
+func (l *launcher) supervise(states <-chan syscall.WaitStatus) error {
+	reports := l.reports
 	for {
 		select {
 		case s, ok := <-states:
@@ -182,23 +182,23 @@ func (f *front) supervise(states <-chan syscall.WaitStatus) error {
 			case !ok:
 				return errUnwaited()
 			case s.Stopped():
-				f.suspend(s.StopSignal())
+				l.suspend(s.StopSignal())
 			default:
-				return f.finish(s)
+				return l.finish(s)
 			}
-		case s := <-f.signals:
-			f.forward(s.(syscall.Signal))
+		case s := <-l.signals:
+			l.forward(s.(syscall.Signal))
 		case r, ok := <-reports:
 			switch {
 			case !ok:
 				// Nobody renews the lease any more, or enforces its end.
 				reports = nil
-				f.recordLoss("its holder has ended")
-				_ = signalGroup(f.group, syscall.SIGKILL)
+				l.recordLoss("its holder has ended")
+				_ = signalGroup(l.group, syscall.SIGKILL)
 			case r.What == stopping:
-				f.recordLoss(r.Text)
+				l.recordLoss(r.Text)
 			case r.What == over: // the holder may see the end of the command first
-				f.handleLast(r)
+				l.handleLast(r)
 				reports = nil
 			}
 		}
@@ -207,41 +207,41 @@ func (f *front) supervise(states <-chan syscall.WaitStatus) error {
 
 // recordLoss records the first reason of a loss. The exit status is then ExitLost,
 // whatever the command returns (X4).
-func (f *front) recordLoss(why string) {
-	if f.lossReason == "" {
-		f.lossReason = why
+func (l *launcher) recordLoss(why string) {
+	if l.lossReason == "" {
+		l.lossReason = why
 	}
 }
 
 // handleLast handles a report that ends the lease: stopping or over.
-func (f *front) handleLast(r report) {
+func (l *launcher) handleLast(r report) {
 	switch {
 	case r.What == stopping:
-		f.recordLoss(r.Text)
+		l.recordLoss(r.Text)
 	case r.Err != nil:
-		f.recordLoss(r.Err.Text)
+		l.recordLoss(r.Err.Text)
 	}
 	if r.What == over {
-		f.done = true
+		l.done = true
 		if r.Err == nil && r.Text != "" {
-			f.p.warn("%s", r.Text)
+			l.p.warn("%s", r.Text)
 		}
 	}
 }
 
 // finish waits for the release of the lease and returns the exit status (X2).
-func (f *front) finish(s syscall.WaitStatus) error {
-	f.terminal.takeBack(f.group)
-	_ = f.messages.Encode(message{Done: true})
-	for !f.done {
-		r, ok := <-f.reports
+func (l *launcher) finish(s syscall.WaitStatus) error {
+	l.terminal.takeBack(l.group)
+	_ = l.messages.Encode(message{Done: true})
+	for !l.done {
+		r, ok := <-l.reports
 		if !ok {
 			break
 		}
-		f.handleLast(r)
+		l.handleLast(r)
 	}
-	if f.lossReason != "" {
-		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(f.lossReason, ".") + "."}
+	if l.lossReason != "" {
+		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(l.lossReason, ".") + "."}
 	}
 	return statusOf(s)
 }
@@ -259,32 +259,32 @@ func errUnwaited() error {
 }
 
 // forward sends a signal that this process has received to the group (X3).
-func (f *front) forward(s syscall.Signal) {
+func (l *launcher) forward(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTSTP:
-		f.stopRequested = true
+		l.stopRequested = true
 	case syscall.SIGCONT:
-		f.resume()
+		l.resume()
 		return
 	}
-	_ = signalGroup(f.group, s)
+	_ = signalGroup(l.group, s)
 }
 
 // resume continues the group after this process was continued, in the
 // foreground if this process is there.
-func (f *front) resume() {
-	if f.terminal.foreground() {
-		f.giveTerminal()
+func (l *launcher) resume() {
+	if l.terminal.foreground() {
+		l.giveTerminal()
 		return
 	}
-	_ = signalGroup(f.group, syscall.SIGCONT)
+	_ = signalGroup(l.group, syscall.SIGCONT)
 }
 
 // giveTerminal makes the group the foreground group of the terminal, and continues
 // its members: one that has used the terminal before was stopped.
-func (f *front) giveTerminal() {
-	f.terminal.give(f.group)
-	_ = signalGroup(f.group, syscall.SIGCONT)
+func (l *launcher) giveTerminal() {
+	l.terminal.give(l.group)
+	_ = signalGroup(l.group, syscall.SIGCONT)
 }
 
 // stopTime is the longest time from the call that stops this process to SIGCONT, as
@@ -294,36 +294,36 @@ const stopTime = 100 * time.Millisecond
 // suspend stops this process after the group was stopped by the signal by, and
 // continues the group when this process continues. The holder renews the lease
 // meanwhile (X3).
-func (f *front) suspend(by syscall.Signal) {
-	if f.terminal != nil && (by == syscall.SIGTTIN || by == syscall.SIGTTOU) {
-		f.awaitTerminal()
+func (l *launcher) suspend(by syscall.Signal) {
+	if l.terminal != nil && (by == syscall.SIGTTIN || by == syscall.SIGTTOU) {
+		l.awaitTerminal()
 		return
 	}
-	inFront := f.terminal.takeBack(f.group)
-	if !inFront && !f.stopRequested {
+	inFront := l.terminal.takeBack(l.group)
+	if !inFront && !l.stopRequested {
 		return // somebody has stopped the command alone
 	}
-	f.stopRequested = false
+	l.stopRequested = false
 	if session, err := unix.Getsid(0); err != nil || session != os.Getpid() { // nothing continues a process without a shell
 		if inFront { // with the script that this process belongs to, as the terminal would have
 			signal.Ignore(syscall.SIGTSTP) // Go does not restore its default
 			_ = signalGroup(syscall.Getpgrp(), syscall.SIGTSTP)
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		f.continued()
-		signal.Notify(f.signals, syscall.SIGTSTP)
+		l.continued()
+		signal.Notify(l.signals, syscall.SIGTSTP)
 	}
-	f.resume()
+	l.resume()
 }
 
 // awaitTerminal handles the stop of a group that needs the terminal. In the
 // foreground it gives the terminal to the group. In the background it stops this
 // process and its script, as the terminal would have done; SIGCONT then resumes the
 // group.
-func (f *front) awaitTerminal() {
-	switch f.terminal.owner() {
-	case f.terminal.own, f.group: // the group may have received it meanwhile
-		f.giveTerminal()
+func (l *launcher) awaitTerminal() {
+	switch l.terminal.owner() {
+	case l.terminal.own, l.group: // the group may have received it meanwhile
+		l.giveTerminal()
 	default: // SIGTTIN has its default, under which a process that no shell continues does not stop
 		_ = signalGroup(syscall.Getpgrp(), syscall.SIGTTIN)
 	}
@@ -331,15 +331,15 @@ func (f *front) awaitTerminal() {
 
 // continued waits at most stopTime for the SIGCONT that continues this process, and
 // forwards other signals.
-func (f *front) continued() {
+func (l *launcher) continued() {
 	bound := time.After(stopTime)
 	for {
 		select {
-		case s := <-f.signals:
+		case s := <-l.signals:
 			if s == syscall.SIGCONT {
 				return
 			}
-			_ = signalGroup(f.group, s.(syscall.Signal))
+			_ = signalGroup(l.group, s.(syscall.Signal))
 		case <-bound:
 			return
 		}

@@ -33,24 +33,24 @@ func runAcquire(p Process, o acquireOrder) error {
 	if o.Label == "" {
 		o.Label = "acquire"
 	}
-	o.Front = os.Getpid()
+	o.Owner = os.Getpid()
 	if o.For != 0 {
-		o.Front = o.For
+		o.Owner = o.For
 	}
-	f := &front{p: p, order: o.Order, signals: make(chan os.Signal, 16)}
-	if err := f.startHolder("lease", o); err != nil {
+	l := &launcher{p: p, order: o.Order, signals: make(chan os.Signal, 16)}
+	if err := l.startHolder("lease", o); err != nil {
 		return &Error{Code: "cli.failed", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot start the keeper of the lease: %v.", err)}
 	}
-	f.notifySignals()
-	r, err := f.await(granted)
+	l.notifySignals()
+	r, err := l.await(granted)
 	if err == nil {
 		err = p.print(*r.Lease)
 	}
 	if err != nil {
-		f.close()
+		l.close()
 		return err
 	}
-	_ = f.messages.Encode(message{Start: true}) // if the keeper has ended, renew and release report it
+	_ = l.messages.Encode(message{Start: true}) // if the keeper has ended, renew and release report it
 	return nil
 }
 
@@ -85,7 +85,7 @@ func runLease(p Process) error {
 // of X6.
 func (h *holder) serveLease(ctx context.Context, p Process, o acquireOrder) error {
 	gone := o.gone() // before the wait: another process may have the number of the process later
-	c, err := o.Open(ctx, p, o.Front)
+	c, err := o.Open(ctx, p, o.Owner)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (h *holder) serveLease(ctx context.Context, p Process, o acquireOrder) erro
 	k.gone = gone
 	defer k.remove()
 	if !h.markGranted() {
-		return errFrontGone
+		return errOwnerGone
 	}
 	h.send(report{What: granted, Lease: &k.handle})
 	detach()
@@ -188,7 +188,7 @@ func (k *kept) keep(ctx context.Context, messages <-chan message) error {
 			again = r.Renew
 		case _, ok := <-messages:
 			if !ok {
-				return errFrontGone
+				return errOwnerGone
 			}
 			again, messages = false, nil
 		case now := <-touch.C:

@@ -13,8 +13,8 @@ import (
 func TestAHolderWithoutAnOrderIsWaitedFor(t *testing.T) {
 	p := newPlace(t)
 	before := children(t)
-	f := &front{p: Process{Name: "mega-lock", Environ: p.environ()}}
-	if err := f.startHolder("holder", func() {}); err == nil {
+	l := &launcher{p: Process{Name: "mega-lock", Environ: p.environ()}}
+	if err := l.startHolder("holder", func() {}); err == nil {
 		t.Fatal("an order that is a function is written as JSON")
 	}
 	p.until("the holder has ended and is no zombie", func() bool { return noneSince(t, before) })

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Elsewhere a holder does not notice the end of a command whose front is stopped.
+// Elsewhere a holder does not notice the end of a command whose launcher is stopped.
 
 // A tenth of the scripts is killed, another tenth is stopped: never more than 3
 // commands run at once, all other commands run, and nothing is left.
@@ -63,9 +63,9 @@ func (s *script) ended() bool {
 	}
 }
 
-// A stopped front delays others by its TTL while it waits, and not at all once
+// A stopped launcher delays others by its TTL while it waits, and not at all once
 // its command has ended.
-func TestStoppedFrontDelaysNobodyForLong(t *testing.T) { // X7
+func TestStoppedLauncherDelaysNobodyForLong(t *testing.T) { // X7
 	p := newPlace(t)
 	holds := p.start("exec k -- "+os.Args[0]+" work", p.dir, "1h")
 	pid := holds.runs()
@@ -77,7 +77,7 @@ func TestStoppedFrontDelaysNobodyForLong(t *testing.T) { // X7
 			t.Fatal(err)
 		}
 	}
-	if err := redistest.Signal(pid, syscall.SIGINT); err != nil { // the command, whose front is stopped
+	if err := redistest.Signal(pid, syscall.SIGINT); err != nil { // the command, whose launcher is stopped
 		t.Fatal(err)
 	}
 	lease, err := l.Acquire(t.Context(), "k", lock.Wait(longTime))
