@@ -3,7 +3,6 @@ package nats
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -138,7 +137,7 @@ func (l *link) dial(ctx context.Context) error {
 // the error of a server that refuses this process: the others may only be out of service.
 func (l *link) reach(ctx context.Context, options []nats.Option) (*nats.Conn, error) {
 	var err error
-	servers := l.bus.candidates(l.number, options)
+	servers := l.bus.candidates(ctx, l.number, options)
 	for i, s := range servers {
 		before := l.unreached.Load()
 		conn, failed := l.bus.config.connect(slices.Concat(options, []nats.Option{s.only, leaveTime(ctx, len(servers)-i-1), l.adopt}))
@@ -298,101 +297,6 @@ func (l *link) watch(silence time.Duration) {
 func backoff(attempt int) time.Duration {
 	most := min(50*time.Millisecond<<min(attempt, 10), 5*time.Second)
 	return most/4 + rand.N(most*3/4)
-}
-
-// named is a server of a list, or one whose address another server has named. The zero
-// value stands for the address in the configuration.
-type named struct {
-	url     string
-	tlsName string // that TLS verifies in place of an IP address; "" for the address itself
-}
-
-// only is an option of the client: it connects to this server alone. A client that
-// knew several of them could not verify a name for some of them alone, and would no
-// longer name those that it knows.
-func (s named) only(o *nats.Options) error {
-	if s.url == "" {
-		return nil
-	}
-	o.Url, o.Servers = "", []string{s.url}
-	if s.tlsName == "" {
-		return nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.TLSConfig != nil {
-		config = o.TLSConfig.Clone()
-	}
-	config.ServerName = cmp.Or(config.ServerName, s.tlsName)
-	o.TLSConfig = config
-	return nil
-}
-
-// learnServers stores the servers that the server of a link has named, for later
-// connections: each client starts with configured addresses only. They get the
-// credentials in the URL of that server, and an IP address gets its name for TLS, as
-// the client's own reconnect does it. The present ones come first, because the others
-// have left the cluster, and their addresses may belong to other servers.
-func (b *Bus) learnServers(l *link) {
-	const most = 64 // the addresses of servers may change with each of their starts
-	if l.server == nil {
-		return
-	}
-	var all []named
-	add := func(s named) {
-		if len(all) < most && !slices.ContainsFunc(all, func(known named) bool { return known.url == s.url }) {
-			all = append(all, s)
-		}
-	}
-	for _, server := range l.conn.DiscoveredServers() {
-		u, err := url.Parse(server)
-		if err != nil {
-			continue
-		}
-		if name := l.nameFor(u); name != "" || !b.config.names(u.Host) {
-			u.User = l.server.User
-			add(named{u.String(), name})
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	own := slices.IndexFunc(b.known, func(s named) bool { return s.url == l.server.String() })
-	if own >= 0 {
-		add(b.known[own])
-	}
-	b.present = len(all)
-	for _, s := range b.known {
-		add(s)
-	}
-	b.known = all
-}
-
-// nameFor returns the name that TLS verifies for the address of another server of
-// the cluster: the name of this link's server, if the other one has only an IP address.
-func (l *link) nameFor(u *url.URL) string {
-	switch {
-	case net.ParseIP(u.Hostname()) == nil:
-		return ""
-	case net.ParseIP(l.server.Hostname()) == nil:
-		return l.server.Hostname()
-	}
-	return l.tlsName
-}
-
-// candidates returns the servers for a link, in the order of the attempts. Half
-// of the time the latest named server comes before the configured ones: these may be
-// out of service for long. Of the servers that have left the cluster, each link tries
-// another one: an address that leads nowhere takes the timeout of an attempt.
-func (b *Bus) candidates(link uint64, options []nats.Option) []named {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := append(b.config.servers(options), b.known[:b.present]...)
-	if first := len(all) - b.present; b.present > 0 && rand.N(2) == 0 {
-		all = slices.Insert(slices.Delete(all, first, first+1), 0, b.known[0])
-	}
-	if left := b.known[b.present:]; len(left) > 0 {
-		all = append(all, left[link%uint64(len(left))])
-	}
-	return all
 }
 
 func containsFold(s, part string) bool {

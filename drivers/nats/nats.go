@@ -34,6 +34,7 @@
 //
 //	bus.go      Bus: open, close, and the loop that restores the connection
 //	link.go     one connection: its client, its socket, its watchdog
+//	servers.go  the servers that a link tries, and their order
 //	socket.go   the network connection beneath the client, and dialers;
 //	unsent_*.go what the system holds of it
 //	outbox.go   the bounded queue of accepted messages
@@ -54,12 +55,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -180,48 +177,6 @@ func readable(paths ...string) error {
 		}
 	}
 	return nil
-}
-
-// servers returns the configured servers, in the order of the attempts. Each server of
-// a list gets a client of its own: a client that knew all of them would return the error
-// of the last one, and none if that one does not run.
-func (c Config) servers(options []nats.Option) []named {
-	list := strings.Split(c.URL, ",")
-	if c.Connect != nil || len(list) == 1 {
-		return []named{{}}
-	}
-	o := nats.GetDefaultOptions()
-	for _, option := range options {
-		if option != nil {
-			_ = option(&o) // the client reports the error
-		}
-	}
-	if o.Servers != nil {
-		return []named{{}} // they replace URL
-	}
-	servers, secure := make([]named, len(list)), false
-	for i, server := range list {
-		servers[i].url = strings.TrimSpace(server)
-		scheme, _, _ := strings.Cut(servers[i].url, "://")
-		secure = secure || strings.EqualFold(scheme, "tls") // one of them requires TLS for all
-	}
-	for i := range servers {
-		if _, rest, _ := strings.Cut(servers[i].url, "://"); secure {
-			servers[i].url = "tls://" + rest
-		}
-	}
-	if !o.NoRandomize {
-		rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
-	}
-	return servers
-}
-
-// names reports whether addr is one of the configured addresses.
-func (c Config) names(addr string) bool {
-	return slices.ContainsFunc(strings.Split(c.URL, ","), func(server string) bool {
-		u, err := url.Parse(strings.TrimSpace(server))
-		return err == nil && (u.Host == addr || u.Port() == "" && net.JoinHostPort(u.Hostname(), strconv.Itoa(nats.DefaultPort)) == addr)
-	})
 }
 
 // connect makes a client.
