@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,6 +158,17 @@ func TestClientIsMadeAsTheUserAsksFor(t *testing.T) {
 				t.Errorf("%d connections were opened by the dialer, and %d reported as closed", opened, closed)
 			}
 		})
+	}
+}
+
+// The older of the client's two options for a dialer is used, too.
+func TestTheNetworkDialerOfTheUserIsUsed(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	var opened atomic.Int64
+	count := func(string, string, syscall.RawConn) error { opened.Add(1); return nil }
+	b := open(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.Dialer(&net.Dialer{Control: count})}})
+	if err := b.Flush(t.Context()); err != nil || opened.Load() != 1 {
+		t.Errorf("the dialer has opened %d connections, %v", opened.Load(), err)
 	}
 }
 

@@ -86,9 +86,10 @@ func (s *socket) Close() error {
 
 // dialer wraps the connections that the client opens for a link.
 type dialer struct {
-	link *link
-	next nats.CustomDialer // of the user; nil for the network
-	wait time.Duration
+	link    *link
+	next    nats.CustomDialer // of the user; nil for the network
+	network *net.Dialer       // of the user, or a new one
+	wait    time.Duration
 }
 
 // Dial implements [nats.CustomDialer].
@@ -107,7 +108,7 @@ func (d *dialer) open(network, address string) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(d.link.ctx, d.wait)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	conn, err := d.network.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
