@@ -78,6 +78,24 @@ func TestRenewalRepairsATTLThatTheClockHasLengthened(t *testing.T) {
 	}
 }
 
+// The end of a lease is a time of the server's clock, and only a renewal sets it anew.
+// The guide lists this limit of Redis.
+func TestALeaseThatNobodyRenewsLastsLongerByAStepBack(t *testing.T) {
+	t.Parallel()
+	s, d := stepped(t)
+	acquire(t, d, request("lock"))
+	acquire(t, d, seat("pool", 2))
+	must(t, s.StepClock(-time.Hour))
+	for _, key := range []string{"lock", "pool"} {
+		if holders := inspect(t, d, key).Holders; len(holders) != 1 || holders[0].Left < 59*time.Minute {
+			t.Errorf("%s has the holders %+v", key, holders)
+		}
+		if n, err := d.ForceRelease(t.Context(), key, driver.Force{Reason: "test"}); n != 1 || err != nil {
+			t.Errorf("forced %d, %v", n, err)
+		}
+	}
+}
+
 // L7, L8: after a step of the clock waiters keep their order, and the dead are
 // found as soon as before.
 func TestStepsOfTheClockNeitherReorderNorKeepTheDead(t *testing.T) {
