@@ -91,7 +91,7 @@ func newRecovery(lock *rendezvous.HubLock, bounds rendezvous.Record, again bool)
 	r.awaited = make(map[string]int64, len(living))
 	now := protocol.NodeNanos() // the last hub grants no lease any more
 	r.seen = now
-	if lock.Fresh() && (again || lock.Blind() || lock.FollowsLost()) {
+	if lock.Fresh() && (again || lock.Blind() || lock.FollowsRemoved() || lock.FollowsLost()) {
 		r.unknown = freshBound
 	}
 	for _, name := range living {

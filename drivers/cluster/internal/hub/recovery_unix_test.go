@@ -5,6 +5,7 @@ package hub
 import (
 	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -33,6 +34,31 @@ func TestClientsWithoutAFileHaveTheirTimeAfterThePauseOfTheHub(t *testing.T) {
 	}
 	if left, _, _ := r.status(now); left > 0 {
 		t.Errorf("after the time, %v are left", left)
+	}
+}
+
+// A hub whose files were removed may end before its successor looks for it again. Its
+// clients have their time nevertheless. L1
+func TestClientsWithoutAFileHaveTheirTimeWhereTheirHubHasEnded(t *testing.T) {
+	s := openSocket(t)
+	last := take(t, s)
+	l, err := last.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(s.Path()+".clients"), os.Remove(s.Path()), os.Remove(s.Path()+".lock")); err != nil {
+		t.Fatal(err)
+	}
+	lock := take(t, s)
+	if err := errors.Join(l.Close(), last.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRecovery(lock, lock.Left(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _, _ := r.status(r.seen); left < freshBound/2 || isClosed(r.met) {
+		t.Errorf("%v are left", left)
 	}
 }
 

@@ -32,7 +32,9 @@ type HubLock struct {
 	socket *Socket
 	left   Record
 	fresh  bool // the lock file is new, or no hub has settled since it was
-	blind  bool // with a fresh one, these sockets cannot be listed
+	blind  bool // with a fresh one, the sockets of an earlier hub cannot be listed
+
+	followsRemoved bool // with a fresh one, an earlier hub had sockets
 
 	// The bounds of this hub's own leases that the record in the file covers.
 	expiry atomic.Int64
@@ -116,7 +118,7 @@ func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 	if s.left.Expiry == Never { // or the last hub ended before it settled
 		s.fresh = true
 		s.old, err = earlierSockets(p.path)
-		s.blind = err != nil
+		s.blind, s.followsRemoved = err != nil, len(s.old) > 0
 	}
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid()), Epoch: s.left.Epoch, Hub: rand.Uint64() | 1}}
@@ -146,6 +148,10 @@ func (s *HubLock) Contested() bool {
 	}
 	return len(s.old) > 0
 }
+
+// FollowsRemoved reports whether a hub whose files were removed served when this lock
+// was taken. It may have ended since: such a hub leaves a mark, or was seen here.
+func (s *HubLock) FollowsRemoved() bool { return s.followsRemoved }
 
 // Blind reports whether this system cannot determine the result of Contested.
 func (s *HubLock) Blind() bool { return s.blind }
