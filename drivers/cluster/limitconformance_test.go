@@ -151,7 +151,8 @@ func TestGrantsOfTheDeadCountAtTheNextHub(t *testing.T) {
 }
 
 // Somebody removes all files of a socket, and the next process is a hub beside the one of
-// the others: it grants no unit before it knows what they were granted (W1).
+// the others: it grants no unit before it knows what they were granted (W1), and a call that
+// it has refused meanwhile counts for nobody.
 func TestRemovedFilesKeepTheRates(t *testing.T) {
 	socket := socketPath(t)
 	meetAt(t, socket) // the hub
@@ -161,9 +162,20 @@ func TestRemovedFilesKeepTheRates(t *testing.T) {
 		t.Fatalf("the first: %+v, %v", got, err)
 	}
 	must(t, errors.Join(os.RemoveAll(socket+".clients"), os.Remove(socket), os.Remove(socket+".lock")))
-	got, err = meetAt(t, socket).Limits("").Take(t.Context(), r)
+	x := meetAt(t, socket).Limits("")
+	other := r
+	other.Key = "other"
+	ctx, cancel := context.WithTimeout(t.Context(), driver.CallTimeout)
+	defer cancel()
+	early, _ := x.Take(ctx, other) // without an answer in time, unless this machine is slow
+	for got, err = x.Take(t.Context(), r); errors.Is(err, driver.ErrUnavailable); {
+		got, err = x.Take(t.Context(), r)
+	}
 	if err != nil || got.Granted {
 		t.Errorf("three units more: %+v, %v", got, err)
+	}
+	if got, err = x.Take(t.Context(), other); err != nil || got.Granted == early.Granted {
+		t.Errorf("after %+v: %+v, %v", early, got, err)
 	}
 }
 

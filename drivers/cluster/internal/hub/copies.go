@@ -3,11 +3,13 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/internal/windows"
+	"github.com/megaframework/mega/limit/driver"
 )
 
 // limitCopy is the copy of the limits that a client has, as far as the hub knows
@@ -209,12 +211,8 @@ func (h *hubLimits) want(b *batch, key string) *wantedKey {
 // of the key of the call, or of all keys if it needs more than one. A client that
 // stops within its report delays the others by reportBound.
 func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error {
-	if h.met != nil {
-		select {
-		case <-h.met: // W1
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := h.meets(ctx); err != nil {
+		return err
 	}
 	for {
 		var b batch
@@ -237,6 +235,22 @@ func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// meets waits until no client of an earlier hub may connect whose file was removed (W1).
+// It fails when the caller has given up: the call would count for nobody.
+func (h *hubLimits) meets(ctx context.Context) error {
+	if h.met == nil || isClosed(h.met) {
+		return nil
+	}
+	select {
+	case <-h.met:
+		return nil
+	case <-time.After(driver.CallTimeout):
+		return errors.New("the files of the socket were removed: the clients of the last hub may not have reported their limits")
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
