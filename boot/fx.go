@@ -138,8 +138,8 @@ func providedBy(options []fx.Option) func([]reflect.Type) (reflect.Type, bool) {
 type endOfCheck struct{}
 
 // refusalOf returns why the injector refuses options with constructors of the types, or "".
-// Nothing runs: ValidateApp calls no constructor, and stops before the functions of
-// fx.Invoke, whose missing values it would report to fx.ErrorHook.
+// Nothing runs: ValidateApp calls no constructor. It stops before the functions of
+// fx.Invoke, because fx.ErrorHook would receive their missing values.
 func refusalOf(options []fx.Option, types ...reflect.Type) string {
 	all := slices.Clone(options)
 	for _, t := range types {
