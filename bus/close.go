@@ -50,7 +50,7 @@ func (b *Bus) Drain(ctx context.Context) error {
 	case <-b.drained:
 		return b.drainErr
 	case <-ctx.Done():
-		return fmt.Errorf("drain bus: %w: another Drain is still at it", contextError(ctx))
+		return fmt.Errorf("drain bus: %w: another Drain has not finished", contextError(ctx))
 	}
 }
 
@@ -253,7 +253,7 @@ func (b *Bus) endBackground() bool {
 
 var errObserver = errors.New("bus: the observer, or a call to the backend, has not returned")
 
-// UnfinishedError lists the subscriptions that had not come to their end.
+// UnfinishedError lists the subscriptions whose work was not finished.
 type UnfinishedError struct {
 	Subs []SubStats
 }

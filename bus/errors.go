@@ -8,8 +8,8 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// The errors of this package. Compare with errors.Is; each has a Code method
-// that returns the dotted code given here, also through errors.As with an
+// The errors of this package. Compare with errors.Is; each but ErrEnd has a Code
+// method that returns the dotted code given here, also through errors.As with an
 // interface{ Code() string }. If the end of a context caused the error, it
 // wraps the context's error too, so errors.Is(err, context.Canceled) holds.
 var (
@@ -44,8 +44,8 @@ var (
 	// request was handled.
 	ErrDisconnected = driver.ErrDisconnected
 	// ErrRefused reports that the backend refused a subscription, a publish or
-	// a request, for example without a permission. The error has the backend's
-	// text.
+	// a request, for example without a permission: bus.refused. The error has
+	// the backend's text.
 	ErrRefused = driver.ErrRefused
 	// ErrTerminated reports that a subscription ended because its buffer was
 	// full, or because the backend refused it later, for example without a

@@ -21,15 +21,15 @@ type Stats struct {
 
 	Requested    uint64 `json:"requested"`
 	InFlight     int    `json:"in_flight"`     // requests waiting now
-	NoResponders uint64 `json:"no_responders"` // requests that found nobody
+	NoResponders uint64 `json:"no_responders"` // requests without a responder
 	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over before an answer came
-	Late         uint64 `json:"late"`          // answers that nobody waited for, second ones among them
+	Late         uint64 `json:"late"`          // answers without a waiting request, second answers included
 
-	Unreported uint64 `json:"unreported"` // events that the observer was too slow for
+	Unreported uint64 `json:"unreported"` // events dropped because the observer was too slow
 
 	// Total is the sum over all subscriptions, those that have ended included.
 	Total SubStats `json:"total"`
-	// Subs are the subscriptions that there are, by name.
+	// Subs has the subscriptions that have not ended, by name.
 	Subs []SubStats `json:"subs"`
 }
 
@@ -47,7 +47,7 @@ type SubStats struct {
 	Discarded uint64 `json:"discarded"` // because the subscription was stopped
 
 	Missed uint64 `json:"missed"` // lost on the way to the subscription
-	Gaps   uint64 `json:"gaps"`   // how often it is not known what was lost
+	Gaps   uint64 `json:"gaps"`   // losses of an unknown number of messages
 
 	Pending      int `json:"pending"` // waiting now
 	PendingBytes int `json:"pending_bytes"`
@@ -103,7 +103,7 @@ func (b *Bus) Stats() Stats {
 	return st
 }
 
-// enrolled returns the subscriptions that there are, and the numbers of the
+// enrolled returns the subscriptions that have not ended, and the numbers of the
 // others.
 func (b *Bus) enrolled() ([]*Sub, SubStats) {
 	b.mu.Lock()

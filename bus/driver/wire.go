@@ -24,10 +24,10 @@ const (
 // Wire returns the header to send: m.Header and a line for each field that is
 // set, or nil without any. m.Header is not changed.
 //
-// An event's deadline is sent as an absolute time, since the event may wait in
-// buffers; it is as exact as the clocks agree. A request's deadline is sent as
-// the remaining time, since a request never waits in buffers and the clocks may
-// differ.
+// An event's deadline is sent as an absolute time, since the event may wait on
+// its way; it is as exact as the clocks agree. A request's deadline is sent as
+// the remaining time, which does not depend on clocks: call Wire when the message
+// is handed to the connection, and not when it is queued.
 func (m *Message) Wire() Header {
 	if !m.isMarked() {
 		return m.Header

@@ -154,9 +154,9 @@ type Request struct {
 	Rates []Rate
 	// Smooth spaces grants by Per/N for each unit.
 	Smooth bool
-	// Cost is the number of units; 0 only looks.
+	// Cost is the number of units; a request of 0 units consumes nothing.
 	Cost int
-	// Ticket is the process of a request that waits: the same for all requests
+	// Ticket identifies the process of a waiting request: the same for all requests
 	// of a Limiter, 22 characters of [A-Za-z0-9_-]. It is empty for a request
 	// that does not wait.
 	Ticket string

@@ -15,9 +15,9 @@
 //
 // The front checks keys, tokens, TTLs, slots and labels. Tokens are random, 22
 // characters of [A-Za-z0-9_-], and never used for a second request. Every
-// context given to Renew, Release, ForceRelease and Inspect has a deadline of
-// at most about a second, and the context given to List one of about ten
-// seconds. A driver of scope Process may receive contexts without a deadline.
+// context except those of Acquire and Ask has a deadline: of about ten seconds
+// for List, and of at most about a second for other calls. A driver of scope
+// Process may receive contexts without a deadline.
 //
 // # What a driver must keep
 //
@@ -133,8 +133,8 @@ type Driver interface {
 // an Asker and replaces Acquire has to replace Ask too.
 type Asker interface {
 	// Ask is Acquire until r is granted, refused or queued. If r is queued,
-	// wait is not nil and does the rest of Acquire; the caller must call it
-	// once. Of g only Resized is then set.
+	// wait is not nil and does the rest of Acquire; the caller must call it.
+	// Of g only Resized is then set.
 	//
 	// If the ctx of wait ends with the cause ErrPaused before the outcome, wait
 	// returns ErrPaused and changes nothing: the request keeps its place, and the
