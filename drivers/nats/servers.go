@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -60,6 +61,11 @@ func (s named) only(o *nats.Options) error {
 	return nil
 }
 
+// lookupBound bounds the lookup of all names together: a DNS server that does not answer
+// delays the attempts at other servers by this time only. The client of a name without
+// an answer looks it up by itself.
+const lookupBound = time.Second
+
 // servers returns the configured servers, in the order of the attempts. Each server of
 // a list gets a client of its own: a client that knew all of them would return the error
 // of the last one, and none if that one does not run. So does each address of a name,
@@ -75,6 +81,8 @@ func (c Config) servers(ctx context.Context, options []nats.Option) []named {
 		return []named{{}}
 	}
 	resolves := o.CustomDialer == nil && o.InProcessServer == nil && !o.SkipHostLookup
+	ctx, cancel := context.WithTimeout(ctx, lookupBound)
+	defer cancel()
 	list := strings.Split(c.URL, ",")
 	secure := slices.ContainsFunc(list, func(server string) bool { // one of them requires TLS for all
 		scheme, _, _ := strings.Cut(strings.TrimSpace(server), "://")
