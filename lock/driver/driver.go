@@ -14,10 +14,10 @@
 // # What a driver may rely on
 //
 // The front checks keys, tokens, TTLs, slots and labels. Tokens are random, 22
-// characters of [A-Za-z0-9_-], and never used for a second request. Every
-// context except those of Acquire and Ask has a deadline: of about ten seconds
-// for List, and of at most about a second for other calls. A driver of scope
-// Process may receive contexts without a deadline.
+// characters of [A-Za-z0-9_-], and never used for a second request. The contexts
+// of Acquire and Ask may have no deadline. The context of List has one of about
+// ten seconds, and every other context one of at most about a second. A driver of
+// scope Process may receive contexts without a deadline.
 //
 // # What a driver must keep
 //
