@@ -186,7 +186,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	go func() { b.running.Wait(); close(gone) }()
 	select {
 	case <-gone:
-	case <-ctx.Done(): // a name look-up may take longer; the attempt then ends later
+	case <-ctx.Done(): // a dialer of the user may take longer; the attempt then ends later
 		if err == nil {
 			err = ctx.Err()
 		}

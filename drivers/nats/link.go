@@ -193,6 +193,7 @@ func (l *link) adopt(o *nats.Options) error {
 	o.NoEcho = false               // S19
 	o.SkipSubjectValidation = true // the front has validated them
 	o.NoCallbacksAfterClientClose = false
+	o.SkipHostLookup = o.SkipHostLookup || o.CustomDialer == nil // the dialer of the driver looks up names, until the link ends
 	o.CustomDialer = &dialer{link: l, next: o.CustomDialer, network: cmp.Or(o.Dialer, &net.Dialer{}), wait: o.Timeout}
 	if o.InProcessServer != nil {
 		o.InProcessServer = inProcess{l, o.InProcessServer}

@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"net"
 	"os"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	net.DefaultResolver = newResolver()
 	if url := os.Getenv(workerURL); url != "" {
 		os.Exit(worker(url, os.Getenv(workerTask)))
 	}

@@ -2,9 +2,7 @@ package nats_test
 
 import (
 	"context"
-	"encoding/binary"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,51 +47,4 @@ func TestASilentAddressOfANameLeavesTimeForTheNextOne(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// resolve has every name lead to these addresses until the test ends.
-func resolve(t *testing.T, addrs ...string) {
-	t.Helper()
-	names, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", names.LocalAddr().String())
-	}}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		question := make([]byte, 512)
-		for {
-			n, from, err := names.ReadFrom(question)
-			if err != nil {
-				return
-			}
-			_, _ = names.WriteTo(answer(question[:n], addrs), from)
-		}
-	}()
-	t.Cleanup(func() {
-		net.DefaultResolver = before
-		_ = names.Close()
-		<-ended
-	})
-}
-
-// answer returns the answer of a DNS server to a question: addresses of version 4 only.
-func answer(question []byte, addrs []string) []byte {
-	const header, ipv4 = 12, 1
-	end := header + slices.Index(question[header:], 0) + 5 // of the name, the type and the class
-	kind := binary.BigEndian.Uint16(question[end-4:])
-	if kind != ipv4 {
-		addrs = nil
-	}
-	out := append(slices.Clone(question[:2]), 0x84, 0, 0, 1, 0, byte(len(addrs)), 0, 0, 0, 0)
-	out = append(out, question[header:end]...)
-	for _, addr := range addrs {
-		out = append(out, 0xc0, header, 0, ipv4, 0, 1, 0, 0, 0, 0, 0, 4) // the name of the question, for 0 s
-		out = append(out, net.ParseIP(addr).To4()...)
-	}
-	return out
 }

@@ -80,7 +80,7 @@ func (c Config) servers(ctx context.Context, options []nats.Option) []named {
 	if c.Connect != nil || o.Servers != nil { // these servers replace URL
 		return []named{{}}
 	}
-	resolves := o.CustomDialer == nil && o.InProcessServer == nil && !o.SkipHostLookup
+	resolves := o.CustomDialer == nil && o.Dialer == nil && o.InProcessServer == nil && !o.SkipHostLookup
 	ctx, cancel := context.WithTimeout(ctx, lookupBound)
 	defer cancel()
 	list := strings.Split(c.URL, ",")
