@@ -1,13 +1,18 @@
 package shell
 
 import (
+	"bufio"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -33,6 +38,50 @@ func TestCommandDiesWithTheHolder(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	p.unused(l, "k")
+}
+
+// A launcher may be killed between the start of its command and its report of the group.
+// Then the system kills the first process of the command only.
+func TestCommandThatWasNotReportedIsKilled(t *testing.T) { // X5
+	p := newPlace(t)
+	lease, err := memoryLocks(t).Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release() }()
+	start := func(slot int, how *syscall.SysProcAttr) int {
+		command := exec.CommandContext(t.Context(), os.Args[0], "work", p.dir, "1h")
+		command.Env, command.SysProcAttr = runEnviron(p.environ(), "k", lease.Fence(), slot, lease.Token()), how
+		out, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it runs
+			t.Fatal(err)
+		}
+		return command.Process.Pid
+	}
+	member := start(0, &syscall.SysProcAttr{Setpgid: true})
+	separate := start(1, &syscall.SysProcAttr{Setsid: true}) // as the holder of a lease within the command
+	session, err := unix.Getsid(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &holder{messages: make(chan message), order: Order{TTL: longTime}, session: session}
+	close(h.messages)
+	if group, err := h.awaitStart(lease); group != 0 || !errors.Is(err, errOwnerGone) {
+		t.Errorf("the holder has the group %d, %v", group, err)
+	}
+	if lives(member) {
+		t.Error("the command runs beside the next one")
+	}
+	if !lives(separate) {
+		t.Error("a process of another session was killed")
+	}
 }
 
 // A script may send a signal to all processes of a name, to reach its commands.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -47,23 +49,52 @@ func alive(group int) bool {
 	if errors.Is(signalGroup(group, 0), syscall.ESRCH) {
 		return false
 	}
+	all, err := running()
+	return err != nil || slices.ContainsFunc(all, func(p process) bool { return p.group == group })
+}
+
+// killUnreported kills the groups of the processes in a session that have the variable
+// in their environment, and waits until they are dead. Commands of other sessions have
+// a holder of their own.
+func killUnreported(session int, variable string) {
+	all, _ := running()
+	for _, p := range all {
+		if p.session != session {
+			continue
+		}
+		environ, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ") // empty if the process has ended
+		if slices.Contains(strings.Split(string(environ), "\x00"), variable) {
+			killGroup(p.group)
+		}
+	}
+}
+
+// process is a process that is no zombie.
+type process struct{ pid, group, session int }
+
+// running returns the processes of the system.
+func running() (all []process, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return true
+		return nil, err
 	}
 	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
 			continue
 		}
 		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
 			continue
 		}
-		// pid (name) state parent group …; the name may contain anything.
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(group) && !bytes.ContainsAny(fields[0], "ZXx") {
-			return true
+		// pid (name) state parent group session …; the name may contain anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 4 || strings.ContainsAny(fields[0], "ZXx") {
+			continue
 		}
+		group, _ := strconv.Atoi(fields[2])
+		session, _ := strconv.Atoi(fields[3])
+		all = append(all, process{pid, group, session})
 	}
-	return false
+	return all, nil
 }

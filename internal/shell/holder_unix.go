@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/megaframework/mega/lock"
 )
 
@@ -25,6 +27,7 @@ type holder struct {
 	order    Order
 	messages chan message // closed when the launcher has ended
 	reports  *json.Encoder
+	session  int         // of the launcher
 	note     string      // about the slot, for the caller
 	backend  *Connection // nil until it is open
 
@@ -51,6 +54,7 @@ func runHolder(p Process) error {
 	if err := d.Decode(&h.order); err != nil {
 		return usage("cli.extra_argument", "holder is started by exec.")
 	}
+	h.session, _ = unix.Getsid(h.order.Owner) // 0 if the launcher has ended
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h.cancel = cancel
 	go h.receive(d) // ends with the process
@@ -184,8 +188,9 @@ func (h *holder) awaitStart(lease *lock.Lease) (group int, err error) {
 		select {
 		case w, ok := <-h.messages:
 			switch {
-			case !ok:
+			case !ok: // X5: the launcher may have started the command without reporting it
 				time.Sleep(startTime)
+				killUnreported(h.session, tokenVariable+lease.Token())
 				return 0, errOwnerGone
 			case w.Group != 0, w.Done:
 				return w.Group, nil

@@ -108,13 +108,17 @@ func (l *launcher) environ(g report) []string {
 	return runEnviron(l.p.Environ, l.order.Key, g.Fence, g.Slot, g.Token)
 }
 
+// tokenVariable begins the variable by which the holder recognises a command whose group
+// was not reported.
+const tokenVariable = "MEGA_RUN_TOKEN="
+
 // runEnviron returns environ with a lease in the place of another one: this
 // process may be the command of an exec itself.
 func runEnviron(environ []string, key string, fence uint64, slot int, token string) []string {
 	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "MEGA_RUN_") })
 	return append(env,
 		"MEGA_RUN_KEY="+key, "MEGA_RUN_FENCE="+strconv.FormatUint(fence, 10),
-		"MEGA_RUN_SLOT="+strconv.Itoa(slot), "MEGA_RUN_TOKEN="+token,
+		"MEGA_RUN_SLOT="+strconv.Itoa(slot), tokenVariable+token,
 	)
 }
 
