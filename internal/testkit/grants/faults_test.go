@@ -5,6 +5,8 @@ package grants
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,6 +83,30 @@ func onStops(t *testing.T) *storm {
 			s.meets(t, func() {})
 		}
 		must(t, hub.Kill())
+	}
+	return s
+}
+
+// onStalls returns a socket whose clients stand still while its hub, the oldest one, is
+// killed: the next hub is a process that knows nothing.
+func onStalls(t *testing.T) *storm {
+	t.Helper()
+	const stall = 700 * time.Millisecond
+	s := onSocket(t)
+	var stalls sync.WaitGroup
+	t.Cleanup(stalls.Wait)
+	s.end = func(t *testing.T, _ int) {
+		others := slices.Clone(s.alive[1:])
+		for _, p := range others {
+			must(t, p.Pause())
+		}
+		must(t, s.alive[0].Kill())
+		stalls.Go(func() {
+			time.Sleep(stall)
+			for _, p := range others {
+				_ = p.Continue() // it may have been killed
+			}
+		})
 	}
 	return s
 }

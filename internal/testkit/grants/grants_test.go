@@ -34,7 +34,7 @@ func TestNoIntervalExceedsARateWhateverHappens(t *testing.T) {
 	n := records()
 	for name, backend := range map[string]func(*testing.T) *storm{
 		"redis": onRedis, "redis on slow links": onSlowLinks, "cluster socket": onSocket,
-		"cluster socket with stops": onStops, "cluster supervisor": onSupervisor,
+		"cluster socket with stops": onStops, "cluster socket with stalls": onStalls, "cluster supervisor": onSupervisor,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := backend(t)

@@ -238,7 +238,7 @@ func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error
 	}
 }
 
-// meets waits until no client of an earlier hub may connect whose file was removed (W1).
+// meets waits until the clients of an earlier hub are back (W1).
 // It fails when the caller has given up: the call would count for nobody.
 func (h *hubLimits) meets(ctx context.Context) error {
 	if h.met == nil || isClosed(h.met) {
@@ -248,7 +248,7 @@ func (h *hubLimits) meets(ctx context.Context) error {
 	case <-h.met:
 		return nil
 	case <-time.After(driver.CallTimeout):
-		return errors.New("the files of the socket were removed: the clients of the last hub may not have reported their limits")
+		return errors.New("a client of the last hub has not reported its limits")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -21,8 +21,8 @@ type hubLimits struct {
 	// copied reports that every client has a copy of the table, because another
 	// process may become the hub: at a socket.
 	copied bool
-	// met is closed when no client of an earlier hub may connect whose file was
-	// removed: decisions wait for the copies of these clients. It is nil without a socket.
+	// met is closed when every client of an earlier hub is back, or has had the time
+	// for it: decisions wait for the copies of these clients. It is nil without a socket.
 	met <-chan struct{}
 	// epoch is the time of day, in microseconds since 1970, at which the node's
 	// clock read 0. The clients date grants with it: it is the same for all of

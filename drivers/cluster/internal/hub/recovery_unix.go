@@ -18,12 +18,13 @@ import (
 type recovery struct {
 	lock *rendezvous.HubLock
 	news chan struct{} // has an element when a client has reported
-	met  chan struct{} // closed when no client without a file may connect any more
+	met  chan struct{} // closed when every client of the last hub is back, or after meetBound
 
 	mu      sync.Mutex
 	awaited map[string]int64 // clients that have not reported, and the expiry of their leases
 	until   int64            // the latest expiry of leases whose clients have ended
 	unknown time.Duration    // for so long, while this process runs, clients without a file may connect
+	waits   time.Duration    // for so long, while this process runs, limits wait for living clients
 	seen    int64            // the time of the last check
 }
 
@@ -86,7 +87,7 @@ func newRecovery(lock *rendezvous.HubLock, bounds rendezvous.Record, again bool)
 	if err != nil {
 		return nil, err
 	}
-	r := &recovery{lock: lock, until: until}
+	r := &recovery{lock: lock, until: until, waits: meetBound}
 	r.news, r.met = make(chan struct{}, 1), make(chan struct{})
 	r.awaited = make(map[string]int64, len(living))
 	now := protocol.NodeNanos() // the last hub grants no lease any more
@@ -130,6 +131,9 @@ const (
 	// locks, wait for the clients of an earlier hub: a stopped client does not
 	// delay them further.
 	queueBound = 500 * time.Millisecond
+	// meetBound is the maximum time for which limits wait for them: a call fails after
+	// driver.CallTimeout, and a busy machine may keep a client from running for queueBound.
+	meetBound = 2 * time.Second
 	// maxStep is the longest time between two checks that is not a pause of this process.
 	maxStep = 5 * maxPause
 )
@@ -149,7 +153,7 @@ func (r *recovery) run(end <-chan struct{}, open func(), clear func(silent int))
 			open()
 			open = nil
 		}
-		if open == nil && left <= 0 {
+		if open == nil && left <= 0 && isClosed(r.met) {
 			clear(silent)
 			return
 		}
@@ -167,13 +171,10 @@ func (r *recovery) run(end <-chan struct{}, open func(), clear func(silent int))
 func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unknown -= min(time.Duration(now-r.seen), maxStep) // no client connects to a hub that is stopped
-	r.seen = now
+	step := min(time.Duration(now-r.seen), maxStep) // no client connects to a hub that is stopped
+	r.seen, r.unknown, r.waits = now, r.unknown-step, r.waits-step
 	if r.lock.Contested() {
 		r.unknown = freshBound
-	}
-	if r.unknown <= 0 && !isClosed(r.met) {
-		close(r.met)
 	}
 	last := r.until
 	for name, good := range r.awaited {
@@ -189,6 +190,9 @@ func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 			silent++
 			last = max(last, good)
 		}
+	}
+	if r.unknown <= 0 && (absent == 0 || r.waits <= 0) && !isClosed(r.met) {
+		close(r.met) // W1
 	}
 	if r.lock.Emptied() { // L1; last, because the files may be removed while they are read
 		last = max(last, r.lock.Left().Expiry)

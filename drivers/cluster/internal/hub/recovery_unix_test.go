@@ -137,6 +137,46 @@ func TestRecoveryWaitsForTheLeasesOfEachClient(t *testing.T) {
 	}
 }
 
+// A busy machine may keep a client from coming back for as long as queues wait. Limits
+// wait longer for it, because only that client may know what it was granted. W1
+func TestLimitsWaitForALivingClient(t *testing.T) {
+	s := openSocket(t)
+	client, err := s.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Leave(0) }()
+	for _, reports := range []bool{true, false} {
+		lock := take(t, s)
+		r, err := newRecovery(lock, lock.Left(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := r.seen
+		pass := func(d time.Duration) {
+			for range d / maxPause {
+				now += int64(maxPause)
+				r.status(now)
+			}
+		}
+		if pass(2 * queueBound); isClosed(r.met) {
+			t.Error("the limits do not wait")
+		}
+		if reports {
+			r.reported(client.Name())
+			r.status(now)
+		} else {
+			pass(meetBound)
+		}
+		if !isClosed(r.met) {
+			t.Errorf("the limits wait for ever (reported: %v)", reports)
+		}
+		if err := lock.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The fences of a hub are above those of the last one, also if the clock of the machine
 // has stepped back by more than the last hub lived. L2
 func TestFencesOfTheNextHubAreAboveTheRecord(t *testing.T) {
