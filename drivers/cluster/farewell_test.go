@@ -143,7 +143,7 @@ func TestDialWaitsUntilTheHubKnowsAllSubscriptions(t *testing.T) {
 	comeBack := p.leave() // the next hub waits for half a second
 	defer comeBack()
 	s := meetAt(t, p.socket).currentHub()
-	if s == nil || !isClosed(s.opened) {
+	if s == nil || !protocol.IsClosed(s.opened) {
 		t.Error("Dial has returned before the hub has opened")
 	}
 }

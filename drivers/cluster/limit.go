@@ -139,7 +139,7 @@ func (x *limits) report(s *session) {
 func (x *limits) reportKey(s *session, key string) {
 	s.ahead.Lock() // until the records are queued: the calls of others follow them, too
 	defer s.ahead.Unlock()
-	if _, done := s.ahead.keys[key]; done || isClosed(s.reported) {
+	if _, done := s.ahead.keys[key]; done || protocol.IsClosed(s.reported) {
 		return
 	}
 	if s.ahead.keys == nil {
@@ -204,7 +204,7 @@ func (x *limits) hub(ctx context.Context, key string) (*session, error) {
 		}
 		if awaitEither(ctx, s.opened, s.line.Ended()) {
 			switch {
-			case isClosed(s.reported):
+			case protocol.IsClosed(s.reported):
 				return s, nil
 			case key != "":
 				x.reportKey(s, key)
@@ -230,15 +230,6 @@ func awaitEither(ctx context.Context, done, ended <-chan struct{}) bool {
 	case <-ctx.Done():
 	}
 	return false
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // limit is the driver of one namespace.

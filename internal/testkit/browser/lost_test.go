@@ -81,50 +81,38 @@ const countLosses = `
 // The server of a page can work while the backend of its locks does not. The page then
 // connects again and again, and each connection ends.
 func TestPagesSayThatTheBackendIsGone(t *testing.T) {
-	const connected = `document.getElementById("lost").hidden`
-	addr := free(t)
-	redis := startRedis(t, addr)
-	t.Cleanup(func() { end(redis) })
-	url := "MEGA_CACHE_MAIN_URL=redis://" + addr
-	multi, crud := serve(t, "multi", []string{"web", "admin"}, url), serve(t, "crud", []string{"main"}, url)
-	chromium := browser(t)
-	var pages []*tab
-	for _, url := range []string{multi.addr["admin"], crud.addr["main"] + "/locks", crud.addr["main"] + "/windows"} {
-		b := open(t, chromium, narrow)
-		b.countsLosses()
-		b.visit(url)
-		b.awaits(`performance.getEntriesByType("resource").length > 0 && ` + connected)
-		pages = append(pages, b)
-	}
-
-	end(redis)
-	staysLost(t, pages)
-	redis = startRedis(t, addr)
-	for _, b := range pages {
-		b.awaits(connected)
-	}
+	showLoss(t, startRedis, "MEGA_CACHE_MAIN_URL=redis://", func(multi, crud *program) []string {
+		return []string{multi.addr["admin"], crud.addr["main"] + "/locks", crud.addr["main"] + "/windows"}
+	})
 }
 
 // A server without its bus does not hear of the changes in other processes.
 func TestPagesSayThatTheBusIsGone(t *testing.T) {
+	showLoss(t, startNATS, "MEGA_NATS_URL=nats://", func(multi, crud *program) []string {
+		return []string{multi.addr["web"], multi.addr["admin"], crud.addr["main"] + "/bus"}
+	})
+}
+
+// showLoss stops and starts the server at the address that variable has. The pages show
+// its loss until it is back.
+func showLoss(t *testing.T, start func(t *testing.T, addr string) *os.Process, variable string, urls func(multi, crud *program) []string) {
+	t.Helper()
 	const connected = `document.getElementById("lost").hidden`
 	addr := free(t)
-	nats := startNATS(t, addr)
-	t.Cleanup(func() { end(nats) })
-	url := "MEGA_NATS_URL=nats://" + addr
-	multi, crud := serve(t, "multi", []string{"web", "admin"}, url), serve(t, "crud", []string{"main"}, url)
+	server := start(t, addr)
+	t.Cleanup(func() { end(server) })
 	chromium := browser(t)
 	var pages []*tab
-	for _, url := range []string{multi.addr["web"], multi.addr["admin"], crud.addr["main"] + "/bus"} {
+	for _, url := range urls(serve(t, "multi", []string{"web", "admin"}, variable+addr), serve(t, "crud", []string{"main"}, variable+addr)) {
 		b := open(t, chromium, narrow)
 		b.countsLosses()
 		b.visit(url)
 		b.awaits(`performance.getEntriesByType("resource").length > 0 && ` + connected)
 		pages = append(pages, b)
 	}
-	end(nats)
+	end(server)
 	staysLost(t, pages)
-	nats = startNATS(t, addr)
+	server = start(t, addr)
 	for _, b := range pages {
 		b.awaits(connected)
 	}

@@ -116,7 +116,7 @@ func (h *hubLimits) begin(c *Client) {
 	if copied == nil || copied.reporting || copied.whole {
 		return
 	}
-	copied.reporting, copied.awaited = true, h.hub.isShut() || h.met != nil && !isClosed(h.met)
+	copied.reporting, copied.awaited = true, h.hub.isShut() || h.met != nil && !protocol.IsClosed(h.met)
 	if !copied.awaited {
 		return
 	}
@@ -241,7 +241,7 @@ func (h *hubLimits) reports(ctx context.Context, name string, body []byte) error
 // meets waits until the clients of an earlier hub are back (W1).
 // It fails when the caller has given up: the call would count for nobody.
 func (h *hubLimits) meets(ctx context.Context) error {
-	if h.met == nil || isClosed(h.met) {
+	if h.met == nil || protocol.IsClosed(h.met) {
 		return nil
 	}
 	select {
@@ -372,13 +372,4 @@ func (h *hubLimits) sendPart(c *Client, copied *limitCopy) (more bool) {
 	}
 	copied.behind, copied.sending = make(map[string]struct{}), false
 	return false
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }

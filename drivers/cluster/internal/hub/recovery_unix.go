@@ -153,7 +153,7 @@ func (r *recovery) run(end <-chan struct{}, open func(), clear func(silent int))
 			open()
 			open = nil
 		}
-		if open == nil && left <= 0 && isClosed(r.met) {
+		if open == nil && left <= 0 && protocol.IsClosed(r.met) {
 			clear(silent)
 			return
 		}
@@ -191,7 +191,7 @@ func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 			last = max(last, good)
 		}
 	}
-	if r.unknown <= 0 && (absent == 0 || r.waits <= 0) && !isClosed(r.met) {
+	if r.unknown <= 0 && (absent == 0 || r.waits <= 0) && !protocol.IsClosed(r.met) {
 		close(r.met) // W1
 	}
 	if r.lock.Emptied() { // L1; last, because the files may be removed while they are read

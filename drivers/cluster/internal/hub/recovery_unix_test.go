@@ -57,7 +57,7 @@ func TestClientsWithoutAFileHaveTheirTimeWhereTheirHubHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, _, _ := r.status(r.seen); left < freshBound/2 || isClosed(r.met) {
+	if left, _, _ := r.status(r.seen); left < freshBound/2 || protocol.IsClosed(r.met) {
 		t.Errorf("%v are left", left)
 	}
 }
@@ -159,7 +159,7 @@ func TestLimitsWaitForALivingClient(t *testing.T) {
 				r.status(now)
 			}
 		}
-		if pass(2 * queueBound); isClosed(r.met) {
+		if pass(2 * queueBound); protocol.IsClosed(r.met) {
 			t.Error("the limits do not wait")
 		}
 		if reports {
@@ -168,7 +168,7 @@ func TestLimitsWaitForALivingClient(t *testing.T) {
 		} else {
 			pass(meetBound)
 		}
-		if !isClosed(r.met) {
+		if !protocol.IsClosed(r.met) {
 			t.Errorf("the limits wait for ever (reported: %v)", reports)
 		}
 		if err := lock.Close(); err != nil {

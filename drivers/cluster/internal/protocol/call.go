@@ -258,3 +258,13 @@ func (c *Calls) Wait() { <-c.busy.Ended() }
 
 // Ended returns a channel that is closed, after Fail, when no Handler runs.
 func (c *Calls) Ended() <-chan struct{} { return c.busy.Ended() }
+
+// IsClosed reports whether done is closed, without a wait.
+func IsClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
