@@ -250,6 +250,22 @@ func TestAnAnswerHas64KeysAtMost(t *testing.T) {
 	}
 }
 
+func TestAnAnswerDoesNotChangeAfterItsResponderHasReturned(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	leaked := make(chan context.Context, 1)
+	respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		leaked <- ctx
+		return nil, bus.ReplyHeader(ctx, "k", "1")
+	})
+	m, err := b.Request(t.Context(), "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.ReplyHeader(<-leaked, "late", "v"); err != nil || len(m.Header) != 1 {
+		t.Errorf("a header that was added later: %v, and the answer has %v", err, m.Header)
+	}
+}
+
 func TestTheContentTypeOfAnAnswerCountsAmongIts64Keys(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	if _, err := bus.Answer(t.Context(), b, "a", func(ctx context.Context, keys int) (n int, err error) {

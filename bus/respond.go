@@ -138,7 +138,7 @@ func (s *Sub) answer(d *delivery, err error) (a driver.Message) {
 	}
 	a = plainAnswer(&d.extra.request)
 	if own := d.extra.answer; own != nil {
-		a.Data, a.Header = s.bus.own(own.data), own.header
+		a.Data, a.Header = s.bus.own(own.data), cloneHeader(own.header) // S9
 	}
 	return a
 }

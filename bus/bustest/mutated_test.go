@@ -133,7 +133,7 @@ var mutations = mutants.Table{
 	{"S14/RequestMany ends when too many answers wait for the consumer", "options.go",
 		"= 64 << 20 //", "= 65 << 20 //"},
 	{"S16/answers carry headers", "respond.go",
-		"a.Data, a.Header = s.bus.own(own.data), own.header", "a.Data = s.bus.own(own.data)"},
+		"a.Data, a.Header = s.bus.own(own.data), cloneHeader(own.header)", "a.Data = s.bus.own(own.data)"},
 	{"S16/answers carry headers", "msg.go",
 		"a.Header = cloneHeader(d.extra.answer.header)", "_ = cloneHeader"},
 	{"S26/Close inside a handler does not wait for that handler", "close.go",
