@@ -24,10 +24,10 @@ const (
 // Wire returns the header to send: m.Header and a line for each field that is
 // set, or nil without any. m.Header is not changed.
 //
-// An event's deadline is sent as an absolute time, since the event may wait on
+// An event's deadline is sent as a time of day, since the event may wait on
 // its way; it is as exact as the clocks agree. A request's deadline is sent as
-// the remaining time, which does not depend on clocks: call Wire when the message
-// is handed to the connection, and not when it is queued.
+// the remaining time, which does not depend on clocks. Both are computed here: call
+// Wire when the message is handed to the connection, and not when it is queued.
 func (m *Message) Wire() Header {
 	if !m.isMarked() {
 		return m.Header
@@ -50,7 +50,8 @@ func (m *Message) eachMark(do func(key, value string)) {
 	switch {
 	case m.Deadline.IsZero():
 	case m.Kind == Event:
-		do(keyExpires, strconv.FormatInt(m.Deadline.UnixMilli(), 10))
+		now := time.Now() // the time of day may have been set since the deadline was computed
+		do(keyExpires, strconv.FormatInt(now.Add(m.Deadline.Sub(now)).UnixMilli(), 10))
 	case m.Kind == Request:
 		left := time.Until(m.Deadline) + time.Millisecond - 1 // rounded up: a responder does not end before its caller
 		do(keyBudget, strconv.FormatInt(max(left.Milliseconds(), 1), 10))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/megaframework/mega/bus/driver"
 )
@@ -63,6 +64,25 @@ func TestABudgetIsRoundedUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An event may wait for its server while the time of day is set, as at the start of a
+// machine: its expiry keeps the remaining time (S24).
+func TestAnExpiryCrossesAStepOfTheClock(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		m := driver.Message{Kind: driver.Event, Deadline: fromBefore(time.Now().Add(time.Minute), step)}
+		got := driver.FromWire(driver.Event, "a", m.Wire(), nil)
+		if left := time.Until(got.Deadline); left < 50*time.Second || left > time.Minute {
+			t.Errorf("after a step of %v: %v are left of a minute", step, left)
+		}
+	}
+}
+
+// fromBefore returns t as it is after the time of day has stepped: its reading of the
+// monotonic clock stays. A time.Time has the seconds since 1885 from bit 30 on.
+func fromBefore(t time.Time, step time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) -= uint64(int64(step/time.Second) << 30)
+	return t
 }
 
 func TestForeignLinesAreIgnored(t *testing.T) {
