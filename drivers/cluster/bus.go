@@ -379,6 +379,16 @@ func (b *Bus) disconnected(why error) {
 	})
 }
 
+// withoutHub handles an attempt to find the next hub that has failed: why is the
+// reason from now on why there is none (S23).
+func (b *Bus) withoutHub(why error) {
+	err := fmt.Errorf("%w: %w", driver.ErrDisconnected, why)
+	b.mu.Lock()
+	b.down = err
+	b.mu.Unlock()
+	b.callFront(func(f driver.Front) { f.Disconnected(err) })
+}
+
 // leaving handles the announcement that the hub shuts down in order: messages
 // wait for the next hub (S21), and this hub confirms the messages that it has.
 func (b *Bus) leaving() {

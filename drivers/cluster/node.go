@@ -198,6 +198,7 @@ func (n *Node) reconnect() {
 			return
 		}
 		n.explain(err)
+		n.bus.withoutHub(err)
 		if !reported { // L21: log once
 			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
 			reported = true

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +98,32 @@ func TestLossByTheDeathOfTheHubIsCounted(t *testing.T) {
 	}
 	if most := 2 * window / 128; lost > most {
 		t.Errorf("%d are counted as lost, want at most %d: the others were not handed over", lost, most)
+	}
+}
+
+// While no process can become the hub, the reason is the state of the bus and the error
+// of its requests, as on the other drivers (S23).
+func TestTheReasonWhyNoHubComesIsReported(t *testing.T) {
+	socket := socketPath(t)
+	a, n := meetAt(t, socket), meetAt(t, socket)
+	b, err := bus.New(n.Bus(), bus.Config{})
+	must(t, err)
+	defer b.Close()
+	must(t, os.Chmod(filepath.Dir(socket), 0o755))
+	must(t, a.Close(t.Context()))
+	for what, ask := range map[string]func() error{
+		"the state": func() error { _, err := b.State(); return err },
+		"a request": func() error { _, err := b.Request(t.Context(), "a", nil); return err },
+	} {
+		soon(t, what+" has the reason", func() bool {
+			err := ask()
+			return errors.Is(err, bus.ErrDisconnected) && strings.Contains(err.Error(), "can be entered by other users")
+		})
+	}
+	must(t, os.Chmod(filepath.Dir(socket), 0o700))
+	soon(t, "there is a hub", func() bool { state, err := b.State(); return state == bus.StateConnected && err == nil })
+	if cuts := b.Stats().Cuts; cuts != 1 {
+		t.Errorf("the outage counts as %d", cuts)
 	}
 }
 
