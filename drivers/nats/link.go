@@ -194,7 +194,7 @@ func (l *link) adopt(o *nats.Options) error {
 	o.SkipSubjectValidation = true // the front has validated them
 	o.NoCallbacksAfterClientClose = false
 	o.SkipHostLookup = o.SkipHostLookup || o.CustomDialer == nil // the dialer of the driver looks up names, until the link ends
-	o.CustomDialer = &dialer{link: l, next: o.CustomDialer, network: cmp.Or(o.Dialer, &net.Dialer{}), wait: o.Timeout}
+	o.CustomDialer = &dialer{link: l, next: o.CustomDialer, network: networkDialer(o), wait: o.Timeout}
 	if o.InProcessServer != nil {
 		o.InProcessServer = inProcess{l, o.InProcessServer}
 	}
@@ -213,6 +213,18 @@ func (l *link) adopt(o *nats.Options) error {
 		}
 	}
 	return nil
+}
+
+// networkDialer returns the client's dialer for the network.
+func networkDialer(o *nats.Options) *net.Dialer {
+	var d net.Dialer
+	if o.Dialer != nil {
+		d = *o.Dialer
+	}
+	if o.AllowMultipathTCP != nil {
+		d.SetMultipathTCP(*o.AllowMultipathTCP)
+	}
+	return &d
 }
 
 // wrap makes conn the socket of the link.

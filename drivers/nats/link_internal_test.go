@@ -255,3 +255,17 @@ func TestAnAddressWithoutAPortHasTheOneOfNATS(t *testing.T) {
 		}
 	}
 }
+
+// The driver replaces the client's dialer, and with it the client's own handling of the option.
+func TestTheOptionForMultipathTCPIsUsed(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		own := net.Dialer{KeepAlive: time.Minute}
+		o := nats.Options{Dialer: &own}
+		if err := nats.MultipathTCP(on)(&o); err != nil {
+			t.Fatal(err)
+		}
+		if d := networkDialer(&o); d.MultipathTCP() != on || d.KeepAlive != own.KeepAlive {
+			t.Errorf("with %v, the dialer has %v", on, d.MultipathTCP())
+		}
+	}
+}
