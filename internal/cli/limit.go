@@ -149,11 +149,11 @@ func (l *limits) pause() *cobra.Command {
 			case !c.Flags().Changed("for"):
 				return usage(c, "cli.missing_argument", "A pause needs a length.", "give the length: --for 30s")
 			case length <= 0 || length > limit.MaxPause:
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--for %v is not valid; it must be more than 0s and at most %v.", length, limit.MaxPause), "give the length: --for 30s")
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--for %s is not valid; it must be more than 0s and at most %s.", plain.Exact(length), plain.Exact(limit.MaxPause)), "give the length: --for 30s")
 			case strings.TrimSpace(reason) == "":
 				return usage(c, "cli.no_reason", "A pause needs a reason. The callers that are refused receive it.", `give the reason: --reason "TEXT"`)
 			}
-			return l.change(c.Context(), fmt.Sprintf("%s: paused for %v", args[0], length), func(ctx context.Context, p *admin.Client) error {
+			return l.change(c.Context(), fmt.Sprintf("%s: paused for %s", args[0], plain.Exact(length)), func(ctx context.Context, p *admin.Client) error {
 				return p.PauseLimit(ctx, args[0], length, reason)
 			})
 		},

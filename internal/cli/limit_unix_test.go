@@ -21,7 +21,7 @@ func TestLimitsOfARunningProcessAreListedPausedAndReset(t *testing.T) {
 
 	status, stdout, stderr := verb(t, "caller", environ, "limit", "ls", "partner:")
 	head := fmt.Sprintf("shop, pid %d: memory, scope process\n", pid)
-	if status != failure.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, "2 per 1h0m0s") || !strings.Contains(stdout, "100 per 24h0m0s") {
+	if status != failure.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, "2 per 1h ") || !strings.Contains(stdout, "100 per 24h ") {
 		t.Errorf("ls: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = verb(t, "caller", environ, "limit", "pause", "partner:acme", "--for", "30s", "--reason", "they asked for it")

@@ -52,7 +52,7 @@ func (l *locks) open(ctx context.Context) ([]source, error) {
 }
 
 // elsewhere completes the description of the documents of lock --json.
-const elsewhere = `A Redis has "url" in place of "name" and "pid", and a hub at --socket has "socket" alone.`
+const elsewhere = `A Redis has "url" in place of "name" and "pid", and a hub at --socket has "socket".`
 
 // listed is an element of the document of lock ls --json.
 type listed struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
@@ -147,7 +146,7 @@ func runText(r *lock.Run) string {
 	if r.Outcome != "" {
 		outcome = fmt.Sprintf("%s after %s", r.Outcome, plain.Short(r.End.Sub(r.Start)))
 	}
-	return fmt.Sprintf("%s, by %s, every %v, %s", r.Start.UTC().Format(time.RFC3339), shell.HolderName(r.By), r.Every, outcome)
+	return fmt.Sprintf("%s, by %s, every %s, %s", r.Start.UTC().Format(time.RFC3339), shell.HolderName(r.By), plain.Exact(r.Every), outcome)
 }
 
 // printReleased writes the result of a forced release of a key.
@@ -174,10 +173,4 @@ func count(n int, what string) string {
 }
 
 // short returns the process or server as a phrase.
-func (a about) short() string {
-	head, _, _ := strings.Cut(a.String(), ": ")
-	if a.URL != "" || a.Socket != "" {
-		return a.String()
-	}
-	return head
-}
+func (a about) short() string { return plain.Line(a.place()) }

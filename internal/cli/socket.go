@@ -8,6 +8,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // socketService is the locks of the hub at a socket, which scripts and
@@ -32,7 +33,7 @@ func (l *locks) openSocket() (_ []source, err error) {
 		return nil, failureOf(err)
 	}
 	s := socketService{shell.Process{Name: l.shell.Name, Environ: l.environ}, b}
-	return []source{{locks: s, about: about{Socket: b.Socket}}}, nil
+	return []source{{locks: s, about: about{Driver: "cluster", Scope: driver.Node.String(), Socket: b.Socket}}}, nil
 }
 
 // wrongSocket returns the failure for a flag that --socket would ignore.

@@ -27,7 +27,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 		p := Process{Args: append(strings.Fields("mega "+line), "--socket", socket), Stdout: &out, Stderr: &out}
 		return RunTool(p, Tool{}), out.String()
 	}
-	if status, out := tool("lock ls"); status != failure.ExitOK || !strings.Contains(out, "no lock is held") {
+	if status, out := tool("lock ls"); status != failure.ExitOK || out != "process at "+socket+": cluster, scope node\n  no lock is held\n" {
 		t.Errorf("without a hub: exit status %d: %s", status, out)
 	}
 	n, err := cluster.Dial(t.Context(), cluster.Config{Socket: socket})
@@ -61,7 +61,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	if _, err := other.Acquire(t.Context(), "boat"); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "released from 1 holder"}} {
+	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "boat: released from 1 holder  (process at "+socket+")"}} {
 		if status, out := tool("lock " + x[0] + " --namespace eu"); status != failure.ExitOK || !strings.Contains(out, x[1]) {
 			t.Errorf("%s: exit status %d: %s", x[0], status, out)
 		}

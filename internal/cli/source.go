@@ -53,6 +53,15 @@ type about struct {
 func (a about) String() string { return plain.Line(a.heading()) }
 
 func (a about) heading() string {
+	s := a.place()
+	if a.Driver != "" {
+		s += fmt.Sprintf(": %s, scope %s", a.Driver, a.Scope)
+	}
+	return s
+}
+
+// place returns the process or the server without its driver.
+func (a about) place() string {
 	switch {
 	case a.URL != "":
 		return a.URL
@@ -69,9 +78,6 @@ func (a about) heading() string {
 			all = append(all, strconv.Itoa(pid))
 		}
 		s = strings.Join(all, ", ") + " and " + strconv.Itoa(a.For[last])
-	}
-	if a.Driver != "" {
-		s += fmt.Sprintf(": %s, scope %s", a.Driver, a.Scope)
 	}
 	return s
 }

@@ -70,6 +70,17 @@ func columns(s string) (n int) {
 	return n
 }
 
+// Exact returns a duration without the zero units at its end: 25h in place of 25h0m0s.
+func Exact(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
 // Short returns a duration in at most two units.
 func Short(d time.Duration) string {
 	const day = 24 * time.Hour

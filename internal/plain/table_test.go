@@ -67,3 +67,14 @@ func TestDurationsAreShort(t *testing.T) {
 		}
 	}
 }
+
+func TestExactDurationsHaveNoZerosAtTheirEnd(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 10 * time.Second: "10s", time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 25 * time.Hour: "25h",
+		90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s", 800 * time.Millisecond: "800ms", -time.Hour: "-1h",
+	} {
+		if got := plain.Exact(d); got != want {
+			t.Errorf("Exact(%v) = %q, want %q", d, got, want)
+		}
+	}
+}

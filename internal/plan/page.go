@@ -90,7 +90,7 @@ func (r *Report) electedRows() (rows []row) {
 			once, what = "once in the "+of.Scope, "in one process of the "+of.Scope+" at a time"
 		}
 		if of.Every > 0 {
-			what = fmt.Sprintf("every %v, %s", of.Every, once)
+			what = fmt.Sprintf("every %s, %s", plain.Exact(of.Every), once)
 		}
 		rows = append(rows, row{cells: []string{of.Name, what + ", under the lock " + of.Lock}})
 	}

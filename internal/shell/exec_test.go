@@ -83,7 +83,7 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"limit k -- true", nil, ExitUsage, "--rate 5/800ms"},
 		{"limit k", nil, ExitUsage, "• mega-lock limit k --rate 5/800ms -- CMD"},
 		{"limit -- true", nil, ExitUsage, "• name one: mega-lock limit KEY --rate 5/800ms -- CMD"},
-		{"limit k --rate 2/1s --rate 9/1h --", nil, ExitUsage, "• mega-lock limit k --rate 2/1s --rate 9/1h0m0s -- CMD"},
+		{"limit k --rate 2/1s --rate 9/1h --", nil, ExitUsage, "• mega-lock limit k --rate 2/1s --rate 9/1h -- CMD"},
 		{"limit k --rate 0/1s -- true", nil, ExitUsage, "--rate 0/1s is not valid: N is 0, want 1 to"},
 		{"limit k --rate 5/1s --cost 6 -- true", nil, ExitUsage, "--cost 6 is not valid; it must be 1 to 5"},
 		{"limit k --rate 5/1s --url= -- true", nil, ExitUsage, "it is empty"},

@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 	limitdriver "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // ErrNoHub means that no process serves the locks of a socket: none is held.
@@ -34,30 +35,24 @@ func (b *Backend) Look(ctx context.Context, p Process, do func(*lock.Locker) err
 	return do(c.Locker)
 }
 
-// location describes the backend of a list. Driver is empty if no process serves the
-// socket.
+// location describes the backend of a list.
 type location struct {
-	Driver string `json:"driver,omitempty"`
-	Scope  string `json:"scope,omitempty"`
+	Driver string `json:"driver"`
+	Scope  string `json:"scope"`
 	URL    string `json:"url,omitempty"`
 	Socket string `json:"socket,omitempty"`
 }
 
-// locate sets the URL or the socket of a resolved backend.
-func (l *location) locate(b *Backend) {
+// locate returns the location of a resolved backend.
+func locate(b *Backend) location {
 	if b.URL != "" {
-		l.URL = b.String()
-	} else {
-		l.Socket = b.Socket
+		return location{Driver: "redis", Scope: driver.Fleet.String(), URL: b.String()}
 	}
+	return location{Driver: "cluster", Scope: driver.Node.String(), Socket: b.Socket}
 }
 
 func (l location) heading() string {
-	at := cmp.Or(l.URL, "process at "+l.Socket)
-	if l.Driver == "" {
-		return at
-	}
-	return fmt.Sprintf("%s: %s, scope %s", at, l.Driver, l.Scope)
+	return fmt.Sprintf("%s: %s, scope %s", cmp.Or(l.URL, "process at "+l.Socket), l.Driver, l.Scope)
 }
 
 // LimitListing is the document of limit ls --json.
@@ -74,7 +69,7 @@ func (o *PermitOrder) list(p Process, prefix string) (LimitListing, error) {
 	if err := o.Resolve(p.Environ); err != nil {
 		return all, err
 	}
-	all.locate(&o.Backend)
+	all.location = locate(&o.Backend)
 	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
 	d, leave, err := o.openLimits(ctx, func(context.Context) error { return ErrNoHub })
@@ -89,7 +84,7 @@ func (o *PermitOrder) list(p Process, prefix string) (LimitListing, error) {
 	if err != nil {
 		return all, o.explain(err)
 	}
-	all.Driver, all.Scope, all.Total = d.Info().Name, d.Info().Scope.String(), len(states)
+	all.Total = len(states)
 	for _, s := range states {
 		s.Rates, s.Waiters = append([]limitdriver.RateState{}, s.Rates...), append([]limitdriver.Waiter{}, s.Waiters...)
 		all.Limits = append(all.Limits, s)
@@ -153,7 +148,7 @@ func PrintLimits(w io.Writer, all []LimitRow) {
 }
 
 // RateText returns a rate as tables show it.
-func RateText(r limitdriver.Rate) string { return fmt.Sprintf("%d per %v", r.N, r.Per) }
+func RateText(r limitdriver.Rate) string { return fmt.Sprintf("%d per %s", r.N, plain.Exact(r.Per)) }
 
 // FreeText returns the time until the next unit is free as tables show it.
 func FreeText(d time.Duration) string {
@@ -209,14 +204,14 @@ func List(ctx context.Context, p Process, b *Backend, prefix string) (Listing, e
 	defer cancel()
 	err := b.Look(ctx, p, func(l *lock.Locker) error {
 		states, err := l.List(ctx, prefix)
-		all.Driver, all.Scope, all.Total = l.Info().Name, l.Info().Scope.String(), len(states)
+		all.Total = len(states)
 		for _, s := range states {
 			s.Holders, s.Waiters = append([]lock.Holding{}, s.Holders...), append([]lock.Holder{}, s.Waiters...)
 			all.Locks = append(all.Locks, s)
 		}
 		return err
 	})
-	all.locate(b)
+	all.location = locate(b)
 	if wrong, ok := errors.AsType[*Error](err); ok {
 		return all, wrong
 	}

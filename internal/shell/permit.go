@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -212,13 +213,13 @@ func (w *permit) refused() error {
 	}
 	if i := w.last.By; i >= 0 && i < len(w.request.Rates) {
 		r := w.request.Rates[i]
-		why = append(why, fmt.Sprintf("rate %d per %v", r.N, r.Per))
+		why = append(why, "rate "+RateText(r))
 	}
 	if b := w.last.Paused; b != nil {
 		why = append(why, fmt.Sprintf("paused by %v: %s", b.By, b.Reason))
 	}
 	if again := w.last.Wait.Round(time.Millisecond); again > 0 {
-		why = append(why, fmt.Sprintf("retry after %v", again))
+		why = append(why, "retry after "+plain.Exact(again))
 	}
 	e.Text = strings.Join(why, ", ") + "."
 	return e

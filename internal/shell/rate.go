@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/limit/driver"
 )
 
@@ -41,7 +42,7 @@ func (r *Rates) String() string {
 	return strings.Join(all, " ")
 }
 
-func rateText(r driver.Rate) string { return fmt.Sprintf("%d/%v", r.N, r.Per) }
+func rateText(r driver.Rate) string { return fmt.Sprintf("%d/%s", r.N, plain.Exact(r.Per)) }
 
 // Type returns the name of the value in the help.
 func (r *Rates) Type() string { return "N/TIME" }
