@@ -57,6 +57,32 @@ func TestEverySaleIsEntered(t *testing.T) {
 	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<bdi>Lamp</bdi> <span class="small">(removed)</span>`)
 }
 
+// lostAfterwards takes the lock from its holder when fn has returned without an error.
+func lostAfterwards() services.Exclusive {
+	exclusive := services.UnderLock()
+	return func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error {
+		return exclusive(ctx, key, func(ctx *mega.Ctx) error {
+			if err := fn(ctx); err != nil {
+				return err
+			}
+			if _, err := ctx.Lock.ForceRelease(key, "it hangs"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		})
+	}
+}
+
+// The database has checked the lock in the transaction of the sale.
+func TestASaleIsValidIfItsLockIsLostAfterTheCommit(t *testing.T) {
+	kit := offlineWith(t, lostAfterwards)
+	kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+	kit.Post("/products/1/buy", map[string]int{"quantity": 1}).Status(http.StatusOK).Contains(`"stock":4`)
+	megatest.Published(kit.Bus, services.Sold, 1)
+	kit.Post("/products/1/buy", map[string]int{"quantity": 5}).Status(http.StatusConflict).Code("product.sold_out")
+}
+
 // A sale is valid when it is committed, whether or not its buyer waits for the answer.
 func TestASaleIsPublishedAfterItsBuyerHasLeft(t *testing.T) {
 	buyer, leave := context.WithCancel(t.Context())

@@ -57,7 +57,7 @@ func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (Order, erro
 }
 
 func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order, err error) {
-	err = s.exclusive(ctx, product, "order", func(ctx *mega.Ctx) error {
+	err = s.change(ctx, product, "order", func(ctx *mega.Ctx) error {
 		p, err := s.store.ProductForChange(ctx, product)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *Shop) takeBack(ctx *mega.Ctx, id int64) (order Order, err error) {
 	if order, err = s.store.Order(ctx, id); err != nil {
 		return Order{}, err
 	}
-	err = s.exclusive(ctx, order.Product, "refund", func(ctx *mega.Ctx) error {
+	err = s.change(ctx, order.Product, "refund", func(ctx *mega.Ctx) error {
 		p, err := s.store.ProductForChange(ctx, order.Product)
 		if err != nil {
 			return err
@@ -129,7 +129,8 @@ func (s *Shop) swap(ctx *mega.Ctx, id int64, product string) (returned, placed O
 	}
 	// Both locks at once: exchanges in opposite directions do not wait for each other.
 	keys := []string{"product:" + returned.Product, "product:" + product}
-	err = ctx.Lock.WithAll(keys, func(ctx *mega.Ctx) error {
+	locked := func(fn func(*mega.Ctx) error) error { return ctx.Lock.WithAll(keys, fn, lock.Label("exchange")) }
+	err = committed(locked, func(ctx *mega.Ctx) error {
 		back, err := s.store.ProductForChange(ctx, returned.Product)
 		if err != nil {
 			return err
@@ -154,7 +155,7 @@ func (s *Shop) swap(ctx *mega.Ctx, id int64, product string) (returned, placed O
 		back.Stock, out.Stock = back.Stock+returned.Quantity, out.Stock-returned.Quantity
 		placed, err = s.store.Exchange(ctx, back, out, returned)
 		return err
-	}, lock.Label("exchange"))
+	})
 	return returned, placed, err
 }
 
@@ -170,7 +171,7 @@ func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (Product, 
 }
 
 func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
-	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
+	err = s.change(ctx, product, "restock", func(ctx *mega.Ctx) error {
 		p, err = s.store.Add(ctx, product, quantity)
 		return err
 	})
@@ -182,6 +183,26 @@ func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, er
 // lost.
 func (s *Shop) exclusive(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
 	return ctx.Lock.With("product:"+product, fn, lock.Label(label))
+}
+
+// change runs fn, which changes a product, under its lock.
+func (s *Shop) change(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
+	return committed(func(fn func(*mega.Ctx) error) error { return s.exclusive(ctx, product, label, fn) }, fn)
+}
+
+// committed runs fn under the locks of locked. The last step of fn is a transaction of
+// the store, which stays valid if a lock is lost after the commit.
+func committed(locked func(fn func(*mega.Ctx) error) error, fn func(*mega.Ctx) error) error {
+	done := false
+	err := locked(func(ctx *mega.Ctx) error {
+		err := fn(ctx)
+		done = err == nil
+		return err
+	})
+	if done {
+		return nil
+	}
+	return err
 }
 
 func soldOut(stock int64) error {

@@ -23,7 +23,18 @@ type Exclusive func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error
 // UnderLock returns the Exclusive of the shop: the lock of the key. A test has
 // another one, to show that the shop oversells without the lock.
 func UnderLock() Exclusive {
-	return func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error { return ctx.Lock.With(key, fn) }
+	return func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error {
+		done := false
+		err := ctx.Lock.With(key, func(ctx *mega.Ctx) error {
+			err := fn(ctx)
+			done = err == nil
+			return err
+		})
+		if done { // the store has committed under the lock: a loss after that changes nothing
+			return nil
+		}
+		return err
+	}
 }
 
 // NewShop returns a Shop on a store.
