@@ -292,7 +292,7 @@ func TestLimitsHaveTheirRatesWaitersAndPause(t *testing.T) {
 	}
 	_, page := see(t, s.URL+"/console/limits")
 	contains(t, page, "x:&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;", "<ol class=\"waiters\">", "partner", "&lt;b&gt;maintenance&lt;/b&gt;", "by <span class=\"holder\">",
-		"1\u202f500 of 1\u202f500 per 1h", "1\u202f500 of 3\u202f000 per 1d", "0 left", "next free in", "a unit is free", "<meter", "memory, scope process")
+		"1\u202f500 of 1\u202f500 per 1h\n", "1\u202f500 of 3\u202f000 per 24h\n", "0 left", "next free in", "a unit is free", "<meter", "memory, scope process")
 	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>maintenance") {
 		t.Errorf("a key or a reason is not escaped:\n%s", page)
 	}

@@ -72,7 +72,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"dur": short, "ago": ago, "at": func(t time.Time) string { return t.Format("2006-01-02 15:04:05") },
+		"dur": short, "exact": plain.Exact, "ago": ago, "at": func(t time.Time) string { return t.Format("2006-01-02 15:04:05") },
 		"plain": plain.Line, "lines": plain.Text, "count": count, "rate": rateText, "add": func(a, b int) int { return a + b },
 	}
 }
@@ -126,7 +126,7 @@ func short(d time.Duration) string {
 	case a >= time.Microsecond:
 		unit = time.Microsecond
 	}
-	return d.Round(unit).String()
+	return plain.Exact(d.Round(unit))
 }
 
 // ago returns the time since t, or a dash for the zero time.

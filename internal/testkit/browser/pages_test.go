@@ -124,6 +124,22 @@ func TestPagesOfTheConsole(t *testing.T) {
 	everyPage(t, browser(t), "console", p.addr["ops"], "/console")
 }
 
+// A stream replaces the content of a page about once a second. A user of the keyboard keeps
+// the place.
+func TestFocusStaysOnALinkOfTheConsole(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"})
+	b := open(t, browser(t), wide)
+	for _, page := range []string{"/console", "/console/locks"} { // the leader of an app holds a lock
+		b.visit(p.addr["ops"] + page)
+		b.awaits(`document.querySelector("#live a")`)
+		b.do("focus a link", chromedp.Evaluate[chromedp.Void](`void (window.before = document.querySelector("#live a")).focus()`))
+		b.awaits(`!window.before.isConnected`)
+		if on := get(b, chromedp.Evaluate[string](`document.activeElement.href ?? document.activeElement.tagName`)); on != get(b, chromedp.Evaluate[string](`window.before.href`)) {
+			t.Errorf("%s: the focus is on %s", page, on)
+		}
+	}
+}
+
 // The second form of a double click would find that the lease has ended, or, for
 // every slot of a pool, end the next holders'.
 func TestADoubleClickReleasesOnce(t *testing.T) {
