@@ -184,6 +184,15 @@ func TestWrongRequestsOfSandboxes(t *testing.T) {
 			t.Errorf("%s %s: %d %s, %v; want %d %s", x.path, x.body, a.status, a.body, err, x.status, x.code)
 		}
 	}
+	a, err := s.send("POST", "/sandboxes", "seconds=1e3&end=broken", asForm, "Accept: text/html")
+	if err != nil || a.status != http.StatusUnprocessableEntity {
+		t.Fatalf("%d %s, %v", a.status, a.body, err)
+	}
+	for _, want := range []string{`value="1e3" required aria-invalid="true" aria-describedby="seconds-error"`, `id="seconds-error">must be a whole number</p>`, `value="broken" selected`} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("the page lacks %s:\n%s", want, a.body)
+		}
+	}
 	if page := s.page(t, "/sandboxes?started=call+us"); strings.Contains(page, "call us") {
 		t.Errorf("the page shows the text of a link as its own:\n%s", page)
 	}

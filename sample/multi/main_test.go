@@ -232,6 +232,18 @@ func TestInvalidOrdersAreRefused(t *testing.T) {
 	admin.Post("/orders", order("lamp", 1)).Status(http.StatusNotFound) // the other app's
 }
 
+// The form is shown again with the typed values.
+func TestErrorsAreBesideTheirFields(t *testing.T) {
+	kit := open(t)
+	send := func(app, path, form string) *megatest.Response {
+		return kit.App(app).Post(path, strings.NewReader(form), "Content-Type: application/x-www-form-urlencoded", "Accept: text/html").Status(http.StatusUnprocessableEntity)
+	}
+	send("web", "/orders", "product=lamp&quantity=1e9").Contains(`value="1e9" required aria-invalid="true"`).Contains(`role="alert">Quantity must be a whole number</p>`)
+	send("web", "/orders", "product=lamp&quantity=0").Contains(`value="0" required aria-invalid="true"`)
+	send("web", "/orders", "product=a/b&quantity=0").Contains("request.invalid")
+	send("admin", "/restocks", "product=a/b&quantity=0").Contains(`value="a/b"`).Contains(`id="product-error">Product must be`).Contains(`value="0"`).Contains(`id="quantity-error">Quantity must be 1 to 1000000<`)
+}
+
 // A refused order counts no unit, and while the limit is paused nothing is sold.
 func TestOrdersAreLimitedToWhatIsPacked(t *testing.T) {
 	kit := open(t)

@@ -59,6 +59,13 @@ type homePage struct {
 	Driver   string
 	Scope    string
 	Done     string
+	Restock  restockForm
+}
+
+// restockForm is a delivery as the user typed it, with its errors.
+type restockForm struct {
+	Product, Quantity string
+	Errors            mega.FieldErrors
 }
 
 // The bounds of the page, which is loaded again after each change.
@@ -78,9 +85,13 @@ var notices = map[string]string{
 }
 
 // Home shows orders, stock and locks.
-func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
+func (h *Handlers) Home(ctx *mega.Ctx) error {
+	return h.show(ctx, http.StatusOK, restockForm{Quantity: "10"})
+}
+
+func (h *Handlers) show(ctx *mega.Ctx, status int, f restockForm) (err error) {
 	info := ctx.Lock.Info()
-	page := homePage{Title: "Admin", Web: h.web, Driver: info.Name, Scope: scopeName(info.Scope), Done: notices[ctx.Query("done")]}
+	page := homePage{Title: "Admin", Web: h.web, Driver: info.Name, Scope: scopeName(info.Scope), Done: notices[ctx.Query("done")], Restock: f}
 	if page.Products, err = h.store.Products(ctx); err != nil {
 		return err
 	}
@@ -93,7 +104,7 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	}
 	page.Locks = locks[:min(len(locks), first)]
 	page.More = len(locks) - len(page.Locks)
-	return ctx.HTML(http.StatusOK, "home", page)
+	return ctx.HTML(status, "home", page)
 }
 
 // scopeName names the processes whose locks the page shows.
@@ -168,13 +179,23 @@ func (h *Handlers) Exchange(ctx *mega.Ctx) error {
 func (h *Handlers) Restock(ctx *mega.Ctx) error {
 	var in shop.Quantity
 	if err := ctx.Bind(&in); err != nil {
-		return err
+		return h.refuse(ctx, err)
 	}
 	p, err := h.shop.Restock(ctx, in.Product, in.Quantity)
 	if err != nil {
 		return err
 	}
 	return done(ctx, p, "restocked")
+}
+
+// refuse shows the form of a delivery again with its errors.
+func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
+	sent := ctx.Request().PostForm
+	f := restockForm{Product: sent.Get("product"), Quantity: sent.Get("quantity")}
+	if ctx.WantsJSON() || !errors.As(err, &f.Errors) {
+		return err
+	}
+	return h.show(ctx, http.StatusUnprocessableEntity, f)
 }
 
 // restock is the command of a delivery: it adds to the stock of a product from a

@@ -6,7 +6,7 @@ const pause = 100; // ms between two loads, however many events arrive
 const patience = 15000; // ms without a sign of life; the stream has one every 5 s
 const parting = 1000; // ms from the end of the use of a row to its load: its button may be pressed next
 
-const events = document.currentScript.dataset.stream; // the address of the stream
+const { page: address, stream: events } = document.currentScript.dataset; // an action's page has another address
 
 let loading = false;
 let again = false;
@@ -19,7 +19,7 @@ async function refresh() {
   while (again) {
     again = false;
     try {
-      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
+      const answer = await fetch(address, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
       if (!answer.ok) throw answer.status; // the backend of the locks does not answer, for example
       show(new DOMParser().parseFromString(await answer.text(), "text/html"));
       lost.hidden = stream?.readyState === EventSource.OPEN;

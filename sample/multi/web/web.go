@@ -3,6 +3,7 @@ package web
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -46,7 +47,11 @@ type homePage struct {
 	Products []shop.Product
 	Orders   []shop.Order
 	Ordered  int64 // the id of the order that was just placed, or 0
+	Refused  refusedOrder
 }
+
+// refusedOrder is an order as the user typed it, with the error of its quantity.
+type refusedOrder struct{ Product, Quantity, Error string }
 
 const newest = 10 // orders on the page
 
@@ -59,6 +64,10 @@ func (h *Handlers) Home(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, products)
 	}
+	return h.show(ctx, http.StatusOK, products, refusedOrder{})
+}
+
+func (h *Handlers) show(ctx *mega.Ctx, status int, products []shop.Product, refused refusedOrder) error {
 	orders, err := h.store.Orders(ctx, newest)
 	if err != nil {
 		return err
@@ -67,8 +76,8 @@ func (h *Handlers) Home(ctx *mega.Ctx) error {
 	if err != nil { // the page does not show the text of any link as its own
 		ordered = 0
 	}
-	return ctx.HTML(http.StatusOK, "home", homePage{
-		Title: "Products", Admin: h.admin, Products: products, Orders: orders, Ordered: ordered,
+	return ctx.HTML(status, "home", homePage{
+		Title: "Products", Admin: h.admin, Products: products, Orders: orders, Ordered: ordered, Refused: refused,
 	})
 }
 
@@ -107,7 +116,7 @@ var packing = limit.Limit{Rates: []limit.Rate{limit.PerMinute(300)}, Outage: lim
 func (h *Handlers) Order(ctx *mega.Ctx) error {
 	in := shop.Quantity{Quantity: 1}
 	if err := ctx.Bind(&in); err != nil {
-		return err
+		return h.refuse(ctx, err)
 	}
 	permit, err := ctx.Limit.Wait(packingKey, packing, limit.MaxWait(patience)) // 429 at once if no unit is free by then
 	if err != nil {
@@ -123,6 +132,19 @@ func (h *Handlers) Order(ctx *mega.Ctx) error {
 		return ctx.JSON(http.StatusCreated, order)
 	}
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/?ordered=%d", order.ID))
+}
+
+// refuse shows the page again with the error of a quantity beside its field.
+func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
+	wrong, sent := mega.FieldErrors{}, ctx.Request().PostForm
+	if ctx.WantsJSON() || !errors.As(err, &wrong) || wrong["quantity"] == "" || wrong["product"] != "" {
+		return err
+	}
+	products, err := h.store.Products(ctx)
+	if err != nil {
+		return err
+	}
+	return h.show(ctx, http.StatusUnprocessableEntity, products, refusedOrder{sent.Get("product"), sent.Get("quantity"), wrong["quantity"]})
 }
 
 // Show shows one order.

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -25,8 +26,9 @@ func NewSandboxes(b *services.Sandboxes, journal *store.Journal) *Sandboxes {
 
 // SandboxesPage is the data of the page, and of its JSON.
 type SandboxesPage struct {
-	Done  string `json:"-"` // the outcome of the last action on the page
-	Kills bool   `json:"-"` // a job may kill its worker
+	Done  string  `json:"-"` // the outcome of the last action on the page
+	Kills bool    `json:"-"` // a job may kill its worker
+	Form  jobForm `json:"-"`
 
 	Driver    string           `json:"driver"`
 	Scope     string           `json:"scope"`
@@ -42,8 +44,18 @@ type SandboxState struct {
 	Fence uint64 `json:"fence,omitempty"` // of the job that holds it
 }
 
+// jobForm is a job as the user typed it, with its errors.
+type jobForm struct {
+	Seconds, End string
+	Errors       mega.FieldErrors
+}
+
 // List shows the sandboxes and what has happened in them.
 func (b *Sandboxes) List(ctx *mega.Ctx) error {
+	return b.show(ctx, http.StatusOK, jobForm{Seconds: "5"})
+}
+
+func (b *Sandboxes) show(ctx *mega.Ctx, status int, f jobForm) error {
 	state, err := b.sandboxes.State(ctx)
 	if err != nil {
 		return err
@@ -57,7 +69,7 @@ func (b *Sandboxes) List(ctx *mega.Ctx) error {
 	}
 	info := ctx.Lock.Info()
 	p := SandboxesPage{
-		Done: done(ctx), Kills: mayStrike(ctx) == nil, Driver: info.Name, Scope: info.Scope.String(),
+		Done: done(ctx), Kills: mayStrike(ctx) == nil, Form: f, Driver: info.Name, Scope: info.Scope.String(),
 		Tally: state.Tally(), Waiting: len(state.Waiters), Events: events,
 	}
 	fences := map[int]uint64{}
@@ -70,7 +82,7 @@ func (b *Sandboxes) List(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, p)
 	}
-	return ctx.HTML(http.StatusOK, "sandboxes", p)
+	return ctx.HTML(status, "sandboxes", p)
 }
 
 // JobInput describes a job.
@@ -92,7 +104,7 @@ func (in *JobInput) Validate(ctx *mega.Ctx) error {
 func (b *Sandboxes) Start(ctx *mega.Ctx) error {
 	in := JobInput{End: services.EndsWell}
 	if err := ctx.Bind(&in); err != nil {
-		return err
+		return b.refuse(ctx, err)
 	}
 	if in.End == services.EndsKilled {
 		if no := mayStrike(ctx); no != nil {
@@ -107,6 +119,16 @@ func (b *Sandboxes) Start(ctx *mega.Ctx) error {
 		return ctx.JSON(http.StatusAccepted, map[string]int64{"job": job})
 	}
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/sandboxes?started=%d", job))
+}
+
+// refuse shows the form of a job again with its errors.
+func (b *Sandboxes) refuse(ctx *mega.Ctx, err error) error {
+	sent := ctx.Request().PostForm
+	f := jobForm{Seconds: sent.Get("seconds"), End: sent.Get("end")}
+	if ctx.WantsJSON() || !errors.As(err, &f.Errors) {
+		return err
+	}
+	return b.show(ctx, http.StatusUnprocessableEntity, f)
 }
 
 // FreeInput names the job that the page showed.

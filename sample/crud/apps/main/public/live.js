@@ -105,6 +105,7 @@ function note(n) {
   at.dateTime = n.at;
   at.textContent = `${n.at.slice(11, 23)} UTC`;
   const text = document.createElement("strong");
+  text.dir = "auto";
   text.textContent = n.text;
   const from = document.createElement("span");
   from.className = "small";
