@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,6 +148,29 @@ func (s *shop) hold(t *testing.T) lock.Holding {
 	return s.awaitLocks(t, "the lock is held", func(p handlers.LocksPage) bool {
 		return len(p.Holders) == 1 && has(p, "wrote", p.Holders[0].Fence)
 	}).Holders[0]
+}
+
+// The buttons of the page stay near the place at which a visitor has pressed them.
+func TestAFewOfManyWaitersAreShown(t *testing.T) {
+	kit := offline(t)
+	defer kit.Lock.Hold(services.DemoKey)()
+	var waiters sync.WaitGroup
+	defer waiters.Wait()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for range 6 {
+		waiters.Go(func() {
+			if lease, err := kit.Locks().Acquire(ctx, services.DemoKey, lock.Wait(lock.Forever)); err == nil {
+				_ = lease.Release()
+				t.Error("a waiter has the lock beside its holder")
+			}
+		})
+	}
+	kit.Lock.AwaitWaiters(services.DemoKey, 6)
+	page := kit.Get("/locks", "Accept: text/html").Contains("6 wait in all").Body()
+	if n := strings.Count(page, "<strong>waits</strong>"); n != 5 {
+		t.Errorf("%d waiters are shown, want 5", n)
+	}
 }
 
 func TestAHolderIsExtendedAndReleased(t *testing.T) {

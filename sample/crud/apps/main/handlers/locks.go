@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -131,7 +132,7 @@ func (l *Locks) Hold(ctx *mega.Ctx) error {
 		return err
 	}
 	span := time.Duration(in.Seconds) * time.Second
-	l.demo.Hold(ctx, span, span.String())
+	l.demo.Hold(ctx, span, fmt.Sprintf("%d s", in.Seconds))
 	return accepted(ctx, in, "asked")
 }
 
