@@ -55,7 +55,7 @@ func (s screen) String() string { return fmt.Sprintf("%d-%s", s.width, s.scheme)
 var (
 	wide    = screen{1280, 900, "light"}
 	narrow  = screen{390, 844, "dark"}
-	screens = []screen{wide, narrow, {1280, 900, "dark"}, {390, 844, "light"}}
+	screens = []screen{wide, narrow, {1280, 900, "dark"}, {320, 568, "light"}} // 320: a zoom of 400 %
 )
 
 // tab is a tab of the browser.
