@@ -46,6 +46,8 @@ func devVerb(environ []string, stdout io.Writer) func(*cli.Shell) *cobra.Command
 				if err != nil {
 					if path, err := filepath.Abs(dir); err == nil {
 						dir = path
+					} else if dir == "." {
+						dir = "this folder"
 					}
 					return &failure.Failure{
 						Code: "dev.failed", Exit: failure.ExitUsage, Text: "Cannot develop in " + dir + ".", Cause: err,

@@ -32,7 +32,7 @@ func (l *commandLine) locks() *locks {
 type component struct {
 	running func(admin.Info) admin.DriverScope // of a process
 	// configured returns the decision of a configuration. It is complete, even if
-	// it is refused.
+	// it is refused. Verbs about a whole process have none.
 	configured func(*settings.Config) (plan.Decision, error)
 }
 
@@ -64,7 +64,10 @@ func (l *commandLine) finder(of component) func(context.Context) ([]source, erro
 		}
 		sources, err := running(ctx, l.process.Environ, c.Name, of)
 		if err == nil && len(sources) == 0 {
-			d, _ := of.configured(c)
+			var d plan.Decision
+			if of.configured != nil {
+				d, _ = of.configured(c)
+			}
 			err = l.noProcess(c.Name, d)
 		}
 		return sources, err
@@ -73,7 +76,7 @@ func (l *commandLine) finder(of component) func(context.Context) ([]source, erro
 
 // processes returns the running processes of this program.
 func (l *commandLine) processes(ctx context.Context) ([]source, error) {
-	return l.finder(lockComponent)(ctx)
+	return l.finder(component{running: lockComponent.running})(ctx)
 }
 
 // unconfigured returns the processes that run under the name that the program
@@ -99,13 +102,15 @@ func (l *commandLine) unreadName() string {
 }
 
 // noProcess returns the failure for a program without a running process, with the
-// consequence for the component that d is about.
+// consequence for the component that d is about. d is zero for a whole process.
 func (l *commandLine) noProcess(name string, d plan.Decision) error {
 	f := &failure.Failure{
 		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
-		Facts:   []failure.Fact{{Name: d.Subject(), Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 		Actions: []string{"start it: " + failure.Command(l.shell.Name) + " serve"},
+	}
+	if d.Component != "" {
+		f.Facts = []failure.Fact{{Name: d.Subject(), Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}}
 	}
 	left := leftOut(l.process.Environ)
 	f.Facts = append(f.Facts, left...)

@@ -109,6 +109,10 @@ func TestKilledProcessIsNoLongerThere(t *testing.T) {
 	if status != failure.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "cli.no_process") || !strings.Contains(stderr, "memory") {
 		t.Errorf("of none: exit status %d\n%s%s", status, stdout, stderr)
 	}
+	status, stdout, stderr = verb(t, "holder", environ, "worker", "ls") // which is not about locks
+	if status != failure.ExitUnavailable || !strings.Contains(stderr, "cli.no_process") || strings.Contains(stderr, "memory") {
+		t.Errorf("the workers of none: exit status %d\n%s%s", status, stdout, stderr)
+	}
 }
 
 func TestHangUpReadsTheConfigurationAgain(t *testing.T) {

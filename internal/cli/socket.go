@@ -73,6 +73,9 @@ func (s socketService) Release(ctx context.Context, key, reason string, only adm
 		n, err = l.Release(ctx, key, reason, only)
 		return err
 	})
+	if errors.Is(err, shell.ErrNoHub) {
+		return 0, nil
+	}
 	return n, err
 }
 

@@ -30,6 +30,9 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	if status, out := tool("lock ls"); status != failure.ExitOK || out != "process at "+socket+": cluster, scope node\n  no lock is held\n" {
 		t.Errorf("without a hub: exit status %d: %s", status, out)
 	}
+	if status, out := tool("lock release lamp --reason stuck"); status != failure.ExitOK || !strings.Contains(out, "lamp: no holder") {
+		t.Errorf("release without a hub: exit status %d: %s", status, out)
+	}
 	n, err := cluster.Dial(t.Context(), cluster.Config{Socket: socket})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	if _, err := other.Acquire(t.Context(), "boat"); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "boat: released from 1 holder  (process at "+socket+")"}} {
+	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "boat: released from 1 holder  (process at " + socket + ")"}} {
 		if status, out := tool("lock " + x[0] + " --namespace eu"); status != failure.ExitOK || !strings.Contains(out, x[1]) {
 			t.Errorf("%s: exit status %d: %s", x[0], status, out)
 		}

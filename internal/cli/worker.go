@@ -74,7 +74,7 @@ type supervised struct {
 }
 
 func (l *commandLine) workerVerb() *cobra.Command {
-	v := &supervised{shell: l.shell, find: l.finder(lockComponent)}
+	v := &supervised{shell: l.shell, find: l.processes}
 	c := group("worker", "list the workers of a supervisor, and restart them", v.ls(), v.restart())
 	c.Long = "It calls the supervisors of this program that run on this machine as this user (serve --workers N)."
 	c.PersistentFlags().Var(positive{of: &v.pid}, "pid", "call only the supervisor with the number `PID`")
