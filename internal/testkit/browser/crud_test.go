@@ -108,3 +108,21 @@ func windowsOfCrud(b *tab, url string) {
 	b.press(`button[value=wait]`)
 	b.awaits(`document.querySelectorAll("#outcome p").length === 2`) // with the times of the grants
 }
+
+// The notice of an action stays at the top of the screen.
+func TestTheNoticeDoesNotHideTheFocus(t *testing.T) {
+	b := open(t, browser(t), narrow)
+	b.visit(serve(t, "crud", []string{"main"}).addr["main"] + "/locks")
+	b.awaits(`document.querySelector("[data-open]") !== null`)
+	b.press(`form[action="/locks/try"] button`)
+	b.awaits(`document.querySelector("#notice p") !== null`)
+	if at := get(b, chromedp.Evaluate[string](`(() => {
+		const button = document.querySelector('form[action="/locks/release"] button');
+		scrollBy(0, button.getBoundingClientRect().top - 10); // behind the notice
+		button.focus();
+		const { x, y, width, height } = button.getBoundingClientRect();
+		return document.elementFromPoint(x + width / 2, y + height / 2).outerHTML;
+	})()`)); at != "<button>Release it</button>" {
+		t.Errorf("the focus is behind %s", at)
+	}
+}
