@@ -241,6 +241,7 @@ func TestErrorsAreBesideTheirFields(t *testing.T) {
 	send("web", "/orders", "product=lamp&quantity=1e9").Contains(`value="1e9" required aria-invalid="true"`).Contains(`role="alert">Quantity must be a whole number</p>`)
 	send("web", "/orders", "product=lamp&quantity=0").Contains(`value="0" required aria-invalid="true"`)
 	send("web", "/orders", "product=a/b&quantity=0").Contains("request.invalid")
+	send("web", "/orders", "product=none&quantity=0").Contains("request.invalid")
 	send("admin", "/restocks", "product=a/b&quantity=0").Contains(`value="a/b"`).Contains(`id="product-error">Product must be`).Contains(`value="0"`).Contains(`id="quantity-error">Quantity must be 1 to 1000000<`)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -140,11 +141,15 @@ func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
 	if ctx.WantsJSON() || !errors.As(err, &wrong) || wrong["quantity"] == "" || wrong["product"] != "" {
 		return err
 	}
-	products, err := h.store.Products(ctx)
-	if err != nil {
-		return err
+	refused := refusedOrder{sent.Get("product"), sent.Get("quantity"), wrong["quantity"]}
+	products, failed := h.store.Products(ctx)
+	switch {
+	case failed != nil:
+		return failed
+	case !slices.ContainsFunc(products, func(p shop.Product) bool { return p.Name == refused.Product }):
+		return err // the page has no field of this product
 	}
-	return h.show(ctx, http.StatusUnprocessableEntity, products, refusedOrder{sent.Get("product"), sent.Get("quantity"), wrong["quantity"]})
+	return h.show(ctx, http.StatusUnprocessableEntity, products, refused)
 }
 
 // Show shows one order.
