@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,35 +98,6 @@ func (r *Response) causes(err error) bool {
 	defer r.mu.Unlock()
 	_, panicked := errors.AsType[*panicError](err)
 	return r.failed != nil && !panicked && errors.Is(err, r.failed)
-}
-
-// ReadFrom uses sendfile for files. A source that may never end is copied piece
-// by piece, so that it does not hold the lock for the whole copy.
-func (r *Response) ReadFrom(src io.Reader) (int64, error) {
-	if !isFile(src) {
-		return io.Copy(struct{ io.Writer }{r}, src)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return 0, ErrHandlerReturned
-	}
-	r.beginLocked()
-	n, err := io.Copy(r.w, src)
-	r.bytes += n
-	return n, r.failedLocked(err)
-}
-
-func isFile(src io.Reader) bool {
-	if part, ok := src.(*io.LimitedReader); ok {
-		src = part.R
-	}
-	f, ok := src.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode().IsRegular()
 }
 
 // Flush sends the data written so far, if the connection can.
