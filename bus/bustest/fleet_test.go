@@ -24,7 +24,6 @@ type fleet struct {
 
 	mu    sync.Mutex // guards the fields below
 	nodes []*node
-	away  bool
 }
 
 func (f *fleet) harness() bustest.Harness {
@@ -40,7 +39,7 @@ func (f *fleet) harness() bustest.Harness {
 func (f *fleet) begin() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes, f.nodes, f.away = memory.NewBus(), nil, false
+	f.routes, f.nodes = memory.NewBus(), nil
 	f.obstacles.reset()
 	return f.routes.Attach((*hub)(f))
 }

@@ -20,7 +20,7 @@ func TestInheritedConnectionsKeepTheContract(t *testing.T) {
 	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
 		t.Helper()
 		h := newHub(t, HubConfig{})
-		y := newYard(t, joining(h))
+		y := newYard(joining(h))
 		return y.harness(locktest.Faults{Beside: func() error {
 			hub.Speak(h, protocol.Versions{Oldest: protocol.Known.Newest, Newest: protocol.Known.Newest + 1})
 			return nil
@@ -64,16 +64,14 @@ func (c seenOff) Close() error {
 
 // yard opens nodes as processes of one hub, each over a link of its own.
 type yard struct {
-	t    *testing.T
 	dial func() (net.Conn, error) // a connection to the hub
 
 	mu    sync.Mutex
 	links map[driver.Driver]*link
 }
 
-func newYard(t *testing.T, dial func() (net.Conn, error)) *yard {
-	t.Helper()
-	return &yard{t: t, dial: dial, links: map[driver.Driver]*link{}}
+func newYard(dial func() (net.Conn, error)) *yard {
+	return &yard{dial: dial, links: map[driver.Driver]*link{}}
 }
 
 func (y *yard) open() (driver.Driver, error) {

@@ -284,7 +284,7 @@ func TestAHubThatStandsStillEndsLeasesInTime(t *testing.T) {
 
 func TestAHubThatStandsStillKeepsTheContract(t *testing.T) {
 	hub, dial := hubChild(t)
-	harness := newYard(t, dial).harness(locktest.Faults{Stop: hub.Pause, Continue: hub.Continue})
+	harness := newYard(dial).harness(locktest.Faults{Stop: hub.Pause, Continue: hub.Continue})
 	for _, name := range []string{
 		"L4/leases end in time while the backend is stopped",
 		"L8/a call to a stopped backend ends within its bound, and is not busy",

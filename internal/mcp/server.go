@@ -64,7 +64,7 @@ func Serve(ctx context.Context, c Config) error {
 	s.group.Init()
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "mega", Title: "Locks and limits of mega", Version: c.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
-		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}, //nolint:staticcheck // see lose
+		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}, //nolint:staticcheck // see reportLoss
 	})
 	s.addTools()
 	ended, out := make(chan error, 1), &outputWriter{WriteCloser: c.Out}

@@ -35,7 +35,6 @@ const shardCount = 64
 // Table is a table of limits. Its methods may be called concurrently.
 type Table struct {
 	seed   maphash.Seed
-	now    func() int64
 	shards [shardCount]shard
 }
 
@@ -47,7 +46,7 @@ func New(now func() int64) *Table {
 		base := time.Now()
 		now = func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() }
 	}
-	t := &Table{seed: maphash.MakeSeed(), now: now}
+	t := &Table{seed: maphash.MakeSeed()}
 	for i := range t.shards {
 		t.shards[i].entries = make(map[string]*entry)
 		t.shards[i].now = now

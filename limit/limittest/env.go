@@ -17,7 +17,6 @@ import (
 type env struct {
 	*suite.Env
 	h      Harness
-	info   driver.Info
 	prefix string // of the case's keys, so that cases on one backend do not share keys
 }
 

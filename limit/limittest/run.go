@@ -97,7 +97,7 @@ func (h Harness) suite(info driver.Info) suite.Suite {
 			Rule: suite.Rule(rules[ruleIndex(c.rule)]), Claim: c.claim, Absent: c.absent(h, info),
 			Run: func(e *suite.Env) {
 				defer e.Cancel() // calls in flight end before their process is closed
-				c.run(&env{Env: e, h: h, info: info, prefix: "case-" + ticket()[:10]})
+				c.run(&env{Env: e, h: h, prefix: "case-" + ticket()[:10]})
 			},
 		})
 	}
