@@ -185,7 +185,7 @@ func TestPageForDevelopersIsForTheirBrowserAlone(t *testing.T) {
 			t.Errorf("%s: status %d: %s", name, w.Code, page)
 		}
 	}
-	for _, host := range []string{"localhost", "127.0.0.1:8080", "[::1]:8080", "shop.localhost:8080"} {
+	for _, host := range []string{"localhost", "127.0.0.1:8080", "[::1]:8080", "shop.localhost:8080", "LOCALHOST.:8080"} {
 		s := developing(t)
 		s.router.Get("/", (&counter{}).Fail)
 		shows(t, s.visit("/", func(r *requested) { r.Host, r.RemoteAddr = host, "[::1]:5000" }).Body.String(), "disk")

@@ -112,7 +112,7 @@ func layers() map[string][]string {
 		"internal/mask":     {},
 		"internal/notation": {"internal/mask"},
 		"internal/metrics":  {"limit", "lock", "bus"},
-		"internal/ops":      {"internal/settings", "config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
+		"internal/ops":      {"internal/settings", "config", "internal/admin", "internal/listen", "internal/metrics", "internal/request", "internal/workers"},
 		"internal/outage":   {"internal/group"},
 		"internal/plain":    {},
 		"internal/plan":     {"internal/settings", "bus", "config", "ctx", "ctx/locale", "limit", "internal/failure", "internal/mask", "internal/plain", "internal/request", "internal/router", "lock", "lock/driver"},

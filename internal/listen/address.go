@@ -91,7 +91,7 @@ func (a Address) Handler(notFound http.Handler) http.Handler {
 		)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := hostName(r.Host)
+		host := request.HostName(r.Host)
 		for _, app := range apps {
 			if !matchesHost(host, app.Host) {
 				continue

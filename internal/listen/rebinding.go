@@ -4,33 +4,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
+
+	"github.com/megaframework/mega/internal/request"
 )
-
-// LocalName reports whether a Host header names this machine in a way that no
-// name server can change: localhost, a name below it, or a loopback address.
-func LocalName(host string) bool {
-	name := hostName(host)
-	ip := net.ParseIP(name)
-	return name == "localhost" || strings.HasSuffix(name, ".localhost") || ip != nil && ip.IsLoopback()
-}
-
-// hostName returns the name or address in a Host header, in lower case, without
-// the port, the brackets of an IPv6 address and the dot at the end of a name.
-func hostName(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	} else if bare, ok := strings.CutPrefix(host, "["); ok {
-		host = strings.TrimSuffix(bare, "]")
-	}
-	return strings.TrimSuffix(strings.ToLower(host), ".")
-}
 
 // localOnly restricts next to requests by a local name. Otherwise a page whose
 // own name resolves to a loopback address could read an app there as its own.
 func localOnly(next, refusal http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !LocalName(r.Host) {
+		if !request.LocalName(r.Host) {
 			refusal.ServeHTTP(w, r)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // guard refuses requests that would change something, except actions of the
@@ -40,7 +41,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case changes && (r.Method != http.MethodPost || r.URL.Path != Release):
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("the ops listener is read-only; use the admin socket"))
-	case g.local && !listen.LocalName(r.Host):
+	case g.local && !request.LocalName(r.Host):
 		// A page whose own name resolves to a loopback address could read these
 		// pages as its own.
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("the host of the request is not localhost or a loopback address"))

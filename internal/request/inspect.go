@@ -4,13 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/netip"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -152,23 +148,4 @@ func (rec *record) places() []slog.Attr {
 		return nil
 	}
 	return []slog.Attr{slog.String("handler", fmt.Sprintf("%s  %s:%d", f.Func, f.File, f.Line))}
-}
-
-// isLocal reports whether a request comes from a browser on this machine, and
-// not through the name of another site: the page of an error in env dev shows
-// source code.
-func isLocal(r *http.Request) bool {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		return false
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.IsLoopback()
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
