@@ -70,7 +70,7 @@ func (p Process) isWorker() bool {
 // record. The warnings are separate records then, so that a search finds them.
 func (p Process) report(r *Report, c *settings.Config, log *slog.Logger) {
 	if logging.Readable(p.Stderr, c) {
-		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
+		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(plan.Paint{Colours: plain.Colours(p.Stderr)}, p.Verbose)+"\n") // the program runs without a report, too
 		return
 	}
 	p.warn(r, log)
@@ -87,13 +87,4 @@ func (p Process) warn(r *Report, log *slog.Logger) {
 			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
 		}
 	}
-}
-
-// paint returns a paint with colours for a terminal, unless its user has
-// disabled them.
-func (p Process) paint() plan.Paint {
-	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
-		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"
-	})
-	return plan.Paint{Colours: plain.IsTerminal(p.Stderr) && !unwanted}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ func newHandler(w io.Writer, c *settings.Config, v *secrets.Veil) slog.Handler {
 	}
 	options := &tint.Options{
 		ReplaceAttr: v.TextAttr,
-		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !plain.IsTerminal(w) || os.Getenv("NO_COLOR") != "",
+		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !plain.Colours(w),
 	}
 	return newStackHandler(w, v.TextAttr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
 }
