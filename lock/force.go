@@ -22,24 +22,20 @@ import (
 // ctx's error are possible, too. The loss of a lease on ctx does not end the call.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...ForceOption) (released int, err error) {
 	f, err := l.forced(opts)
-	if err == nil {
-		err = l.check(ctx, key, checkReason(reason))
-	}
-	if err != nil {
+	if err := cmp.Or(err, l.check(ctx, key, checkReason(reason))); err != nil {
 		return 0, fmt.Errorf("force release %q: %w", shorten(key), err)
 	}
 	bounded, cancel := forceContext(ctx)
 	defer cancel()
 	f.Reason, f.By = reason, l.holder(ctx, "", time.Now())
-	var n int
 	if !f.ByFence || l.queues == nil || !l.queues.handedOn(key, f.Fence) { // L16
-		n, err = l.driver.ForceRelease(bounded, key, f)
+		released, err = l.driver.ForceRelease(bounded, key, f)
 	}
 	if err != nil {
-		return n, fmt.Errorf("force release %q: %w", key, l.callError(ctx, err, driver.CallTimeout))
+		return released, fmt.Errorf("force release %q: %w", key, l.callError(ctx, err, driver.CallTimeout))
 	}
-	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
-	return n, nil
+	l.observe(ForcedRelease{Key: key, Reason: reason, Released: released})
+	return released, nil
 }
 
 // ForceOption changes one call of ForceRelease.

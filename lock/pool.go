@@ -96,23 +96,13 @@ func (l *Locker) AcquireSlot(ctx context.Context, p *Pool, opts ...Option) (*Slo
 // returns ErrInvalid, ErrUnsupported, ErrUnavailable when the backend does not
 // answer within a second, ErrClosed, or ctx's error.
 func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) error {
-	err := l.check(ctx, key, checkReason(reason))
-	if err == nil {
-		err = checkSlot(slot)
-	}
-	if err == nil {
-		err = l.supportsPools()
-	}
-	if err == nil {
-		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-		defer cancel()
-		err = l.pools.Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
-		if err != nil {
-			err = l.callError(ctx, err, driver.CallTimeout)
-		}
-	}
-	if err != nil {
+	if err := cmp.Or(l.check(ctx, key, checkReason(reason)), checkSlot(slot), l.supportsPools()); err != nil {
 		return fmt.Errorf("heal %q: %w", shorten(key), err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	if err := l.pools.Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now())); err != nil {
+		return fmt.Errorf("heal %q: %w", key, l.callError(ctx, err, driver.CallTimeout))
 	}
 	l.observe(Healed{Key: key, Slot: slot, Reason: reason})
 	return nil

@@ -28,8 +28,8 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	}
 	returned := false
 	defer func() {
-		if !returned { // a context has panicked
-			qs.abandon(w)
+		if !returned && !qs.leave(w) { // a context has panicked
+			qs.receive(w)
 		}
 	}()
 	o, err := qs.await(ctx, c, w, start)
@@ -119,13 +119,6 @@ func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason e
 		return outcome{}, fmt.Errorf("%w: %w", err, reason)
 	}
 	return outcome{}, reason
-}
-
-// abandon leaves the queue.
-func (qs *queues) abandon(w *waiter) {
-	if !qs.leave(w) {
-		qs.receive(w)
-	}
 }
 
 // receive hands on the grant of a waiter that does not use it (L22).
