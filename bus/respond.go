@@ -22,7 +22,7 @@ const (
 // pattern form one group, in which one member answers each request, and each
 // handles 64 requests at once. It returns the errors of [Bus.Subscribe].
 func (b *Bus) Respond(ctx context.Context, pattern string, r Responder, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite())
+	return b.subscribe(ctx, pattern, driver.Request, r.handler(), atCallSite(opts))
 }
 
 // handler returns r as a Handler, for the middleware. The answer is kept in the

@@ -94,25 +94,25 @@ const (
 // ErrDisconnected if the backend does not confirm it within 5 s; ErrDraining,
 // ErrClosed, or ctx's error. After an error there is no subscription.
 func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
+	return b.subscribe(ctx, pattern, driver.Event, h, atCallSite(opts))
 }
 
-// callSite returns the file and line of the call of the function that calls
-// callSite.
-func callSite() string {
+// atCallSite adds the call site of the caller of its caller. An option of that
+// caller has precedence.
+func atCallSite(opts []SubOption) []SubOption {
 	_, file, line, ok := runtime.Caller(2)
 	if !ok {
-		return ""
+		return opts
 	}
-	return file + ":" + strconv.Itoa(line)
+	return append([]SubOption{Site(file + ":" + strconv.Itoa(line))}, opts...)
 }
 
-func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {
+func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption) (*Sub, error) {
 	verb := "subscribe to"
 	if k == driver.Request {
 		verb = "respond to"
 	}
-	s, err := b.newSub(ctx, pattern, k, h, opts, site)
+	s, err := b.newSub(ctx, pattern, k, h, opts)
 	if err == nil {
 		err = s.activate(ctx)
 	}
@@ -122,7 +122,7 @@ func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Ha
 	return s, nil
 }
 
-func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {
+func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption) (*Sub, error) {
 	o, err := newSubscription(k, pattern, opts)
 	switch {
 	case err != nil:
@@ -131,9 +131,6 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 		return nil, invalid("the handler is nil")
 	case ctx.Err() != nil:
 		return nil, contextError(ctx)
-	}
-	if o.site == "" {
-		o.site = site
 	}
 	s := &Sub{subscription: o, bus: b, done: make(chan struct{}), excused: make(chan struct{})}
 	if o.afterGap {

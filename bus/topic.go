@@ -26,7 +26,7 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T, opts ...PubOption) e
 // be decoded is reported as an ErrDecode of the handler and does not affect
 // later ones. MsgFrom(ctx) returns the message itself.
 func (t Topic[T]) Subscribe(ctx context.Context, b *Bus, h func(context.Context, T) error, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), opts, callSite())
+	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), atCallSite(opts))
 }
 
 func typedHandler[T any](h func(context.Context, T) error) Handler {
@@ -62,7 +62,7 @@ func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, o
 // encoding of the request. A request that cannot be decoded is answered with an
 // error that has the code of ErrDecode.
 func Answer[Req, Resp any](ctx context.Context, b *Bus, pattern string, fn func(context.Context, Req) (Resp, error), opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite())
+	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), atCallSite(opts))
 }
 
 // RespondValue answers requests whose subject matches pattern with the result
@@ -81,7 +81,7 @@ func (b *Bus) RespondValue(ctx context.Context, pattern string, fn func(context.
 			return m.setAnswer(ctx, v)
 		}
 	}
-	return b.subscribe(ctx, pattern, driver.Request, h, opts, callSite())
+	return b.subscribe(ctx, pattern, driver.Request, h, atCallSite(opts))
 }
 
 func typedResponder[Req, Resp any](fn func(context.Context, Req) (Resp, error)) Handler {
