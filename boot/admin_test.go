@@ -16,20 +16,9 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
-
-// runtimeDir is a folder for admin sockets, with a short path: those are
-// bounded.
-func runtimeDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
 
 // dialAdmin finds the one process that p is.
 func dialAdmin(t *testing.T, p boot.Process) *admin.Client {
@@ -42,7 +31,7 @@ func dialAdmin(t *testing.T, p boot.Process) *admin.Client {
 }
 
 func TestRunningProcessIsOperated(t *testing.T) {
-	p, stderr := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
+	p, stderr := process("XDG_RUNTIME_DIR=" + shortdir.New(t))
 	begun, lost := make(chan struct{}), make(chan error, 1)
 	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Run("hold", func(c *megactx.Ctx) error {
 		_ = c.Lock.With("held:1", func(c *megactx.Ctx) error {
@@ -89,7 +78,7 @@ func TestRunningProcessIsOperated(t *testing.T) {
 }
 
 func TestLevelOfAnAppChangesWhileItRuns(t *testing.T) {
-	p, stderr := process("XDG_RUNTIME_DIR="+runtimeDir(t), "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
+	p, stderr := process("XDG_RUNTIME_DIR="+shortdir.New(t), "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
 	talk := mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error { c.Log.Debug("said by " + c.App.Name); return c.Text(200, "") })
 	})
@@ -123,7 +112,7 @@ func TestLevelOfAnAppChangesWhileItRuns(t *testing.T) {
 }
 
 func TestProcessWithoutAnAdminSocketServesAndSaysSo(t *testing.T) {
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	if err := os.Chmod(dir, 0o777); err != nil { // others could replace what is in it
 		t.Fatal(err)
 	}
@@ -138,7 +127,7 @@ func TestProcessWithoutAnAdminSocketServesAndSaysSo(t *testing.T) {
 }
 
 func TestFailedBootLeavesNoSocketBehind(t *testing.T) {
-	p, _ := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
+	p, _ := process("XDG_RUNTIME_DIR=" + shortdir.New(t))
 	_ = fail(t, p, mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	found, err := admin.Find(t.Context(), admin.Folders(p.Environ)[:1], "")
 	if err != nil || len(found) != 0 {
@@ -151,7 +140,7 @@ func TestRunningProcessHasTheRoutesThatAreListedWithoutStarting(t *testing.T) {
 		mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/about", func(*megactx.Ctx) error { return nil }) })),
 		mega.App("admin", mega.Routes(func(r megactx.Router) { r.Delete("/shelf/{id}", func(*megactx.Ctx) error { return nil }) })),
 	}
-	p, _ := process("MEGA_APPS_ADMIN_PREFIX=/admin", "XDG_RUNTIME_DIR="+runtimeDir(t))
+	p, _ := process("MEGA_APPS_ADMIN_PREFIX=/admin", "XDG_RUNTIME_DIR="+shortdir.New(t))
 	all, err := listed(p, options...)
 	if err != nil || len(all) != 2 {
 		t.Fatalf("listed: %v, %v", all, err)

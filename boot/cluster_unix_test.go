@@ -20,19 +20,8 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
-
-// socketFolder is one that nobody else can enter, and short: sockets' paths are
-// bounded.
-func socketFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
 
 // A stopped hub degrades the processes that depend on it, and makes those unready
 // that require it, as long as it is stopped.
@@ -45,7 +34,7 @@ func TestStoppedHubDegrades(t *testing.T) {
 
 func testStoppedHub(t *testing.T, require string) {
 	t.Helper()
-	at := with("MEGA_CLUSTER_SOCKET="+filepath.Join(socketFolder(t), "s"), "MEGA_LOCK_REQUIRE="+require, "MEGA_BUS_REQUIRE="+require)
+	at := with("MEGA_CLUSTER_SOCKET="+filepath.Join(shortdir.New(t), "s"), "MEGA_LOCK_REQUIRE="+require, "MEGA_BUS_REQUIRE="+require)
 	want := map[string]int{"": 200, "node": 503}[require]
 	hub := at.start(t)
 	hub.report(t)
@@ -106,7 +95,7 @@ func rehearsed(p boot.Process) (plan.Report, error) {
 // What can be known of the socket's place is found out before anything is opened,
 // and nobody is told to close a folder that is for all.
 func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
-	dir := socketFolder(t)
+	dir := shortdir.New(t)
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { //nolint:gosec // that is what is refused
 		t.Fatal(err)
 	}

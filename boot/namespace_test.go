@@ -12,6 +12,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -36,7 +37,7 @@ func tries(held chan struct{}) mega.Option {
 func TestNamespaceSeparatesEnvironments(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	for driver, at := range map[string]string{"redis": "MEGA_CACHE_MAIN_URL=" + server.URL(), "cluster": "MEGA_CLUSTER_SOCKET=" + filepath.Join(runtimeDir(t), "s")} {
+	for driver, at := range map[string]string{"redis": "MEGA_CACHE_MAIN_URL=" + server.URL(), "cluster": "MEGA_CLUSTER_SOCKET=" + filepath.Join(shortdir.New(t), "s")} {
 		t.Run(driver, func(t *testing.T) {
 			running := func(namespace string) (string, *output.Buffer) {
 				p, log := process(at, "MEGA_LOCK_NAMESPACE="+namespace, "MEGA_LOG_FORMAT=text")

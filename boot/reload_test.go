@@ -23,6 +23,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/testkit/output"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // configured is a process with a file of configuration, and how to rewrite
@@ -38,7 +39,7 @@ func configured(t *testing.T, text string) (boot.Process, func(string), *output.
 		}
 	}
 	write(text)
-	p, stderr := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
+	p, stderr := process("XDG_RUNTIME_DIR=" + shortdir.New(t))
 	p.Config = file
 	return p, write, stderr
 }
@@ -248,7 +249,7 @@ func TestShutdownDoesNotWaitForAProviderOfConfiguration(t *testing.T) {
 }
 
 func TestHangupInDevelopmentIsTheEnd(t *testing.T) {
-	p, _ := process("MEGA_ENV=dev", "XDG_RUNTIME_DIR="+runtimeDir(t))
+	p, _ := process("MEGA_ENV=dev", "XDG_RUNTIME_DIR="+shortdir.New(t))
 	hangups := make(chan os.Signal, 1)
 	hangups <- syscall.SIGHUP
 	p.Hangups = hangups

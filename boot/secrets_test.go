@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/settings"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // vault is a section with every type of secret.
@@ -77,7 +78,7 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 	if len(found) < 4 {
 		t.Fatalf("found only %v", found)
 	}
-	environ := []string{"MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory", "MEGA_LOG_LEVEL=debug", "MEGA_ENV=dev", "XDG_RUNTIME_DIR=" + runtimeDir(t)}
+	environ := []string{"MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory", "MEGA_LOG_LEVEL=debug", "MEGA_ENV=dev", "XDG_RUNTIME_DIR=" + shortdir.New(t)}
 	for name, value := range found {
 		environ = append(environ, name+"="+value)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -95,17 +96,6 @@ func tool(dir string, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), role+"=1", "XDG_RUNTIME_DIR="+dir)
 	cmd.Stderr = os.Stderr
 	return cmd
-}
-
-// shortDir returns a folder whose path is short enough for a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 // reply is what a tool has answered.
@@ -225,7 +215,7 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 func TestToolsDoWhatTheVerbsDo(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	if r := a.must("lock_exec", `{"key": "k", "command": ["sh", "-c", "cat; echo out $MEGA_RUN_KEY; echo err >&2; exit 3"]}`); r.Status != 3 || r.Stdout != "out k\n" || r.Stderr != "err\n" {
 		t.Errorf("lock_exec: %+v", r)
 	}
@@ -253,7 +243,7 @@ func TestToolsDoWhatTheVerbsDo(t *testing.T) {
 }
 
 func TestToolsFailAsTheVerbsDo(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	a.must("lock_acquire", `{"key": "held"}`)
 	a.must("limit_permit", `{"key": "l", "rates": ["1/24h"]}`)
 	for _, x := range []struct {
@@ -293,7 +283,7 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 
 // A list of nothing says that nobody has a lock.
 func TestListOfABackendThatDoesNotAnswerHasNoResult(t *testing.T) {
-	a := startAgent(t, shortDir(t), "", "--url", "redis://127.0.0.1:1/0")
+	a := startAgent(t, shortdir.New(t), "", "--url", "redis://127.0.0.1:1/0")
 	if r := a.must("lock_ls", `{}`); r.Error.Code != "lock.unavailable" || r.Error.Status != 69 || r.Result != nil {
 		t.Errorf("lock_ls: %+v", r)
 	}
@@ -301,7 +291,7 @@ func TestListOfABackendThatDoesNotAnswerHasNoResult(t *testing.T) {
 
 // Calls run at the same time, and wait for each other only at a lock.
 func TestCallsOfOneClientExcludeEachOther(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	file := filepath.Join(a.dir, "exclusive")
 	const n = 4
 	errs := make(chan error, n)
@@ -323,7 +313,7 @@ func TestCallsOfOneClientExcludeEachOther(t *testing.T) {
 
 // A client that has gone away holds nothing, and its commands are dead.
 func TestEndOfTheInputGivesEverythingBack(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	a.must("lock_acquire", `{"key": "held", "ttl": "1h"}`)
 	l, file := a.locks(), filepath.Join(a.dir, "pid")
 	go func() { _, _ = a.call(t.Context(), "lock_exec", sleeper("exec", file)) }() // it ends with the session
@@ -337,7 +327,7 @@ func TestEndOfTheInputGivesEverythingBack(t *testing.T) {
 }
 
 func TestSignalGivesEverythingBack(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	a.must("lock_acquire", `{"key": "held", "ttl": "1h"}`)
 	l, file := a.locks(), filepath.Join(a.dir, "pid")
 	go func() { _, _ = a.call(t.Context(), "lock_exec", sleeper("exec", file)) }()
@@ -353,7 +343,7 @@ func TestSignalGivesEverythingBack(t *testing.T) {
 // A killed process gives back its leases at the latest at their TTL, and its
 // commands are dead before their lease is granted again.
 func TestKilledServerLeavesNothing(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	a.must("lock_acquire", `{"key": "held", "ttl": "3s"}`)
 	l, file := a.locks(), filepath.Join(a.dir, "pid")
 	go func() { _, _ = a.call(t.Context(), "lock_exec", sleeper("exec", file)) }()
@@ -369,7 +359,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 // A loss is told at once to a client that has asked for messages, and to each
 // client with the next answer. The command of a lost lease is ended.
 func TestLossIsTold(t *testing.T) {
-	a := startAgent(t, shortDir(t), "2025-06-18")
+	a := startAgent(t, shortdir.New(t), "2025-06-18")
 	if err := a.session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "warning"}); err != nil { //nolint:staticcheck // as above
 		t.Fatal(err)
 	}
@@ -407,7 +397,7 @@ func TestLossIsTold(t *testing.T) {
 
 // A client does not read the answer of a call that it has cancelled.
 func TestLossIsToldAfterACancelledCall(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	h := a.must("lock_acquire", `{"key": "held"}`)
 	l, file := a.locks(), filepath.Join(a.dir, "pid")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -431,7 +421,7 @@ func TestLossIsToldAfterACancelledCall(t *testing.T) {
 }
 
 func TestCancelledCallEndsItsCommand(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	for _, tool := range []string{"lock_exec", "limit_exec"} {
 		file := filepath.Join(a.dir, tool)
 		args := sleeper("k", file)
@@ -457,7 +447,7 @@ func TestCancelledCallEndsItsCommand(t *testing.T) {
 }
 
 func TestLeaseEndsAtItsMax(t *testing.T) {
-	a := startAgent(t, shortDir(t), "")
+	a := startAgent(t, shortdir.New(t), "")
 	h := a.must("lock_acquire", `{"key": "k", "max": "50ms"}`)
 	take(t, a.locks(), "k")
 	if r := a.must("lock_release", fmt.Sprintf(`{"handle": %q}`, h.Handle)); r.Error.Code != "lock.lost" {
@@ -468,7 +458,7 @@ func TestLeaseEndsAtItsMax(t *testing.T) {
 // Whatever commands and their helpers write, each line of the output is a frame
 // of the protocol.
 func TestOutputIsTheProtocol(t *testing.T) {
-	cmd := tool(shortDir(t))
+	cmd := tool(shortdir.New(t))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -515,7 +505,7 @@ func TestOutputIsTheProtocol(t *testing.T) {
 // A line that is no message is answered as JSON-RPC 2.0 has it, and the server, with
 // the leases of its client, goes on.
 func TestLineThatIsNoMessageIsAnswered(t *testing.T) {
-	cmd := tool(shortDir(t))
+	cmd := tool(shortdir.New(t))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

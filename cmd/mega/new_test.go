@@ -22,6 +22,7 @@ import (
 	"github.com/megaframework/mega/internal/testkit/output"
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 var update = flag.Bool("update", false, "write into the guide what commands answer")
@@ -82,11 +83,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	home, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	home := shortdir.New(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // console is a shell beside a running shop, in whose folder it is. Pages show
@@ -43,11 +44,7 @@ const (
 
 func newConsole(t *testing.T, program, config string) *console {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "guide") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	stderr, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

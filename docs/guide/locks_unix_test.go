@@ -5,11 +5,11 @@ package guide_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -29,13 +29,8 @@ func together(ctx context.Context, path string, use func(*lock.Locker) error) er
 }
 
 func TestThoseAtOneSocketExcludeEachOther(t *testing.T) {
-	folder, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	path := filepath.Join(folder, "s")
-	err = together(t.Context(), path, func(first *lock.Locker) error {
+	path := filepath.Join(shortdir.New(t), "s")
+	err := together(t.Context(), path, func(first *lock.Locker) error {
 		return first.With(t.Context(), "nightly-report", func(ctx context.Context) error {
 			return together(ctx, path, func(second *lock.Locker) error {
 				_, err := second.TryAcquire(ctx, "nightly-report")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // scripts is a folder in which the page's blocks of sh run.
@@ -23,11 +24,7 @@ type scripts struct {
 
 func newScripts(t *testing.T) *scripts {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	s := &scripts{t: t, dir: dir}
 	for _, folder := range []string{"bin", "runtime"} {
 		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {

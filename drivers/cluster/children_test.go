@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/internal/testkit/boxes"
 	"github.com/megaframework/mega/internal/testkit/history"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
 )
@@ -239,10 +240,7 @@ func (c *child) expect(what string) subprocess.Report {
 // as its workers are connected.
 func hubChild(t *testing.T) (*child, func() (net.Conn, error)) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hub") //nolint:usetesting // the path of a socket has to be short
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "s")
+	path := filepath.Join(shortdir.New(t), "s")
 	c := spawn(t, nil, orders{Task: "hub", Name: "hub", Socket: path})
 	return c, func() (net.Conn, error) { return net.Dial("unix", path) }
 }

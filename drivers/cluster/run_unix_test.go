@@ -5,12 +5,12 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -23,12 +23,7 @@ type party struct {
 
 func newParty(t *testing.T) *party {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return &party{t, filepath.Join(dir, "s")}
+	return &party{t, filepath.Join(shortdir.New(t), "s")}
 }
 
 // come adds a process. The first one is the hub. The returned function ends it.

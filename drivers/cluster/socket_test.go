@@ -22,6 +22,7 @@ import (
 	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -29,12 +30,7 @@ import (
 // sockets are bounded.
 func socketPath(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	return filepath.Join(shortdir.New(t), "s")
 }
 
 // meetAt returns a node at the socket that is closed when the test ends.

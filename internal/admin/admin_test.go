@@ -24,24 +24,13 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/testkit/output"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
 func TestMain(m *testing.M) {
 	runChild()
 	goleak.VerifyTestMain(m)
-}
-
-// runtimeDir is a folder that nobody else can enter, with a short path: those
-// of sockets are bounded.
-func runtimeDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func folders(dir string) []string { return admin.Folders([]string{"XDG_RUNTIME_DIR=" + dir})[:1] }
@@ -85,7 +74,7 @@ func open(t *testing.T, p admin.Process, in []string) *admin.Server {
 
 func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	c, ctx := admin.Dial(s.Path()), t.Context()
 	lease, err := p.Locks.Acquire(ctx, "order:1", lock.Label("by hand"))
 	if err != nil {
@@ -122,7 +111,7 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 // JSON replaces each byte that is not UTF-8 by U+FFFD, which is in other keys.
 func TestChangeOfAKeyThatIsNotUTF8ReachesNoOtherKey(t *testing.T) {
 	p, _ := process(t)
-	c, ctx := admin.Dial(open(t, p, folders(runtimeDir(t))).Path()), t.Context()
+	c, ctx := admin.Dial(open(t, p, folders(shortdir.New(t))).Path()), t.Context()
 	lease, err := p.Locks.Acquire(ctx, "caf\ufffd")
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +132,7 @@ func TestChangeOfAKeyThatIsNotUTF8ReachesNoOtherKey(t *testing.T) {
 
 func TestForcedHolderLearnsAuthorAndReason(t *testing.T) {
 	p, log := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	lease, err := p.Locks.Acquire(t.Context(), "order:1")
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +155,7 @@ func TestRefusalsHaveACode(t *testing.T) {
 	p, log := process(t)
 	p.Reload = func(context.Context) ([]config.Change, error) { return nil, errors.New("lock.ttl is wrong") }
 	p.Boot = func() any { return nil }
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	c := admin.Dial(s.Path())
 	for _, x := range []struct {
 		name   string
@@ -209,7 +198,7 @@ func TestRefusalsHaveACode(t *testing.T) {
 
 func TestListingsAreBounded(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	ctx, cancel := context.WithCancel(t.Context())
 	for i := range 120 {
 		lease, err := p.Locks.Acquire(ctx, fmt.Sprintf("order:%03d", i))
@@ -252,7 +241,7 @@ func TestListingsAreBounded(t *testing.T) {
 
 func TestSocketBelongsToItsUserAlone(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	for path, want := range map[string]fs.FileMode{s.Path(): fs.ModeSocket | 0o600, filepath.Dir(s.Path()): fs.ModeDir | 0o700} {
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode() != want {
@@ -289,7 +278,7 @@ func TestFolderThatOthersReachIsNotUsed(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, _ := process(t)
-			dir, second := runtimeDir(t), folders(runtimeDir(t))[0]
+			dir, second := shortdir.New(t), folders(shortdir.New(t))[0]
 			folder := folders(dir)[0]
 			if err := x.make(dir, folder); err != nil {
 				t.Fatal(err)
@@ -311,7 +300,7 @@ func TestFolderThatOthersReachIsNotUsed(t *testing.T) {
 
 func TestParentThatAllShareIsUsedIfItIsSticky(t *testing.T) {
 	p, _ := process(t)
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +327,7 @@ func TestFoldersComeFromTheEnvironment(t *testing.T) {
 
 func TestLongNameIsShortenedForTheSocket(t *testing.T) {
 	p, _ := process(t)
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	p.Info.Name = "../" + strings.Repeat("주문 ", 200)
 	s := open(t, p, folders(dir))
 	if filepath.Dir(s.Path()) != filepath.Join(dir, "mega") {
@@ -355,7 +344,7 @@ func TestLongNameIsShortenedForTheSocket(t *testing.T) {
 
 func TestLongFolderLeavesRoomForTheNumberOrIsRefused(t *testing.T) {
 	p, _ := process(t)
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	long := filepath.Join(dir, strings.Repeat("d", 90-len(dir)))
 	tooLong := filepath.Join(dir, strings.Repeat("d", 120-len(dir)))
 	if err := errors.Join(os.Mkdir(long, 0o700), os.Mkdir(tooLong, 0o700)); err != nil {
@@ -380,7 +369,7 @@ func TestLongFolderLeavesRoomForTheNumberOrIsRefused(t *testing.T) {
 
 func TestTwoOfOneNameAndProcessHaveASocketEach(t *testing.T) {
 	p, _ := process(t)
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	a, b := open(t, p, in), open(t, p, in)
 	if a.Path() == b.Path() {
 		t.Fatalf("both have %s", a.Path())
@@ -393,7 +382,7 @@ func TestTwoOfOneNameAndProcessHaveASocketEach(t *testing.T) {
 
 func TestASecondCloseLeavesTheSocketOfASuccessor(t *testing.T) {
 	p, _ := process(t)
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	old := open(t, p, in)
 	if err := old.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -425,7 +414,7 @@ func leave(t *testing.T, path string) {
 
 func TestOnlySocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	p, _ := process(t)
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	alive := open(t, p, in)
 	at := func(name string) string { return filepath.Join(in[0], name) }
 	leave(t, at("old.1.sock"))
@@ -462,7 +451,7 @@ func TestOnlySocketsOfDeadProcessesAreRemoved(t *testing.T) {
 
 func TestManyThatOpenAtOnceAreAllReached(t *testing.T) {
 	p, _ := process(t)
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	if err := os.Mkdir(in[0], 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +495,7 @@ func TestManyThatOpenAtOnceAreAllReached(t *testing.T) {
 }
 
 func TestFindDistinguishesNames(t *testing.T) {
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	for i, name := range []string{"shop", "shop-2", "bank"} {
 		p, _ := process(t)
 		p.Info.Name, p.Info.PID = name, i+1
@@ -522,7 +511,7 @@ func TestFindDistinguishesNames(t *testing.T) {
 }
 
 func TestSilentProcessIsFoundWithAnError(t *testing.T) {
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	if err := os.Mkdir(in[0], 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +528,7 @@ func TestSilentProcessIsFoundWithAnError(t *testing.T) {
 }
 
 func TestHubsSocketIsNotFound(t *testing.T) {
-	in := folders(runtimeDir(t))
+	in := folders(shortdir.New(t))
 	if err := os.Mkdir(in[0], 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -556,7 +545,7 @@ func TestHubsSocketIsNotFound(t *testing.T) {
 func TestFindEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := admin.Find(ctx, folders(runtimeDir(t)), ""); !errors.Is(err, context.Canceled) {
+	if _, err := admin.Find(ctx, folders(shortdir.New(t)), ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -581,7 +570,7 @@ func hanging(t *testing.T) (p admin.Process, begun, leave chan struct{}) {
 
 func TestCloseFinishesRequestsInFlight(t *testing.T) {
 	p, begun, let := hanging(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	answered, closed := make(chan error, 1), make(chan error, 1)
 	var changes []config.Change
 	go func() {
@@ -607,7 +596,7 @@ func TestCloseFinishesRequestsInFlight(t *testing.T) {
 func TestCloseCutsOffHangingRequests(t *testing.T) {
 	p, begun, let := hanging(t)
 	defer close(let)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	answered := make(chan error, 1)
 	go func() {
 		_, err := admin.Dial(s.Path()).Reload(t.Context())
@@ -626,7 +615,7 @@ func TestCloseCutsOffHangingRequests(t *testing.T) {
 
 func TestSilentConnectionDoesNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	conn, err := net.Dial("unix", s.Path())
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 func newBus(t testing.TB) *bus.Bus {
@@ -49,7 +50,7 @@ func tailed(t *testing.T, c *admin.Client, pattern string) (events <-chan admin.
 
 func TestEventsAreFollowedThroughTheSocket(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	events, ended, stop := tailed(t, admin.Dial(s.Path()), "order.*")
 	for _, data := range []string{`{"id": 7, "note": "<b>"}`, "plain words", "\xff\x00", ""} {
 		if err := p.Bus.Publish(t.Context(), "order.made", []byte(data), bus.Header("Shop", "north")); err != nil {
@@ -72,7 +73,7 @@ func TestEventsAreFollowedThroughTheSocket(t *testing.T) {
 // A decoder bounds the depth of a document, and an event is a part of one.
 func TestAnEventOfTheGreatestDepthDoesNotEndATail(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	events, ended, _ := tailed(t, admin.Dial(s.Path()), "order.*")
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
 	if err := p.Bus.Publish(t.Context(), "order.made", []byte(deep)); err != nil {
@@ -90,7 +91,7 @@ func TestAnEventOfTheGreatestDepthDoesNotEndATail(t *testing.T) {
 
 func TestAnAnswerKeepsTheCharactersOfHTML(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	if _, err := p.Bus.Respond(t.Context(), "page", func(context.Context, *bus.Msg) ([]byte, error) { return []byte(`{"text":"<b>&"}`), nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestAnAnswerKeepsTheCharactersOfHTML(t *testing.T) {
 // publisher nor the bus's own count of drops notice.
 func TestTailThatIsNotReadLosesEventsAndHoldsUpNobody(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	begun, read, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -145,7 +146,7 @@ func TestTailsEndWithTheBusAndWithTheServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := process(t)
-			s := open(t, p, folders(runtimeDir(t)))
+			s := open(t, p, folders(shortdir.New(t)))
 			events, ended, _ := tailed(t, admin.Dial(s.Path()), ">")
 			if err := p.Bus.Publish(t.Context(), "last.one", nil); err != nil {
 				t.Fatal(err)
@@ -162,7 +163,7 @@ func TestTailsEndWithTheBusAndWithTheServer(t *testing.T) {
 
 func TestStalledTailDoesNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process(t)
-	endsBesideAStalledTail(t, open(t, p, folders(runtimeDir(t))), p)
+	endsBesideAStalledTail(t, open(t, p, folders(shortdir.New(t))), p)
 }
 
 // endsBesideAStalledTail closes the server while a client that does not read tails
@@ -191,7 +192,7 @@ func endsBesideAStalledTail(t *testing.T, s *admin.Server, p admin.Process) {
 
 func TestTailsAreBounded(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	c := admin.Dial(s.Path())
 	for range 8 {
 		tailed(t, c, ">")
@@ -204,7 +205,7 @@ func TestTailsAreBounded(t *testing.T) {
 
 func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 	p, log := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	c := admin.Dial(s.Path())
 	got := make(chan *bus.Msg, 1)
 	_, err := p.Bus.Subscribe(t.Context(), "order.made", func(_ context.Context, m *bus.Msg) error { got <- m; return nil }, bus.Group("tills"))
@@ -267,7 +268,7 @@ func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 
 func TestRequestMayTakeLongerThanReadingOne(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	asked := make(chan struct{})
 	_, err := p.Bus.Respond(t.Context(), "slow", func(context.Context, *bus.Msg) ([]byte, error) {
 		<-asked // an answer at the end of the request's time may still come first

@@ -18,6 +18,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -72,7 +73,7 @@ func child(t *testing.T, dir string) (*exec.Cmd, *bufio.Scanner) {
 // What another process keeps in its memory alone is seen and taken away; once it
 // is killed nobody finds it, and the next process clears up after it.
 func TestMemoryOfAnotherProcessIsOperated(t *testing.T) {
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	c, lines := child(t, dir)
 	found, err := admin.Find(t.Context(), folders(dir), "child")
 	if err != nil || len(found) != 1 || found[0].Info.PID != c.Process.Pid {
@@ -109,7 +110,7 @@ func TestMemoryOfAnotherProcessIsOperated(t *testing.T) {
 
 // A process that is stopped is alive: its socket stays.
 func TestSocketOfAStoppedProcessIsLeftAlone(t *testing.T) {
-	dir := runtimeDir(t)
+	dir := shortdir.New(t)
 	c, _ := child(t, dir)
 	before, err := admin.Find(t.Context(), folders(dir), "child")
 	if err != nil || len(before) != 1 {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 const nobody = 65534
@@ -68,7 +69,7 @@ func TestRootTrustsOnlySocketsOfOneUser(t *testing.T) {
 		{"a folder that others can enter", "mega", nobody, nobody, nobody, 0o755, false, "can be entered"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			dir := runtimeDir(t)
+			dir := shortdir.New(t)
 			if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the other user has to get through
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/testkit/output"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 func TestABodyIsOneValue(t *testing.T) {
@@ -38,11 +39,7 @@ func TestABodyIsOneValue(t *testing.T) {
 // opened opens a socket in a folder of its own.
 func opened(t *testing.T, log *slog.Logger) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	s, err := OpenSupervisor(Supervisor{
 		Info: func() Info { return Info{Name: "shop", PID: os.Getpid()} }, Workers: func() []Worker { return nil }, Log: log,
 	}, []string{dir + "/mega"})

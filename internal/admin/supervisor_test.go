@@ -25,6 +25,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/testkit/output"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // workerSet is a supervisor with workers, all of them in this process.
@@ -42,7 +43,7 @@ type workerSet struct {
 
 func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 	t.Helper()
-	c := &workerSet{dir: runtimeDir(t), log: &output.Buffer{}}
+	c := &workerSet{dir: shortdir.New(t), log: &output.Buffer{}}
 	c.workers.Store(&workers)
 	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info:    func() admin.Info { return admin.Info{Name: "shop", PID: 4000, Driver: "cluster", Scope: "node"} },
@@ -507,7 +508,7 @@ func TestWorkersOfASupervisorAreNotFoundThemselves(t *testing.T) {
 
 func TestProcessWithoutASupervisorHasNoWorkers(t *testing.T) {
 	p, _ := process(t)
-	s := open(t, p, folders(runtimeDir(t)))
+	s := open(t, p, folders(shortdir.New(t)))
 	var no *admin.Error
 	if _, err := admin.Dial(s.Path()).Worker(1).Locks(t.Context(), "", 0); !errors.As(err, &no) || no.Status != 404 || no.Code() != "worker.none" {
 		t.Errorf("got %+v", err)

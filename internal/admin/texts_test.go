@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
 func TestViewsHaveDurationsAsTextAndHistogramsWithTheirBounds(t *testing.T) {
 	p, _ := process(t)
-	c := admin.Dial(open(t, p, folders(runtimeDir(t))).Path())
+	c := admin.Dial(open(t, p, folders(shortdir.New(t))).Path())
 	lease, err := p.Locks.Acquire(t.Context(), "order:1", lock.TTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)

@@ -143,6 +143,7 @@ func layers() map[string][]string {
 		"internal/testkit/output":      {},
 		"internal/testkit/page":        {},
 		"internal/testkit/redis":       {"internal/testkit/certificate"},
+		"internal/testkit/shortdir":    {},
 		"internal/testkit/soak":        {"bus", "lock", "drivers/cluster", "internal/testkit/history"},
 		"internal/testkit/subprocess":  {"internal/testkit/redis"},
 		"internal/testkit/ticks":       {},

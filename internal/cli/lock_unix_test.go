@@ -25,6 +25,7 @@ import (
 	"github.com/megaframework/mega/internal/cli"
 	"github.com/megaframework/mega/internal/failure"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -33,11 +34,7 @@ type site struct{ environ []string }
 
 func newSite(t *testing.T) site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cli") //nolint:usetesting // the path of a socket has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	return site{[]string{"XDG_RUNTIME_DIR=" + dir, "TMPDIR=" + dir}}
 }
 

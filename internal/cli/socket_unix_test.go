@@ -5,23 +5,18 @@ package cli
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
 func TestLocksOfASocketAreListedAndForced(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
+	socket := filepath.Join(shortdir.New(t), "s")
 	tool := func(line string) (int, string) {
 		var out bytes.Buffer
 		p := Process{Args: append(strings.Fields("mega "+line), "--socket", socket), Stdout: &out, Stderr: &out}
@@ -89,11 +84,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 }
 
 func TestAutomaticSocketIsShownWithItsPath(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	var out bytes.Buffer
 	status := RunTool(Process{Args: strings.Fields("mega lock ls --socket auto"), Stdout: &out, Stderr: &out}, Tool{})

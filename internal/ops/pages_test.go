@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
@@ -76,12 +77,7 @@ func TestListOfThePagesHasTheirPaths(t *testing.T) {
 // The pages of limits are those of the process, and the supervisor passes them on.
 func TestLimitsAreSeenAtTheProcessAndThroughItsSupervisor(t *testing.T) {
 	p := newProcess(t)
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s, err := admin.OpenWorker(p, newPages(p), admin.Folders([]string{"XDG_RUNTIME_DIR=" + dir})[:1])
+	s, err := admin.OpenWorker(p, newPages(p), admin.Folders([]string{"XDG_RUNTIME_DIR=" + shortdir.New(t)})[:1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/memory"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -86,12 +87,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return &place{t, dir}
+	return &place{t, shortdir.New(t)}
 }
 
 func (p *place) environ() []string {

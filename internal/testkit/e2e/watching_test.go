@@ -20,6 +20,7 @@ import (
 
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // watched is a program with workers, and its listener for operators.
@@ -30,11 +31,7 @@ type watched struct {
 
 func startWatched(t *testing.T, name, workers string, environ ...string) watched {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // the path of a socket has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortdir.New(t)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	c := startWorkers(t, name, workers, append([]string{"XDG_RUNTIME_DIR=" + dir, "DISKS=" + dir}, environ...)...)
 	w := watched{c, ""}
@@ -371,12 +368,7 @@ func TestProbesFollowTheSupervisorFromItsStartToItsEnd(t *testing.T) {
 // The wait for the hub is a part of the start: the probes answer, as they do while a
 // single process waits.
 func TestProbesAnswerWhileTheSupervisorWaitsForTheHub(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket, addr := "MEGA_CLUSTER_SOCKET="+filepath.Join(dir, "s"), redistest.FreeAddr(t)
+	socket, addr := "MEGA_CLUSTER_SOCKET="+filepath.Join(shortdir.New(t), "s"), redistest.FreeAddr(t)
 	hub := startChild(t, "settings", socket)
 	hub.address(t)
 	hub.follow()

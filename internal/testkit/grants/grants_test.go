@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/internal/testkit/wallclock"
 	"github.com/megaframework/mega/limit/driver"
 )
@@ -218,10 +219,7 @@ func (s *storm) open(t *testing.T) driver.Driver { t.Helper(); return closed(t, 
 // killed first, so that the hub is killed, too.
 func onSocket(t *testing.T) *storm {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "grants") //nolint:usetesting // the path of a socket has to be short
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &storm{orders: orders{Socket: filepath.Join(dir, "s")}, moves: true}
+	s := &storm{orders: orders{Socket: filepath.Join(shortdir.New(t), "s")}, moves: true}
 	s.look = s.open
 	return s
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/internal/testkit/wallclock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -77,10 +77,7 @@ func onRedis(t *testing.T) (orders, driver.Driver) {
 // onCluster returns a hub in this process, whose clock is the machine's.
 func onCluster(t *testing.T) (orders, driver.Driver) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ticks") //nolint:usetesting // the path of a socket has to be short
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
+	socket := filepath.Join(shortdir.New(t), "s")
 	n, err := cluster.Dial(t.Context(), cluster.Config{Socket: socket})
 	must(t, err)
 	t.Cleanup(func() { _ = n.Close(context.Background()) })

@@ -20,6 +20,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 func TestMain(m *testing.M) {
@@ -190,16 +191,6 @@ func (c *child) says() string {
 	return c.lines.Text()
 }
 
-// folder is one that nobody else can enter, with a short path: those of sockets
-// are bounded.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
 func open(t *testing.T, path string) *rendezvous.Socket {
 	t.Helper()
 	p, err := rendezvous.Open(path)
@@ -209,7 +200,7 @@ func open(t *testing.T, path string) *rendezvous.Socket {
 
 func place(t *testing.T) *rendezvous.Socket {
 	t.Helper()
-	return open(t, filepath.Join(folder(t), "s"))
+	return open(t, filepath.Join(shortdir.New(t), "s"))
 }
 
 // take takes the seat until the test has ended.

@@ -21,6 +21,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/internal/suite"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // What the user could not trust is refused, with what to do, and nothing is
@@ -57,7 +58,7 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 		{"a path that is too long", func(dir string) string { return dir + "/x/" + strings.Repeat("y", 110) }, "choose a shorter one"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			dir := folder(t)
+			dir := shortdir.New(t)
 			path := x.make(dir)
 			_, err := rendezvous.Open(path)
 			refused(t, err, x.says)
@@ -72,7 +73,7 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 }
 
 func TestTheLongestPathWorks(t *testing.T) {
-	dir := folder(t)
+	dir := shortdir.New(t)
 	p := open(t, filepath.Join(dir, strings.Repeat("y", private.MaxPath-len(dir)-2)))
 	_, err := take(t, p).Listen()
 	must(t, err)
@@ -84,7 +85,7 @@ func TestTheLongestPathWorks(t *testing.T) {
 }
 
 func TestAllThatIsMadeIsTheUsersAlone(t *testing.T) {
-	p := open(t, filepath.Join(folder(t), "new", "s"))
+	p := open(t, filepath.Join(shortdir.New(t), "new", "s"))
 	_, err := take(t, p).Listen()
 	must(t, err)
 	join(t, p)
