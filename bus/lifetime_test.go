@@ -695,7 +695,7 @@ func TestOptionsOutOfBounds(t *testing.T) {
 	}
 }
 
-func TestPayloads(t *testing.T) {
+func TestPayloadsUpToTheLimitAreDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{MaxPayload: 100})
 		var got []int

@@ -2,7 +2,7 @@ package bus
 
 import "testing"
 
-func TestMatches(t *testing.T) {
+func TestPatternMatchesItsSubjectsAlone(t *testing.T) {
 	for _, c := range []struct {
 		pattern, subject string
 		want             bool

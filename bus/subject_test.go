@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-func TestSubjects(t *testing.T) {
+func TestBadSubjectsAndPatternsAreRefused(t *testing.T) {
 	longest := strings.Repeat("a", bus.MaxSubject)
 	deepest := strings.Repeat("a.", bus.MaxTokens-1) + "a"
 	for _, s := range []string{"a", "a.b", "Orders.EU.created", "a-b_c.$d._e", "!~", "a/b:c@d", "0", longest, deepest} {

@@ -81,7 +81,7 @@ func (o *order) Validate() error {
 	return wrong.Or()
 }
 
-func TestBind(t *testing.T) {
+func TestBindReadsJSONAndFormsAndExplainsMistakes(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	multipart := "--b\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nlamp\r\n--b--\r\n"
 	for _, x := range []struct {

@@ -232,7 +232,7 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 	}
 }
 
-func TestMethods(t *testing.T) {
+func TestRouteAnswersItsMethodsAlone(t *testing.T) {
 	s := newStage()
 	echo := func(c *megactx.Ctx) error { return c.Text(200, c.Request().Method) }
 	s.router.Get("/get", echo)

@@ -46,7 +46,7 @@ func TestErrorsWithDetailsAreTheirSentinels(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestKindsAndScopesHaveNames(t *testing.T) {
 	for got, want := range map[fmt.Stringer]string{
 		driver.Event: "event", driver.Request: "request", driver.Answer: "answer", driver.Kind(9): "kind(9)",
 		driver.Process: "process", driver.Node: "node", driver.Fleet: "fleet", driver.Scope(9): "scope(9)",

@@ -171,7 +171,7 @@ func TestRoomContext(t *testing.T) {
 	})
 }
 
-func TestCheckSize(t *testing.T) {
+func TestMessageAboveTheLimitIsTooLarge(t *testing.T) {
 	m := driver.Message{Subject: "a", Data: make([]byte, 10)}
 	marked := m
 	marked.Deadline = time.Now()

@@ -142,9 +142,9 @@ func TestAPanicEndsOneClient(t *testing.T) {
 	}
 }
 
-// Builds that are one version apart speak the older one; others are refused, and
-// the error names both versions (L24).
-func TestVersions(t *testing.T) {
+// Two such builds speak the older version. Others are refused, and the error names
+// both versions (L24).
+func TestBuildsOneVersionApartUnderstandEachOther(t *testing.T) {
 	for _, x := range []struct {
 		hub, peer [2]uint64
 		says      string // "" if they can speak

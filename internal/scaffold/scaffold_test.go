@@ -268,7 +268,7 @@ func TestApplicationIsWrittenWhereItCannotBeTidied(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestUnfitNameIsRefusedWithTheReason(t *testing.T) {
 	for _, name := range []string{"shop", "a", "shop2", "mega", "lock"} {
 		if err := scaffold.CheckName(name); err != nil {
 			t.Error(err)

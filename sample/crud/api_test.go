@@ -65,7 +65,7 @@ var exchanges = []struct {
 	{"the style sheet", "GET", "/shop.css", "", "", 200, "--paper"},
 }
 
-func TestExchanges(t *testing.T) {
+func TestEachExchangeHasItsAnswer(t *testing.T) {
 	for _, x := range exchanges {
 		t.Run(x.name, func(t *testing.T) {
 			kit := offline(t)

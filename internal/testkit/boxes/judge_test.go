@@ -14,7 +14,7 @@ func does(what step, fence uint64) event { return event{Step: what, Fence: fence
 
 func late(e event) event { e.Late = true; return e }
 
-func TestJudge(t *testing.T) {
+func TestJudgeFindsEachWrongOrder(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		events []event

@@ -12,7 +12,7 @@ func belief(client string, slot int, fence uint64, from, to int64) history.Belie
 	return history.Belief{Client: client, Key: "k", Token: client, Slot: slot, Fence: fence, From: from, To: to}
 }
 
-func TestBeliefs(t *testing.T) {
+func TestOverlapsAndFencesThatDoNotRiseAreFound(t *testing.T) {
 	tests := []struct {
 		name    string
 		beliefs []history.Belief

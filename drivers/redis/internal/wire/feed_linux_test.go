@@ -286,8 +286,7 @@ func TestClientReadsWhatALeaderDoesNotHandle(t *testing.T) {
 	}
 }
 
-// Each event ends a lead.
-func TestLeadEnds(t *testing.T) {
+func TestEachEventEndsALead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := follow(t, server.Addr(), time.Hour)
