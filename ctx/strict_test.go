@@ -345,3 +345,31 @@ func TestFailureOfAServiceInValidateIsNoInvalidInput(t *testing.T) {
 		}
 	}
 }
+
+type (
+	buyer  struct{ labels }
+	seller struct{ labels }
+)
+
+// encoding/json sets neither of two fields with one name at one depth.
+func TestFieldOfAStructThatIsEmbeddedTwiceIsUnknown(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct {
+			buyer
+			seller
+		}
+		if err := c.Bind(&in); err != nil {
+			return err
+		}
+		return c.Text(200, in.buyer.Kind+in.seller.Kind)
+	})
+	w := s.ask("POST", "/", `{"kind":"a"}`, "Content-Type: application/json")
+	if want := `"errors":{"kind":"is unknown"}`; w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("JSON: got %d %s, want 400 with %s", w.Code, w.Body, want)
+	}
+	w = s.ask("POST", "/", "kind=a", "Content-Type: application/x-www-form-urlencoded")
+	if w.Code != 200 || w.Body.String() != "" {
+		t.Errorf("form: got %d %q, want that no field is set", w.Code, w.Body)
+	}
+}

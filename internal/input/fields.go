@@ -1,6 +1,7 @@
 package input
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,15 +22,11 @@ type field struct {
 func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string]field {
 	fields := map[string]field{}
 	hidden := map[string]bool{}
-	seen := map[reflect.Type]bool{} // a struct may embed a pointer to itself
+	seen := map[reflect.Type]bool{t: true} // a struct may embed a pointer to itself
 	for level := []field{{t: t}}; len(level) > 0; {
 		var inside []field
 		here := map[string][]field{}
 		for _, outer := range level {
-			if seen[outer.t] {
-				continue
-			}
-			seen[outer.t] = true
 			for f := range outer.t.Fields() {
 				isStruct := f.Anonymous && elem(f.Type).Kind() == reflect.Struct
 				tag := tagOf(f)
@@ -38,14 +35,12 @@ func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string
 				}
 				name, options, _ := strings.Cut(tag, ",")
 				path := slices.Concat(outer.path, f.Index)
-				switch {
-				case name != "":
-					here[name] = append(here[name], field{f.Type, path, true, strings.Contains(options, "string")})
-				case isStruct:
+				if name == "" && isStruct {
 					inside = append(inside, field{t: elem(f.Type), path: path})
-				default:
-					here[f.Name] = append(here[f.Name], field{f.Type, path, false, strings.Contains(options, "string")})
+					continue
 				}
+				called := cmp.Or(name, f.Name)
+				here[called] = append(here[called], field{f.Type, path, name != "", strings.Contains(options, "string")})
 			}
 		}
 		for name, all := range here {
@@ -54,7 +49,10 @@ func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string
 			}
 			hidden[name] = true
 		}
-		level = inside
+		level = slices.DeleteFunc(inside, func(f field) bool { return seen[f.t] })
+		for _, f := range level { // one level may have a struct twice: its fields hide each other
+			seen[f.t] = true
+		}
 	}
 	return fields
 }
