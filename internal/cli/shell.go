@@ -36,7 +36,7 @@ func (s *Shell) printJSON(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.write(string(text))
+	return s.write(text)
 }
 
 func (s *Shell) write(text string) error {
@@ -46,13 +46,13 @@ func (s *Shell) write(text string) error {
 	return nil
 }
 
-func encode(v any) ([]byte, error) {
+func encode(v any) (text string, err error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	err := enc.Encode(v)
-	return []byte(plain.JSON(b.String())), err
+	err = enc.Encode(v)
+	return plain.JSON(b.String()), err
 }
 
 // fail reports why a verb failed, and returns the exit status.
@@ -63,7 +63,7 @@ func (s *Shell) fail(err error) int {
 	}
 	if s.JSON {
 		if text, err := encode(f); err == nil {
-			_, _ = s.Stderr.Write(text) // nothing can report a failed write
+			_, _ = io.WriteString(s.Stderr, text) // nothing can report a failed write
 			return f.Exit
 		}
 	}

@@ -1,5 +1,5 @@
 // Package shortdir makes folders for the sockets of a test. The path of a socket is
-// bounded, and that of t.TempDir has the name of the test in it.
+// bounded, and t.TempDir may be too long: it contains the name of the test.
 package shortdir
 
 import (
