@@ -139,10 +139,12 @@
 //	mega:{k}:rate          hash    head -> "1 latest lead expires", pause -> "until JSON",
 //	                               Per -> "N seen", and " last units" where grants are spaced
 //	mega:{k}:rate:tickets  hash    ticket -> "w seq cost JSON" while it waits, "g seq cost at"
-//	                               after its grant; settlement -> "s"
+//	                               after its grant; change -> "s"
 //	mega:{k}:rate:queue    zset    ticket -> number
-//	mega:{k}:rate:due      zset    ticket or settlement -> when it is dead or forgotten
+//	mega:{k}:rate:due      zset    ticket or change -> when it is dead or forgotten
 //	mega:{k}:rate:<Per>    zset    time of a grant -> units granted until then
+//
+// A change is the id of a settlement, a pause or a reset.
 //
 // All times are microseconds. Units in a window are the difference of two scores of
 // a log, so that take, the decision, reads a few entries whatever N is: the last one,
@@ -156,14 +158,14 @@
 // back, the next call finds a time in the log or in the head that is later, and makes
 // the lead as long. The times of grants, tickets and the pause stay comparable. W10
 //
-// A ticket keeps the record of its last grant for ten seconds, and a settlement its
-// id for a minute, so that a second copy has no effect. A request without a ticket has no record:
+// A ticket keeps the record of its last grant for ten seconds, and the id of a change
+// stays for a minute, so that a second copy has no effect. A request without a ticket has no record:
 // if its answer is lost, the repetition may consume more units, and a refusal then is
 // ErrUnavailable. W9
 //
 // The keys of a log and of the state expire Per and some seconds after the last
 // grant. The keys of the tickets expire 15 seconds after their last use and a minute
-// after the last settlement. A reset removes the fields of the state; a log without its
+// after the last change. A reset removes the fields of the state; a log without its
 // field counts as empty.
 //
 // # Map

@@ -250,13 +250,13 @@ func (l *limits) Pause(ctx context.Context, key string, p driver.Pause) error {
 	if err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
-	_, _, err = l.execute(ctx, l.onLimit(l.scripts.pause, key, nil, digits(left), string(text)), 0)
+	_, _, err = l.execute(ctx, l.onLimit(l.scripts.pause, key, nil, newID(), digits(left), string(text)), 0)
 	return err
 }
 
 // Reset implements [driver.Driver].
 func (l *limits) Reset(ctx context.Context, key string) error {
-	_, _, err := l.execute(ctx, l.onLimit(l.scripts.reset, key, nil), 0)
+	_, _, err := l.execute(ctx, l.onLimit(l.scripts.reset, key, nil, newID()), 0)
 	return err
 }
 

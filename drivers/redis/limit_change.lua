@@ -140,7 +140,7 @@ local function leave(ticket)
   call('hdel', T, ticket)
 end
 
--- remember stores the record of a ticket or of a settlement until due.
+-- remember stores the record of a ticket, or the id of a change, until due.
 local function remember(name, record, due)
   call('hset', T, name, record)
   call('zadd', D, int(due), name)

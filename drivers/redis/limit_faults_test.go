@@ -149,6 +149,37 @@ func TestLateCopyOfARefusedTakeConsumesNothing(t *testing.T) {
 	}
 }
 
+// A pause or a reset that the driver repeats may arrive again after calls that came
+// later. The copy forgets no grant of theirs (W1) and pauses nothing (W13).
+func TestLateCopiesOfAResetAndAPauseChangeNothing(t *testing.T) {
+	t.Parallel()
+	d, err := newYard(t, redis.EngineQueue).openLimit()
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close(context.Background())) })
+	proxy := d.(limitProcess).proxy
+	for _, used := range []bool{true, false} { // before the calls
+		r := driver.Request{Key: token(), Rates: rates(1, time.Hour), Cost: 1}
+		if used {
+			_, err := d.Take(t.Context(), r)
+			must(t, err)
+		}
+		paused, reset := proxy.ResetAfter(redistest.Named("pause")), proxy.ResetAfter(redistest.Named("reset"))
+		must(t, d.Pause(t.Context(), r.Key, driver.Pause{Left: time.Minute, Reason: "why"}))
+		must(t, d.Reset(t.Context(), r.Key))
+		if a, err := d.Take(t.Context(), r); err != nil || !a.Granted {
+			t.Fatalf("got %+v, %v, want a grant after the reset", a, err)
+		}
+		for name, copied := range map[string]*redistest.Fault{"pause": paused, "reset": reset} {
+			if _, err := copied.Redeliver(); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := d.Take(t.Context(), r); err != nil || a.Granted || a.Paused != nil {
+				t.Errorf("used %v, after a copy of the %s: got %+v, %v, want a refusal by the rate", used, name, a, err)
+			}
+		}
+	}
+}
+
 // partsOf returns the names of the keys of a limit in Redis.
 func partsOf(key string, rates []driver.Rate) []string {
 	state := "mega:{" + key + "}:rate"

@@ -56,8 +56,8 @@
 // the next operation that meets it, when its process has not asked for
 // [TicketGrace] after the time at which it should have.
 //
-// A driver whose transport may deliver a call twice must give Settle an effect
-// only once; for Take and Withdraw, Ticket and Seq are enough.
+// A driver whose transport may deliver a call twice must give Settle, Pause and Reset
+// an effect only once; for Take and Withdraw, Ticket and Seq are enough.
 package driver
 
 import (
