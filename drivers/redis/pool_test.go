@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -266,6 +267,35 @@ func TestAPoolIsKeptForItsWithdrawnSlot(t *testing.T) {
 		if kept() { // P10
 			t.Errorf("the pool is kept after slot %d was healed", slot)
 		}
+	}
+}
+
+// A heal that the driver repeats may arrive again after the slot was withdrawn once
+// more. The copy heals nothing (P8).
+func TestALateCopyOfAHealHealsNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	p := redistest.StartProxy(t, s, (&yard{names: redis.ScriptNames(nil)}).name)
+	d := open(t, redis.Config{URL: p.URL()})
+	withdraw := func() {
+		t.Helper()
+		r := seat("k", 1)
+		r.Pool = &driver.Pool{Prefer: -1, Avoid: -1}
+		g := acquire(t, d, r)
+		g.Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "the disk is full"}
+		release(t, d, g)
+	}
+	withdraw()
+	copied := p.ResetAfter(redistest.Named("heal"))
+	must(t, d.(driver.PoolDriver).Heal(t.Context(), "k", 0, "repaired", driver.Holder{}))
+	withdraw()
+	struck(t, copied)
+	_, err := copied.Redeliver()
+	must(t, err)
+	state, err := d.Inspect(t.Context(), "k")
+	must(t, err)
+	if len(state.Slots) != 1 || state.Slots[0].Status != driver.SlotWithdrawn {
+		t.Errorf("got %+v, want a withdrawn slot", state.Slots)
 	}
 }
 

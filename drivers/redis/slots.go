@@ -181,7 +181,7 @@ func (q *queue) Heal(ctx context.Context, key string, slot int, _ string, by dri
 	if q.closing.Load() {
 		return driver.ErrClosed
 	}
-	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), digits(slot), encodeHolder(by)))
+	o, err := q.run(ctx, q.scripts.heal.on(q.layout.holder(key), newID(), digits(slot), encodeHolder(by)))
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,8 @@ type PoolDriver interface {
 	Driver
 
 	// Heal makes a withdrawn or resting slot dirty and serves the queue. It
-	// changes no other slot, and is no error for one.
+	// changes no other slot, and is no error for one. A copy of the call that
+	// arrives later changes nothing.
 	Heal(ctx context.Context, key string, slot int, reason string, by Holder) error
 }
 
