@@ -273,10 +273,18 @@ func (e *engine) sweepUp(key string) {
 func explain(err error, o opening) error {
 	if refusal.Of(err) == refusal.Login {
 		return unavailable(fmt.Errorf("the user lacks a permission: %w; grant it with ACL SETUSER <user> ~%s &%s* %s",
-			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
-			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))
+			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes, o.permissions()))
 	}
 	return explainConnect(err)
+}
+
+// permissions returns the rules for the commands that the user needs.
+func (o opening) permissions() string {
+	rules := "+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"
+	if _, cluster := o.connection.client.(*goredis.ClusterClient); cluster {
+		return rules + " +cluster|slots +command +asking +client|setname"
+	}
+	return rules + " +select +client|setname" // of the URL's database and client_name
 }
 
 func explainConnect(err error) error {

@@ -113,6 +113,40 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 	release(t, d, acquire(t, d, request("k")))
 }
 
+// The command in the error is enough for all that the URL asks for.
+func TestTheRulesOfARefusedUserAreEnough(t *testing.T) {
+	t.Parallel()
+	o := redistest.Options{Users: []string{"new on >secret"}}
+	single, cluster := redistest.Start(t, o), redistest.StartCluster(t, 3, o)
+	for url, servers := range map[string][]*redistest.Server{
+		single.URL() + "/3?client_name=web": {single},
+		cluster.URL() + "?client_name=web":  cluster.Servers(),
+	} {
+		c := redis.Config{URL: strings.Replace(url, "://", "://new:secret@", 1)}
+		_, err := redis.OpenLock(t.Context(), c)
+		if err == nil {
+			t.Fatalf("%s: a user without permissions is not refused", url)
+		}
+		_, rules, found := strings.Cut(err.Error(), "grant it with ACL SETUSER <user> ")
+		if !found {
+			t.Fatalf("%s: got %v, want the command", url, err)
+		}
+		command := []any{"ACL", "SETUSER", "new"}
+		for rule := range strings.FieldsSeq(rules) {
+			command = append(command, rule)
+		}
+		for _, s := range servers {
+			_, err := s.Do(command...)
+			must(t, err)
+		}
+		d := open(t, c)
+		release(t, d, acquire(t, d, request("k")))
+		_, err = d.List(t.Context(), "")
+		must(t, err)
+		openLimit(t, c)
+	}
+}
+
 func TestClusterBehindAPlainURLIsAnErrorWithAHint(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Config: []string{"cluster-enabled yes"}})
 	refused(t, redis.Config{URL: s.URL()}, driver.ErrInvalid, "redis-cluster://")
