@@ -33,18 +33,21 @@ func (h *health) failed(err error) {
 // lost returns the reason why the backend does not serve, or nil.
 func (h *health) lost() error { return h.watch.Cause() }
 
-// Probe acquires a scratch key with the shortest TTL, or finds it taken by the
-// last probe. It writes, because a read would not detect a backend that is full or
-// read-only.
+// Probe acquires a scratch key with the shortest TTL, and asks for it again while it
+// is taken. It writes, because a read would not detect a backend that is full or
+// read-only. It asks twice, because a backend may serve free keys alone: with one
+// call, the probes would succeed and fail in turn.
 func (h *health) Probe(ctx context.Context) error {
 	l := h.locker
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	_, err := l.driver.Acquire(ctx, driver.Request{
-		Key: h.key, Token: newToken(), TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
-	})
-	if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
-		return err
+	for range 2 {
+		_, err := l.driver.Acquire(ctx, driver.Request{
+			Key: h.key, Token: newToken(), TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
+		})
+		if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
+			return err
+		}
 	}
 	return nil
 }

@@ -112,6 +112,32 @@ func TestLossOfAPartOfTheKeysIsReportedAtMostOnce(t *testing.T) {
 	})
 }
 
+// L21: a user that has lost the right to one command may get free keys, and an error
+// for every key that is held.
+func TestLossOfAPartOfTheCallsIsReportedAtMostOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if s, err := d.Inspect(ctx, r.Key); err != nil || len(s.Holders) > 0 {
+					return driver.Grant{}, fmt.Errorf("%w: no permission", driver.ErrUnavailable)
+				}
+				return d.Acquire(ctx, r)
+			}}
+		l := process(t, d, lock.Config{Observer: r})
+		defer release(t, acquire(t, l, "held"))
+		for range 100 {
+			if _, err := l.TryAcquire(t.Context(), "held"); !errors.Is(err, lock.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Millisecond)
+		}
+		if lost := eventsOf[lock.Unavailable](r); len(lost) > 1 {
+			t.Errorf("one loss was reported %d times", len(lost))
+		}
+	})
+}
+
 // A process that uses no lock finds a loss by a ping, and reports it once.
 func TestPingFindsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
