@@ -9,6 +9,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -58,6 +59,9 @@ func judge(err error) verdict {
 	}
 	return unknown
 }
+
+// futile reports whether the same call would fail again with err.
+func futile(err error) bool { return judge(err) == final || refusal.Of(err) != refusal.None }
 
 func judgeAnswer(text string) verdict {
 	word, _, _ := strings.Cut(text, " ")

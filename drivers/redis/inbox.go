@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/internal/refusal"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // inboxes is the common prefix of all inbox names. It is not part of the
@@ -72,8 +73,25 @@ func newInbox(c *connection, receive func(message), again, cut func()) *inbox {
 	return in
 }
 
-// open subscribes, and returns when the server has confirmed it.
+// open subscribes, and returns when the server has confirmed it. It retries while the
+// server is unreachable, as a call does.
 func (in *inbox) open(ctx context.Context) error {
+	start := time.Now()
+	for attempt := 0; ; attempt++ {
+		err := in.subscribe(ctx)
+		if err == nil {
+			in.reader.Go(in.read)
+			return nil
+		}
+		if futile(err) || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
+			return err
+		}
+		pause(ctx, backOff(attempt))
+	}
+}
+
+// subscribe is one attempt of open.
+func (in *inbox) subscribe(ctx context.Context) error {
 	sub, master := in.subscription(ctx, nil)
 	_ = sub.Subscribe(ctx, in.name) // the receipt reports its error
 	for {
@@ -87,7 +105,6 @@ func (in *inbox) open(ctx context.Context) error {
 		}
 	}
 	in.sub, in.master = sub, master
-	in.reader.Go(in.read)
 	return nil
 }
 

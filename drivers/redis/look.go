@@ -87,8 +87,7 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 				return nil, mismatch
 			}
 		}
-		futile := judge(err) == final || refusal.Of(err) != refusal.None
-		if futile || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
+		if futile(err) || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
 			return nil, err
 		}
 		pause(ctx, backOff(attempt+1))

@@ -69,6 +69,23 @@ func TestServerThatIsNotThereIsUnavailable(t *testing.T) {
 	refused(t, redis.Config{URL: "redis://:secret@" + addr}, driver.ErrUnavailable, "redis://***@"+addr, "connection refused", "check that the server runs")
 }
 
+// One lost connection does not fail a start, whichever command it had.
+func TestOpenSurvivesALostConnection(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	for _, name := range []string{"INFO", "SUBSCRIBE", "PING", "EVALSHA", "PUBLISH"} {
+		p := redistest.StartProxy(t, s, nil)
+		f := p.ResetAfter(redistest.Named(name))
+		d, err := redis.OpenLock(t.Context(), redis.Config{URL: p.URL()})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		f.Cancel()
+		must(t, d.Close(t.Context()))
+	}
+}
+
 func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
