@@ -265,3 +265,36 @@ func inTurns(n int, do func(int)) {
 	}
 	together(workers...)
 }
+
+// L8: a process that waits for many keys asks for all of them again at once, when the
+// server has lost its data: one answer after the other takes seconds on a slow network.
+func TestManyTicketsAreQueuedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	const keys, delay = 60, 100 * time.Millisecond
+	r := newRig(t)
+	name := func(i int) string { return fmt.Sprint("k", i) }
+	for i := range keys {
+		defer take(t, r.near, name(i), lock.TTL(time.Minute)).Release() // it is lost
+	}
+	got := make(chan granted, keys)
+	for i := range keys {
+		go func() {
+			lease, err := r.remote.Acquire(t.Context(), name(i), lock.Wait(time.Minute))
+			got <- granted{lease, err, time.Now()}
+		}()
+	}
+	for i := range keys {
+		eventually(t, "the waiter to queue", func() bool { return waiters(t, r.near, name(i)) > 0 })
+	}
+	r.proxy.Delay(redistest.Requests, delay)
+	must(t, r.server.FlushAll())
+	end := time.Now().Add(keys * delay / 2)
+	var leases []*lock.Lease
+	for range keys {
+		leases = append(leases, receive(t, got, time.Until(end)).lease)
+	}
+	r.proxy.Heal()
+	for _, lease := range leases {
+		must(t, lease.Release())
+	}
+}

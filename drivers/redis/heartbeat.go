@@ -196,14 +196,20 @@ func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 		return interval()
 	}
 	next, at, missed := interval(), 0, false
+	var unknown []string
 	for i := range p.locks {
 		next = min(next, soon(time.Duration(a.num(at))*time.Millisecond))
 		at++
 		for _, c := range p.tickets[i] {
-			missed = q.answered(ctx, c, a, at, o.sent) || missed
+			known, late := q.answered(c, a, at, o.sent)
+			missed = missed || late
+			if !known {
+				unknown = append(unknown, c.r.Token)
+			}
 			at += 5
 		}
 	}
+	q.requeueAll(ctx, unknown)
 	if missed { // after the loop, because no grant waits for the check
 		q.listen(ctx)
 	}
@@ -211,8 +217,8 @@ func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 }
 
 // answered handles the result of a heartbeat for one ticket. It reports whether the
-// push of a grant did not arrive.
-func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent time.Time) (missed bool) {
+// server knows the ticket, and whether the push of a grant did not arrive.
+func (q *queue) answered(c *claim, a answer, at int, sent time.Time) (known, missed bool) {
 	switch token := c.r.Token; a.num(at) {
 	case statusQueued:
 		q.claims.stillQueued(token, sent)
@@ -228,9 +234,27 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 	case statusWithdrawn:
 		q.claims.give(token, award{refusal: &tried{status: statusWithdrawn}})
 	default:
-		q.requeue(ctx, token)
+		return false, false
 	}
-	return missed
+	return true, missed
+}
+
+// requeuesAtOnce bounds the tickets of one heartbeat that are queued again at once. L10
+const requeuesAtOnce = 16
+
+// requeueAll queues tickets again that the server has lost. The heartbeats of all
+// tickets wait for it.
+func (q *queue) requeueAll(ctx context.Context, tokens []string) {
+	var calls sync.WaitGroup
+	room := make(chan struct{}, requeuesAtOnce)
+	for _, token := range tokens {
+		room <- struct{}{}
+		calls.Go(func() {
+			q.requeue(ctx, token)
+			<-room
+		})
+	}
+	calls.Wait()
 }
 
 // listen checks the subscription of this process after a heartbeat has found a
