@@ -54,6 +54,9 @@ func (l *Locker) Close(ctx context.Context) error {
 func (l *Locker) empty(ctx context.Context) error {
 	silence := time.AfterFunc(closeSilence, l.reportHeld)
 	defer silence.Stop()
+	for _, h := range l.schedule.all() {
+		h.watchNow() // L19: without this, Close waits for leases that nobody will release
+	}
 	select {
 	case <-l.gate.empty:
 		return nil

@@ -50,6 +50,38 @@ func TestAForgottenLeaseIsReleasedAndReportedWithItsSite(t *testing.T) {
 	}
 }
 
+// Close does not wait for the owner of a lease whose context has ended. Without that,
+// a program that stops soon after the mistake reports a lost lock, and not the line
+// that acquired it.
+func TestCloseReleasesAForgottenLeaseAndReportsItsSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := raw(t, memory.NewLock(), lock.Config{TTL: time.Minute, Observer: &seen})
+		before, cancel := context.WithCancel(t.Context())
+		if _, err := l.Acquire(before, "before"); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		meanwhile, cancel := context.WithCancel(t.Context())
+		if _, err := l.Acquire(meanwhile, "meanwhile"); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(500*time.Millisecond, cancel)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		events := eventsOf[lock.Forgotten](&seen)
+		if len(events) != 2 || !strings.Contains(events[0].Site, "lease_test.go:") {
+			t.Errorf("reported %+v, want both, acquired here", events)
+		}
+		if lost := eventsOf[lock.Lost](&seen); len(lost) != 0 {
+			t.Errorf("reported as lost: %+v", lost)
+		}
+	})
+}
+
 func TestADeferredReleaseAfterACancelIsNotForgetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder

@@ -209,6 +209,16 @@ func (h *hold) watch(fence uint64) {
 	}
 }
 
+// watchNow watches the current lease before its first renewal would.
+func (h *hold) watchNow() {
+	h.mu.Lock()
+	fence, watchable := h.fence, h.lease != nil && !h.with
+	h.mu.Unlock()
+	if watchable {
+		h.watch(fence)
+	}
+}
+
 // reschedule moves h to the time of its next action.
 func (l *Locker) reschedule(h *hold) {
 	if !h.place() {
