@@ -160,17 +160,21 @@ func (l *BusEvents) Observe(e bus.Event) {
 	}
 }
 
-// handlerFailed logs the error of a handler. A responder's error is also its answer.
+// handlerFailed logs the error of a handler. A responder's error is also its answer, so
+// it has the level of a request with this answer.
 func (l *BusEvents) handlerFailed(e bus.HandlerFailed) {
 	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject)}
 	if id := request.IDOf(e.Msg); id != "" {
 		attrs = append(attrs, slog.String("request", id))
 	}
 	attrs = append(attrs, errorAttr(e.Err))
+	level := slog.LevelError
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+	} else if e.Answers {
+		level = request.Severity(e.Err)
 	}
-	l.write(slog.LevelError, "handler failed", e.SubID, attrs...)
+	l.write(level, "handler failed", e.SubID, attrs...)
 }
 
 func (l *BusEvents) write(level slog.Level, text string, id bus.SubID, attrs ...slog.Attr) {

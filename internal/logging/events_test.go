@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/lock"
 )
@@ -123,6 +125,31 @@ func TestFailedHandlerIsLoggedWithItsRequest(t *testing.T) {
 		events.Observe(bus.HandlerFailed{Msg: m, Err: errors.New("broken")})
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
+}
+
+// A responder that answers "there is no such product" has not failed: it is the answer
+// that a request over HTTP logs as information.
+func TestAResponderThatRefusesIsNotAnErrorOfTheService(t *testing.T) {
+	refusal := megactx.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
+	for _, x := range []struct {
+		err     error
+		answers bool
+		level   string
+	}{
+		{refusal, true, "INFO"},
+		{fmt.Errorf("buy: %w", lock.ErrNotAcquired), true, "INFO"},
+		{lock.ErrUnavailable, true, "WARN"},
+		{errors.New("broken"), true, "ERROR"},
+		{&bus.PanicError{Value: refusal}, true, "ERROR"},
+		{refusal, false, "ERROR"}, // nobody receives it
+	} {
+		var out bytes.Buffer
+		events := logging.BusEvents{Log: slog.New(slog.NewTextHandler(&out, nil))}
+		events.Observe(bus.HandlerFailed{SubID: bus.SubID{Answers: x.answers}, Msg: &bus.Msg{Subject: "a"}, Err: x.err})
+		if !strings.Contains(out.String(), "level="+x.level+" ") {
+			t.Errorf("answers %v: got %s, want %s", x.answers, out.String(), x.level)
 		}
 	}
 }

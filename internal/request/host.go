@@ -187,6 +187,9 @@ func (h *Host) access(rec *record, r Finished) {
 	h.Logger().LogAttrs(context.Background(), level, "request", attrs...)
 }
 
+// Severity returns the log level for the error of a handler that is its answer.
+func Severity(err error) slog.Level { return severity(problemOf(err, nil).Status) }
+
 // severity returns the log level for a status: an error for a mistake of the
 // service, a warning for a timeout or overload. A client's mistake is neither.
 func severity(status int) slog.Level {
