@@ -138,6 +138,7 @@ func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 	for says, o := range map[string]mega.Option{
 		"not a *mega.Ctx and":      mega.Subscribe(soldAt, func(sold) error { return nil }),
 		"its topic carries a":      mega.Subscribe(soldAt, func(*megactx.Ctx, int) error { return nil }),
+		"carries no type of its":   mega.Subscribe[any]("x.*", func(*megactx.Ctx, sold) error { return nil }),
 		"does not return an error": mega.Subscribe(soldAt, func(*megactx.Ctx, sold) {}),
 		"is not a provided value":  mega.Subscribe(soldAt, func(context.Context, *megactx.Ctx, sold) error { return nil }),
 		"the number of lost":       mega.Subscribe(soldAt, func(*megactx.Ctx, sold) error { return nil }, mega.OnGap(func(*megactx.Ctx, string) error { return nil })),

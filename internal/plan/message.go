@@ -82,12 +82,15 @@ func (p *Part) checkMessages() error {
 // checkMessage returns an error if the function does not have the shape of a
 // message handler.
 func (f Function) checkMessage() error {
-	shape := "func(provided values…, *mega.Ctx, payload) error"
-	switch f.Option {
-	case "Respond":
+	untyped := f.payload == reflect.TypeFor[any]()
+	shape := fmt.Sprintf("func(provided values…, *mega.Ctx, %v) error, or the same with *bus.Msg", f.payload)
+	switch {
+	case f.Option == "Respond":
 		shape = "func(provided values…, *mega.Ctx, request) (answer, error)"
-	case "OnGap":
+	case f.Option == "OnGap":
 		shape = "func(provided values…, *mega.Ctx, int) error"
+	case untyped:
+		shape = "func(provided values…, *mega.Ctx, *bus.Msg) error"
 	}
 	t := f.Value.Type()
 	n := t.NumIn()
@@ -98,6 +101,8 @@ func (f Function) checkMessage() error {
 		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", shape)
 	case f.Option == "OnGap" && t.In(n-1) != f.payload:
 		return f.wrong("it is given the number of lost messages, an int", shape)
+	case untyped && t.In(n-1) != f.payload && t.In(n-1) != MessageType():
+		return f.wrong("its topic carries no type of its own, so the function takes the message", shape)
 	case f.payload != nil && t.In(n-1) != f.payload && t.In(n-1) != MessageType():
 		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), shape)
 	case f.Option != "Respond" && (t.NumOut() != 1 || !isError(t.Out(0))):
