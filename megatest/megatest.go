@@ -19,6 +19,7 @@ package megatest
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -36,8 +37,8 @@ type Config struct {
 	Set []string
 	// Environ is the environment of the application: "MEGA_DATABASE_URL=…".
 	Environ []string
-	// Dir is the folder where the search for mega.config files begins. Default:
-	// no file is read.
+	// Dir is the folder where the search for mega.config files begins. It must
+	// exist. Default: no file is read.
 	Dir string
 	// Only names the apps to run. Default: all.
 	Only []string
@@ -65,6 +66,9 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	t.Helper()
 	if !slices.ContainsFunc(options, boot.HasApp) {
 		options = []mega.Option{mega.App("main", options...)}
+	}
+	if _, err := os.ReadDir(c.Dir); c.Dir != "" && err != nil {
+		t.Fatalf("Config.Dir: %v", err)
 	}
 	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t), Bus: &Bus{t: t, driver: newRecording()}}
 	running, err := boot.Start(t.Context(), boot.Process{

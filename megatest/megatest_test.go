@@ -290,6 +290,19 @@ func TestABootThatFailsNamesThePlaceAndTheRemedy(t *testing.T) {
 	}
 }
 
+// A mistyped Dir would leave the test with the defaults.
+func TestAFolderThatDoesNotExistFailsTheTest(t *testing.T) {
+	fake := &recorder{TB: t}
+	func() {
+		defer func() { _ = recover() }() // of Fatalf
+		megatest.New(fake, megatest.Config{Dir: "nowhere"}, mega.App("web"))
+	}()
+	fake.end()
+	if !strings.Contains(fake.said, "Config.Dir: ") || !strings.Contains(fake.said, "nowhere") {
+		t.Errorf("got %q", fake.said)
+	}
+}
+
 func TestRunThatDoesNotReturnIsNamedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := &recorder{TB: t}
