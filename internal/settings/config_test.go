@@ -303,7 +303,7 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		}](), `data.f: the tag required is "yes", want "true"`},
 	} {
 		_, err := settings.Load(settings.Source{Sections: []settings.Section{{Name: x.name, Type: x.typ, Site: "a.go:1"}}})
-		if p, ok := errors.AsType[settings.Problems](err); !ok || p[0].Code != "config.section" || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), "declared at a.go:1") {
+		if p, ok := errors.AsType[settings.Problems](err); !ok || p[0].Code != "config.section" || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), "declared at a.go:1") || strings.Contains(err.Error(), x.name+": "+x.name+": ") {
 			t.Errorf("%s %v: got %v, want %q", x.name, x.typ, err, x.says)
 		}
 	}

@@ -233,7 +233,7 @@ func (sc *schema) addOverrides(sec Section) (p Problems) {
 }
 
 func (s Section) problem(err error) Problems {
-	return Problems{{Code: "config.section", Key: s.Name, Text: err.Error(), Hint: "declared at " + s.Site}}
+	return Problems{{Code: "config.section", Key: s.Name, Text: strings.TrimPrefix(err.Error(), s.Name+": "), Hint: "declared at " + s.Site}}
 }
 
 // appNames returns the apps as a phrase.
