@@ -44,7 +44,7 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.
 		options = append(options, onGap(gap, host))
 	}
 	d := &declared{name: name, log: host.Log, make: func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error) {
-		return subscribe(ctx, m, f, host, append(slices.Clip(options), more...))
+		return subscribe(host.Context(ctx), m, f, host, append(slices.Clip(options), more...)) // a bus.Use has a Ctx, too
 	}}
 	b.declared = append(b.declared, d)
 	return step{

@@ -133,6 +133,41 @@ func TestMessagesAreHandledBeforeTheProgramEnds(t *testing.T) {
 	}
 }
 
+// A middleware of bus.Use is around the function of the app, and has its log and locks.
+func TestAMiddlewareOfASubscriptionHasACtxOfItsApp(t *testing.T) {
+	seen := make(chan string, 2)
+	observed := func(next bus.Handler) bus.Handler {
+		return func(ctx context.Context, m *bus.Msg) error {
+			c, ok := mega.From(ctx)
+			if !ok {
+				seen <- "no Ctx"
+				return next(ctx, m)
+			}
+			return c.Lock.With("m", func(c *megactx.Ctx) error {
+				seen <- c.App.Name + " " + m.Subject
+				return next(c, m)
+			})
+		}
+	}
+	r := offline(t, nil, mega.App("web",
+		mega.Subscribe(bus.Topic[sold]("product.sold"), func(*megactx.Ctx, sold) error { return nil }, bus.Use(observed)),
+		mega.Respond("stock.get", two, bus.Use(observed)),
+	))
+	c, _ := r.Ctx(t.Context(), "web")
+	if err := c.Bus.Publish("product.sold", sold{"lamp"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-seen; got != "web product.sold" {
+		t.Errorf("around a subscription: %s", got)
+	}
+	if _, err := c.Bus.Request("stock.get", sold{"lamp"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-seen; got != "web stock.get" {
+		t.Errorf("around a responder: %s", got)
+	}
+}
+
 func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 	const soldAt = bus.Topic[sold]("x")
 	for says, o := range map[string]mega.Option{

@@ -68,7 +68,8 @@ var (
 type (
 	// TooLargeError is an ErrTooLarge with the size and the limit.
 	TooLargeError = driver.TooLargeError
-	// RemoteError is the error that a responder answered instead of a result.
+	// RemoteError is the error that a responder answered instead of a result, with
+	// the fields Reason, Message and Retryable: see [driver.RemoteError].
 	RemoteError = driver.RemoteError
 	// PanicError is the error made from a handler's panic.
 	PanicError = driver.PanicError

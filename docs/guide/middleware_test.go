@@ -1,6 +1,8 @@
 package guide_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,9 +12,54 @@ import (
 	"github.com/go-chi/cors"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/megatest"
 )
+
+// What 06-bus.md shows.
+
+// patient handles a message again, twice at most, when a lock in it was busy.
+func patient(next bus.Handler) bus.Handler {
+	return func(ctx context.Context, m *bus.Msg) error {
+		err := next(ctx, m)
+		for again := 0; again < 2 && errors.Is(err, lock.ErrNotAcquired) && ctx.Err() == nil; again++ {
+			err = next(ctx, m)
+		}
+		return err
+	}
+}
+
+func patientAccounts(a *Accounts) mega.Option {
+	return mega.Module(
+		mega.Provide(func() *Accounts { return a }),
+		mega.Subscribe(Sold, (*Accounts).OnSold, bus.Use(patient)),
+	)
+}
+
+func TestAMiddlewareHandlesAMessageAgain(t *testing.T) {
+	calls := 0
+	err := patient(func(context.Context, *bus.Msg) error {
+		if calls++; calls < 3 {
+			return lock.ErrNotAcquired
+		}
+		return nil
+	})(t.Context(), &bus.Msg{})
+	if err != nil || calls != 3 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	a := NewAccounts()
+	kit := megatest.New(t, megatest.Config{}, patientAccounts(a))
+	kit.Bus.Publish("product.sold", Sale{Product: "lamp", Quantity: 2})
+	kit.Bus.Settle()
+	if a.sold["lamp"] != 2 {
+		t.Errorf("sold %v", a.sold)
+	}
+}
+
+// What 03-context.md shows.
 
 func publicAPI(r mega.Router) {
 	r.UseStd(cors.Handler(cors.Options{AllowedOrigins: []string{"https://shop.example.org"}, AllowedMethods: []string{"GET", "POST", "DELETE"}, AllowedHeaders: []string{"Content-Type"}}))
