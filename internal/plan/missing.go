@@ -14,7 +14,7 @@ func (p *Program) satisfied(part *Part, makers map[reflect.Type]string) error {
 	for _, f := range part.functions() {
 		for _, t := range f.Needs() {
 			if _, ok := makers[t]; !ok {
-				return p.missing(f, t, makers)
+				return p.missing(part, f, t, makers)
 			}
 		}
 	}
@@ -24,7 +24,7 @@ func (p *Program) satisfied(part *Part, makers map[reflect.Type]string) error {
 // missing returns the failure for a value without a constructor. It names the
 // constructor that was probably meant: of the other of T and *T, of the same
 // type in another app, or of a type that implements the interface.
-func (p *Program) missing(f Function, t reflect.Type, makers map[reflect.Type]string) error {
+func (p *Program) missing(part *Part, f Function, t reflect.Type, makers map[reflect.Type]string) error {
 	out := &failure.Failure{
 		Code: "boot.not_provided", Exit: failure.ExitInternal, Text: "Nothing provides " + typeName(t) + ".",
 		Facts:   []failure.Fact{{Name: "needed by", Value: "mega." + f.Option + " at " + f.Site}, {Name: "declared", Value: f.Declared()}},
@@ -41,10 +41,11 @@ func (p *Program) missing(f Function, t reflect.Type, makers map[reflect.Type]st
 	if app, site := p.foreignMaker(t); app != "" {
 		provided(t, fmt.Sprintf("inside the app %q alone, by %s", app, site))
 		out.Text = fmt.Sprintf("Nothing provides %v here: the values of the app %q are private to it.", t, app)
-		out.Actions = []string{
-			fmt.Sprintf("Move the constructor out of mega.App(%q, …), so that all apps share one value", app),
-			"Add the constructor here too, for a value of its own: mega.Provide(…)",
+		own := "Add the constructor here too, for a value of its own: mega.Provide(…)"
+		if part.Name == "" { // a shared constructor beside the app's would be provided twice
+			own = fmt.Sprintf("Move mega.%s at %s into mega.App(%q, …)", f.Option, f.Site, app)
 		}
+		out.Actions = []string{fmt.Sprintf("Move the constructor out of mega.App(%q, …), so that all apps share one value", app), own}
 		return out
 	}
 	if isSection(t) {

@@ -73,6 +73,12 @@ func TestMissingValueNamesTheConstructorThatWasMeant(t *testing.T) {
 			t.Errorf("%s: got %v, want boot.not_provided", name, err)
 			continue
 		}
+		if name == "a value of an app in a shared function" {
+			// A constructor beside the app's would be provided twice.
+			if second := f.Actions[1]; !strings.HasPrefix(second, "Move mega.Provide at ") || !strings.HasSuffix(second, ` into mega.App("admin", …)`) {
+				t.Errorf("%s: advises %q", name, second)
+			}
+		}
 		if !strings.HasSuffix(f.Text, x.text) || !strings.Contains(fmt.Sprint(f.Facts), x.fact) || f.Actions[0] != x.action {
 			t.Errorf("%s: got %q\n%v\n%q", name, f.Text, f.Facts, f.Actions)
 		}
