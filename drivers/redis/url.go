@@ -136,6 +136,9 @@ func (a address) options() (*goredis.Options, error) {
 	if len(a.hosts) > 1 {
 		return nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
 	}
+	if len(a.path) > 1 { // other clients take a namespace there
+		return nil, fmt.Errorf("the path has more than the number of the database, such as /0")
+	}
 	host := "localhost:6379"
 	if len(a.hosts) == 1 {
 		host = a.hosts[0]
@@ -166,6 +169,9 @@ func (a address) sentinel() (dialed, error) {
 func (a address) failoverOptions() (*goredis.FailoverOptions, error) {
 	if a.path[0] == "" {
 		return nil, fmt.Errorf("no master: want redis-sentinel://host1,host2/master")
+	}
+	if len(a.path) > 2 {
+		return nil, fmt.Errorf("the path has more than the master and the number of the database, such as /master/0")
 	}
 	query := a.others("26379")
 	query.Set("master_name", a.path[0])

@@ -78,7 +78,7 @@ func TestURLOfManyHosts(t *testing.T) {
 
 func TestURLsThatCannotWorkAreRefused(t *testing.T) {
 	for _, raw := range []string{
-		"", "localhost:6379", "http://h", "redis-x://h", "redis://a,b", "redis://h/notanumber", "redis://h?what=1",
+		"", "localhost:6379", "http://h", "redis-x://h", "redis://a,b", "redis://h/notanumber", "redis://h/0/cache", "redis-sentinel://h/m/0/cache", "redis://h?what=1",
 		"redis-sentinel://a,b", "redis-sentinel:///master", "redis-cluster://", "redis-cluster://a/1", "redis://u:p%zz@h", "redis://h:port",
 	} {
 		if d, err := dial(raw); err == nil {
@@ -104,7 +104,7 @@ func TestMaskedURLHasNoCredential(t *testing.T) {
 
 func TestAnErrorOfAURLHasNoPassword(t *testing.T) {
 	for _, raw := range []string{
-		"redis://:hunter2@h:port", "redis://:hunter2@h o:1", "redis://u:hunter2@[::1:1", "redis://u:pa/hunter2@h:1",
+		"redis://:hunter2@h:port", "redis://:hunter2@h o:1", "redis://u:hunter2@[::1:1", "redis://u:pa/hunter2@h:1", "redis://u:p/a/hunter2@h:1",
 		"redis://u:pa?hunter2@h:1", "redis://u:hunter2/pa@h:1", "redis://:12/hunter2@h", "redis://:12#hunter2@h", "redis://h/%zz?password=hunter2",
 		"redis-sentinel://h/ma%zz?sentinel_password=hunter2", "redis-sentinel://u:hunter2@h:port/m", "redis-sentinel://u:pa/hunter2@h/m",
 		"redis-cluster://u:hunter2@h:port", "redis-cluster://u:hunter2@a b", "redis-cluster://u:pa/hunter2@h",
