@@ -347,8 +347,10 @@ func TestFailureOfAServiceInValidateIsNoInvalidInput(t *testing.T) {
 }
 
 type (
-	buyer  struct{ labels }
-	seller struct{ labels }
+	buyer   struct{ labels }
+	seller  struct{ labels }
+	member  struct{ buyer }
+	visitor struct{ buyer }
 )
 
 // encoding/json sets neither of two fields with one name at one depth.
@@ -371,5 +373,26 @@ func TestFieldOfAStructThatIsEmbeddedTwiceIsUnknown(t *testing.T) {
 	w = s.ask("POST", "/", "kind=a", "Content-Type: application/x-www-form-urlencoded")
 	if w.Code != 200 || w.Body.String() != "" {
 		t.Errorf("form: got %d %q, want that no field is set", w.Code, w.Body)
+	}
+}
+
+// encoding/json looks once into a struct inside one that is embedded twice, and sets
+// the fields of the first.
+func TestFieldBelowAStructThatIsEmbeddedTwiceIsTheFirst(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct {
+			member
+			visitor
+		}
+		if err := c.Bind(&in); err != nil {
+			return err
+		}
+		return c.Text(200, in.member.Kind+" "+in.visitor.Kind)
+	})
+	for body, kind := range map[string]string{`{"kind":"a"}`: "application/json", "kind=a": "application/x-www-form-urlencoded"} {
+		if w := s.ask("POST", "/", body, "Content-Type: "+kind); w.Code != 200 || w.Body.String() != "a " {
+			t.Errorf("%s: got %d %q", body, w.Code, w.Body)
+		}
 	}
 }

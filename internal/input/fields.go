@@ -22,11 +22,13 @@ type field struct {
 func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string]field {
 	fields := map[string]field{}
 	hidden := map[string]bool{}
-	seen := map[reflect.Type]bool{t: true} // a struct may embed a pointer to itself
+	seen := map[reflect.Type]bool{} // a struct may embed a pointer to itself
 	for level := []field{{t: t}}; len(level) > 0; {
 		var inside []field
 		here := map[string][]field{}
 		for _, outer := range level {
+			again := seen[outer.t] // one level may have a struct twice: its fields hide each other
+			seen[outer.t] = true
 			for f := range outer.t.Fields() {
 				isStruct := f.Anonymous && elem(f.Type).Kind() == reflect.Struct
 				tag := tagOf(f)
@@ -36,7 +38,9 @@ func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string
 				name, options, _ := strings.Cut(tag, ",")
 				path := slices.Concat(outer.path, f.Index)
 				if name == "" && isStruct {
-					inside = append(inside, field{t: elem(f.Type), path: path})
+					if !again { // encoding/json looks into the structs of the first one alone
+						inside = append(inside, field{t: elem(f.Type), path: path})
+					}
 					continue
 				}
 				called := cmp.Or(name, f.Name)
@@ -50,9 +54,6 @@ func fieldsOf(t reflect.Type, tagOf func(reflect.StructField) string) map[string
 			hidden[name] = true
 		}
 		level = slices.DeleteFunc(inside, func(f field) bool { return seen[f.t] })
-		for _, f := range level { // one level may have a struct twice: its fields hide each other
-			seen[f.t] = true
-		}
 	}
 	return fields
 }
