@@ -38,16 +38,25 @@ func (h *health) lost() error { return h.watch.Cause() }
 // read-only. It asks twice, because a backend may serve free keys alone: with one
 // call, the probes would succeed and fail in turn.
 func (h *health) Probe(ctx context.Context) error {
+	for range 2 {
+		if err := h.ask(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask is one call of Probe. It has the time of a caller's request: a backend that
+// serves those is not lost.
+func (h *health) ask(ctx context.Context) error {
 	l := h.locker
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	for range 2 {
-		_, err := l.driver.Acquire(ctx, driver.Request{
-			Key: h.key, Token: newToken(), TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
-		})
-		if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
-			return err
-		}
+	_, err := l.driver.Acquire(ctx, driver.Request{
+		Key: h.key, Token: newToken(), TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
+	})
+	if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
+		return err
 	}
 	return nil
 }

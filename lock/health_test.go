@@ -138,6 +138,34 @@ func TestLossOfAPartOfTheCallsIsReportedAtMostOnce(t *testing.T) {
 	})
 }
 
+// L21: both calls of a probe together may take longer than a caller's request may.
+func TestASlowBackendIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if r.Key == "bad" {
+					return driver.Grant{}, fmt.Errorf("%w: the slot is being moved", driver.ErrUnavailable)
+				}
+				select {
+				case <-time.After(600 * time.Millisecond):
+					return d.Acquire(ctx, r)
+				case <-ctx.Done():
+					return driver.Grant{}, ctx.Err()
+				}
+			}}
+		l := process(t, d, lock.Config{Observer: r})
+		if _, err := l.Acquire(t.Context(), "bad"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		release(t, acquire(t, l, "good"))
+		time.Sleep(10 * time.Second)
+		if lost := eventsOf[lock.Unavailable](r); len(lost) != 0 {
+			t.Errorf("reported %v", lost)
+		}
+	})
+}
+
 // A process that uses no lock finds a loss by a ping, and reports it once.
 func TestPingFindsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
