@@ -239,19 +239,15 @@ func (q *queue) answered(c *claim, a answer, at int, sent time.Time) (known, mis
 	return true, missed
 }
 
-// requeuesAtOnce bounds the tickets of one heartbeat that are queued again at once. L10
-const requeuesAtOnce = 16
-
 // requeueAll queues tickets again that the server has lost. The heartbeats of all
 // tickets wait for it.
 func (q *queue) requeueAll(ctx context.Context, tokens []string) {
 	var calls sync.WaitGroup
-	room := make(chan struct{}, requeuesAtOnce)
 	for _, token := range tokens {
-		room <- struct{}{}
+		q.requeuing <- struct{}{}
 		calls.Go(func() {
 			q.requeue(ctx, token)
-			<-room
+			<-q.requeuing
 		})
 	}
 	calls.Wait()

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -154,5 +155,53 @@ func TestGrantsDoNotWaitForTheCheckOfTheSubscription(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("a grant waits for the subscription")
 		}
+	}
+}
+
+// L10: more tickets that the server has lost do not mean more goroutines.
+func TestTicketsAreQueuedAgainByAFewGoroutines(t *testing.T) { // not parallel: it counts goroutines
+	const tickets, few = 1_500, 160
+	s := redistest.Start(t, redistest.Options{})
+	p := redistest.StartProxy(t, s, nil)
+	d, err := OpenLock(t.Context(), Config{URL: p.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close(context.Background()) }()
+	q := d.(*queue)
+	q.cancel() // the test sends the heartbeats
+	q.heartbeater.wait()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range tickets + 1 {
+		_, wait, err := q.Ask(t.Context(), driver.Request{Key: "k", Token: newID(), TTL: time.Minute, Wait: -1, Slots: 1, Fences: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait != nil { // not the holder
+			defer func() { _, _ = wait(ended) }()
+		}
+	}
+	if err := s.FlushAll(); err != nil {
+		t.Fatal(err)
+	}
+	p.Delay(redistest.Requests, 20*time.Millisecond)
+	before, most := runtime.NumGoroutine(), 0
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		q.sendAll(t.Context())
+	}()
+	for wait := true; wait; {
+		select {
+		case <-sent:
+			wait = false
+		case <-time.After(time.Millisecond):
+			most = max(most, runtime.NumGoroutine()-before)
+		}
+	}
+	p.Heal()
+	if most > few {
+		t.Errorf("%d goroutines for %d tickets, want at most %d", most, tickets, few)
 	}
 }

@@ -124,7 +124,10 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 }
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
-	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals), heard: make(chan struct{}, 1)}
+	q := &queue{
+		engine: o.engine(l, EngineQueue), heard: make(chan struct{}, 1),
+		refusing: make(chan struct{}, maxRefusals), requeuing: make(chan struct{}, maxKeys),
+	}
 	q.unpushed = q.check
 	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected)
 	q.claims.interrupt = q.inbox.interrupt

@@ -22,15 +22,16 @@ type queue struct {
 	inbox       *inbox
 	heartbeater *heartbeater
 
-	refusals sync.WaitGroup // releases of pushed grants without a waiter
-	refusing chan struct{}  // has room for maxRefusals of them
-	cancel   context.CancelFunc
-	listened atomic.Pointer[time.Time] // the last check of the subscription, if any
-	pushed   atomic.Bool               // a push has arrived
-	suspect  atomic.Bool               // a check of the subscription is due
-	muted    atomic.Pointer[error]     // why this user may not publish, by the last check
-	checking sync.Mutex                // held during a check of it
-	heard    chan struct{}             // receives when the push of a check has arrived
+	refusals  sync.WaitGroup // releases of pushed grants without a waiter
+	refusing  chan struct{}  // has room for maxRefusals of them
+	requeuing chan struct{}  // has room for the tickets that are queued again at once. L10
+	cancel    context.CancelFunc
+	listened  atomic.Pointer[time.Time] // the last check of the subscription, if any
+	pushed    atomic.Bool               // a push has arrived
+	suspect   atomic.Bool               // a check of the subscription is due
+	muted     atomic.Pointer[error]     // why this user may not publish, by the last check
+	checking  sync.Mutex                // held during a check of it
+	heard     chan struct{}             // receives when the push of a check has arrived
 }
 
 var (
