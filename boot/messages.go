@@ -41,10 +41,10 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.
 	name := m.Fn.Name()
 	options := append([]bus.SubOption{bus.Name(name), bus.Site(m.Fn.Site)}, m.Options...)
 	if m.Gap != nil {
-		options = append(options, onGap(gap, host))
+		options = append(options, onGap(gap))
 	}
 	d := &declared{name: name, log: host.Log, make: func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error) {
-		return subscribe(host.Context(ctx), m, f, host, append(slices.Clip(options), more...)) // a bus.Use has a Ctx, too
+		return subscribe(host.Context(ctx), m, f, host, append(slices.Clip(options), more...)) // for OnGap and a bus.Use
 	}}
 	b.declared = append(b.declared, d)
 	return step{
@@ -78,11 +78,11 @@ func subscribe(ctx context.Context, m plan.Message, f plan.Bound, host *request.
 }
 
 // onGap returns the function as an option of the bus.
-func onGap(f plan.Bound, host *request.Host) bus.SubOption {
+func onGap(f plan.Bound) bus.SubOption {
 	return bus.OnGap(func(ctx context.Context, missed int) error {
 		ctx, end := context.WithCancelCause(ctx)
 		defer end(megactx.ErrHandlerReturned) // as the context of a handler
-		c, _ := megactx.From(host.Context(ctx))
+		c, _ := megactx.From(ctx)
 		return plan.ErrorOf(f.Call(c, missed))
 	})
 }
