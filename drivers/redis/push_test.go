@@ -151,6 +151,7 @@ func TestRenewalSetsTheTTLUnlessItIsALateCopy(t *testing.T) {
 		r := seat(t.Name(), slots)
 		r.TTL = time.Hour
 		g := acquire(t, d, r)
+		defer release(t, d, g) // the server outlives the test
 		for _, step := range []struct {
 			rev       uint64
 			ttl, want time.Duration
