@@ -177,6 +177,7 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"a parameter with a blank":             `"order id" is not the name of a parameter`,
 		"a route without a handler":            "GET /orders/{id} has no handler",
 		"a pattern without a slash":            "router_test.go:",
+		"a pattern with a method":              "call Get, Post, Put, Patch or Delete",
 		"a parameter that is no one":           "GET /orders/{id at ",
 		"a group without a slash":              `the prefix "x" of the group at `,
 		"a pattern in a group without a slash": `the pattern "y" of the route at `,
@@ -206,6 +207,7 @@ func TestRouterRefusesInvalidRoutes(t *testing.T) {
 		"Use after a group":             func(r megactx.Router) { r.Route("/a", func(megactx.Router) {}); r.Use(marking("late")) },
 		"UseStd after a route":          func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) },
 		"a pattern without a slash":     func(r megactx.Router) { r.Get("x", nothing) },
+		"a pattern with a method":       func(r megactx.Router) { r.Handle("GET /orders", nothing) },
 		"a route without a handler":     func(r megactx.Router) { r.Route("/orders", func(r megactx.Router) { r.Get("/{id}", nil) }) },
 		"a parameter that is no one": func(r megactx.Router) {
 			r.Route("/orders", func(r megactx.Router) { r.Get("/{id", nothing) })

@@ -191,7 +191,11 @@ func (r *Router) add(method, pattern string, h megactx.Handler) {
 		panic("mega: the route " + route + " has no handler, at " + site)
 	}
 	if !strings.HasPrefix(pattern, "/") {
-		panic(fmt.Sprintf("mega: the pattern %q of the route at %s does not begin with /", pattern, site))
+		hint := ""
+		if strings.Contains(pattern, " /") { // as for net/http
+			hint = " (a method is not a part of it: call Get, Post, Put, Patch or Delete)"
+		}
+		panic(fmt.Sprintf("mega: the pattern %q of the route at %s does not begin with /%s", pattern, site, hint))
 	}
 	defer placed(route, site)
 	checkParameters(pattern)
