@@ -256,6 +256,11 @@ func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 			t.Errorf("%s: %v, want %d %s", x.m.Subject, err, x.status, x.code)
 		}
 	}
+	for _, line := range []string{"subject=stock.lamp answered=true", "subject=stock.lost answered=true", "subject=nobody.there answered=false"} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("%q is not in the log:\n%s", line, log.String())
+		}
+	}
 	messages, err := c.Messages(t.Context())
 	if err != nil || messages.Scope != "process" || messages.Driver != "memory" || messages.State != bus.StateConnected || messages.Published != 4 || len(messages.Subs) != 2 {
 		t.Errorf("the bus: %+v, %v", messages, err)

@@ -174,7 +174,8 @@ func (d operations) request(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	began := time.Now()
 	out, err := d.process.Bus.Request(ctx, m.Subject, m.Bytes(), m.options()...)
-	logChange(d.process.Log, r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil))
+	_, refused := errors.AsType[*bus.RemoteError](err) // by its responder: an answer, too
+	logChange(d.process.Log, r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil || refused))
 	if err != nil {
 		failBus(w, err)
 		return
