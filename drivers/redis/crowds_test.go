@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -65,7 +66,7 @@ func scripts(t *testing.T, s *redistest.Server) int {
 func TestManyWaitersOfOneProcessAreOneTicket(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	holder, l := member(t, s.URL()), member(t, s.URL())
-	n := min(scaled(2_000), 20_000) // a busy machine does not answer more in time, nor renew them
+	n := min(suite.Scaled(2_000), 20_000) // a busy machine does not answer more in time, nor renew them
 	// The first round is for what the runtime keeps: a goroutine's descriptor,
 	// for example, is used again and never freed.
 	manyWaiters(t, s, holder, l, n)
@@ -145,7 +146,7 @@ func idleCosts(t *testing.T, s *redistest.Server) {
 func TestHandOverBetweenProcessesCostsAFewCommands(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	lockers := []*lock.Locker{member(t, s.URL()), member(t, s.URL())}
-	n := scaled(2000)
+	n := suite.Scaled(2000)
 	must(t, s.ResetCommands())
 	crowd(t, lockers, n, 1, func() { time.Sleep(time.Millisecond) })
 	used := scripts(t, s)
@@ -160,7 +161,7 @@ func TestHandOverBetweenProcessesCostsAFewCommands(t *testing.T) {
 func TestManyKeysWaitedForShareTheirConnections(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	holder, l := member(t, s.URL()), member(t, s.URL())
-	n := min(scaled(2_000), 20_000) // a busy machine does not answer more in time, nor renew them
+	n := min(suite.Scaled(2_000), 20_000) // a busy machine does not answer more in time, nor renew them
 	manyKeys(t, s, holder, l, n)
 	before := measure()
 	failed := manyKeys(t, s, holder, l, n)

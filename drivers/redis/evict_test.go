@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -18,7 +19,7 @@ func TestLockLivesOnWithoutOneOfItsKeys(t *testing.T) {
 	for name, ask := range map[string]func(string, int) driver.Request{"plain": plain, "slots": seat, "slots with states": box} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(scaled(4)) {
+			for seed := range uint64(suite.Scaled(4)) {
 				withoutKeys(t, ask, seed)
 			}
 		})

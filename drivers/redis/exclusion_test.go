@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -39,7 +40,7 @@ func TestBothEnginesAndForeignClientsExcludeEachOther(t *testing.T) {
 	turns := map[string]int{}
 	plain := 0 // protected by the lock alone
 	var all []func()
-	rounds := scaled(40)
+	rounds := suite.Scaled(40)
 	for _, u := range users {
 		all = append(all, func() {
 			for range rounds {
@@ -105,7 +106,7 @@ func TestFencesGrowAcrossEnginesAndForeignClients(t *testing.T) {
 		memberOf(t, redis.Config{URL: s.URL(), Key: "%s", Engine: redis.EngineQueue}),
 		memberOf(t, redis.Config{URL: s.URL(), Key: "%s", Engine: redis.EngineRedislock}),
 	}
-	for i := range scaled(20) {
+	for i := range suite.Scaled(20) {
 		lease := take(t, lockers[i%2], "shared:key")
 		if lease.Fence() <= last {
 			t.Errorf("round %d: fence %d after %d", i, lease.Fence(), last)

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -90,7 +91,7 @@ func TestManyDeadTicketsCostEachCallLittle(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	d, other := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
 	held := acquire(t, d, request("k"))
-	dead := int64(min(max(300, scaled(9_000)), driver.MaxTickets-100)) // a full queue takes no more waiters
+	dead := int64(min(max(300, suite.Scaled(9_000)), driver.MaxTickets-100)) // a full queue takes no more waiters
 	for from := int64(0); from < dead; from += 100 {
 		order, due, state := []any{"ZADD", "mega:{k}:order"}, []any{"ZADD", "mega:{k}:due"}, []any{"HSET", "mega:{k}:state"}
 		for i := from; i < from+100; i++ {
@@ -172,7 +173,7 @@ func TestSlotThatExpiresIsGivenAtOnce(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
-	late, n := 0, max(6, scaled(30))
+	late, n := 0, max(6, suite.Scaled(30))
 	for i := range n {
 		key := fmt.Sprint("k", i)
 		long := acquire(t, a, seat(key, 2))

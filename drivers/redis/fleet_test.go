@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/history"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
@@ -25,21 +25,12 @@ import (
 // that is busy.
 const slack = time.Second
 
-// scaled is n times MEGA_TEST_SCALE, at least 1.
-func scaled(n int) int {
-	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
-	if err != nil {
-		scale = 1
-	}
-	return max(1, int(float64(n)*scale))
-}
-
 // rounds is how often each client of a history does something, and how many
 // such histories there are: the checker takes only so much in one, so that more
 // scale means more of them.
 func rounds(n int) (each, histories int) {
-	each = min(scaled(n), 2*n)
-	return each, max(1, scaled(n)/each)
+	each = min(suite.Scaled(n), 2*n)
+	return each, max(1, suite.Scaled(n)/each)
 }
 
 // member opens a Locker of its own on the server at url, as another process
@@ -186,7 +177,7 @@ func generous(bound time.Duration) time.Duration {
 // otherwise.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	within(t, time.Duration(max(10, scaled(10)))*time.Second, what, ok)
+	within(t, time.Duration(max(10, suite.Scaled(10)))*time.Second, what, ok)
 }
 
 // within is eventually with a bound of its own.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
@@ -216,7 +217,7 @@ func TestLimitLivesOnWithoutOneOfItsKeys(t *testing.T) {
 	all := []driver.Rate{{N: 5, Per: 50 * time.Millisecond}, {N: 1000, Per: time.Second}}
 	w, random := newWard(t), rand.New(rand.NewPCG(1, 2))
 	var last driver.Answer
-	for i := range uint64(scaled(600)) {
+	for i := range uint64(suite.Scaled(600)) {
 		w.pass(time.Duration(random.IntN(5)) * time.Millisecond)
 		if random.IntN(4) == 0 {
 			parts := partsOf(w.key, all)

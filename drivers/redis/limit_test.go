@@ -15,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/windows"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
@@ -138,7 +139,7 @@ type held struct {
 func (w *ward) compare(table *windows.Table, rates []driver.Rate, smooth bool, random *rand.Rand) {
 	step := rates[0].Per.Microseconds() / int64(rates[0].N)
 	var grants []held
-	for i := range scaled(400) {
+	for i := range suite.Scaled(400) {
 		w.pass(time.Duration(random.Int64N(step+1)) * time.Microsecond)
 		r := driver.Request{Key: w.key, Rates: rates, Cost: 1 + random.IntN(min(3, rates[0].N)), Smooth: smooth}
 		if random.IntN(3) == 0 {

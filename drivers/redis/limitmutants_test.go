@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	mutanttest "github.com/megaframework/mega/internal/testkit/mutants"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/limit/limittest"
@@ -70,7 +71,7 @@ var limitMutants = []mutant{
 
 // A third of the mutants have a turn at a scale of 1, from a random one on.
 func TestMutatedScriptsOfLimitsAreCaught(t *testing.T) {
-	first, turns := rand.IntN(len(limitMutants)), scaled(len(limitMutants)/3)
+	first, turns := rand.IntN(len(limitMutants)), suite.Scaled(len(limitMutants)/3)
 	for _, m := range slices.Concat(limitMutants[first:], limitMutants[:first])[:min(turns, len(limitMutants))] {
 		if m.clock && !redistest.CanStepClock() {
 			continue

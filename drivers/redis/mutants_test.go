@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	mutanttest "github.com/megaframework/mega/internal/testkit/mutants"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/locktest"
@@ -55,7 +56,7 @@ var mutants = []mutant{
 
 // Half of the mutants of pools have a turn at a scale of 1.
 func TestMutatedScriptsAreCaught(t *testing.T) {
-	all, turns := slices.Concat(mutants, queueMutants), scaled(len(slotMutants)/2)
+	all, turns := slices.Concat(mutants, queueMutants), suite.Scaled(len(slotMutants)/2)
 	for i, m := range slotMutants {
 		if mutanttest.HasTurn(i, len(slotMutants), turns) {
 			all = append(all, m)

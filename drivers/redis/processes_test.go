@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
@@ -149,7 +150,7 @@ func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	l := member(t, s.URL())
-	for range scaled(3) {
+	for range suite.Scaled(3) {
 		stopForTwiceTheTTL(t, s, l)
 	}
 	unused(t, l, "k")
@@ -207,7 +208,7 @@ func TestProcessesCountExactly(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo=", fifo), func(t *testing.T) {
 			const processes, workers = 4, 8
-			rounds := scaled(40)
+			rounds := suite.Scaled(40)
 			s := redistest.Start(t, redistest.Options{})
 			path := filepath.Join(t.TempDir(), "number")
 			must(t, os.WriteFile(path, []byte("0"), 0o600))
@@ -220,7 +221,7 @@ func TestProcessesCountExactly(t *testing.T) {
 			}
 			start := time.Now()
 			for _, c := range children {
-				c.expect(subprocess.Finished, time.Duration(scaled(60))*time.Second)
+				c.expect(subprocess.Finished, time.Duration(suite.Scaled(60))*time.Second)
 			}
 			n, err := counted(path)
 			must(t, err)

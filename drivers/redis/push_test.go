@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -65,7 +66,7 @@ func TestPushedGrantIsEnteredWithoutAnotherCall(t *testing.T) {
 
 func TestDeadlineOfAPushedGrantIsNeverLaterThanTheServers(t *testing.T) {
 	near, far := openShared(t), openShared(t)
-	for range scaled(20) {
+	for range suite.Scaled(20) {
 		held := acquire(t, near, request(t.Name()))
 		next := queueUp(t, far, request(t.Name()))
 		release(t, near, held)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -116,7 +117,7 @@ func TestTicketWithoutAHeartbeatIsRemoved(t *testing.T) {
 func TestManyDeadTicketsCostTheNextOneNothing(t *testing.T) {
 	d := openShared(t)
 	held := acquire(t, d, request(t.Name()))
-	for range scaled(500) {
+	for range suite.Scaled(500) {
 		ghost(t, t.Name(), 3*time.Second)
 	}
 	next := queueUp(t, d, request(t.Name()))

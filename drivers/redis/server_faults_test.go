@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -274,16 +275,16 @@ func TestKilledSubscriptionsLoseNoWakeUp(t *testing.T) {
 			lockers := []*lock.Locker{member(t, s.URL()), member(t, s.URL()), member(t, s.URL()), member(t, s.URL())}
 			start := time.Now()
 			kills := 0
-			crowd(t, lockers, scaled(1000), keys, func() {
+			crowd(t, lockers, suite.Scaled(1000), keys, func() {
 				eventually(t, "all to be subscribed", func() bool { return subscribed(t, s) >= len(lockers) })
 				_, err := s.KillPubSub()
 				must(t, err)
 				kills++
 			})
 			t.Logf("subscriptions were killed %d times", kills)
-			t.Logf("%d waiters on %d keys took %v", scaled(1000), keys, time.Since(start))
-			if took := time.Since(start); timed && took > time.Duration(max(30, scaled(30)))*time.Second {
-				t.Errorf("%d waiters took %v: somebody waited for a push that never came", scaled(1000), took)
+			t.Logf("%d waiters on %d keys took %v", suite.Scaled(1000), keys, time.Since(start))
+			if took := time.Since(start); timed && took > time.Duration(max(30, suite.Scaled(30)))*time.Second {
+				t.Errorf("%d waiters took %v: somebody waited for a push that never came", suite.Scaled(1000), took)
 			}
 		})
 	}
@@ -349,7 +350,7 @@ func busyBySlots(t *testing.T, l *lock.Locker) {
 func TestFlushingScriptsAllTheTimeDisturbsNobody(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	lockers := []*lock.Locker{member(t, s.URL()), member(t, s.URL())}
-	crowd(t, lockers, scaled(400), 4, func() { must(t, s.ScriptFlush()) })
+	crowd(t, lockers, suite.Scaled(400), 4, func() { must(t, s.ScriptFlush()) })
 }
 
 // A server that cannot be used says so when it is opened.

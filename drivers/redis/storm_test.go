@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/internal/testkit/boxes"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -17,7 +18,7 @@ import (
 func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
 	t.Parallel()
 	const batch = 50
-	for left := scaled(batch); left > 0; left -= batch {
+	for left := suite.Scaled(batch); left > 0; left -= batch {
 		t.Run("", func(t *testing.T) {
 			stormAt(t, redistest.Start(t, redistest.Options{}), min(left, batch)).Run(t)
 		})
@@ -28,7 +29,7 @@ func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
 func TestNoBoxIsPreparedBeforeItIsCleanWhenTheServerIsKilled(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
-	storm := stormAt(t, s, scaled(12))
+	storm := stormAt(t, s, suite.Scaled(12))
 	storm.Restart = func() error { return errors.Join(s.Kill(), s.Restart()) }
 	storm.Run(t)
 }

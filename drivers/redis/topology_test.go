@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -101,7 +102,7 @@ func TestClusterLocksKeysOnEveryMaster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	a, b := member(t, c.URL()), member(t, c.URL())
 	keys := []string{"{}", "a}{b", "}", "}x", "{", "{x}", ":", "*", "%7B", "%", "{}{}", "a{b}c", "ключ", "k:fence", "k"}
-	for i := range scaled(300) {
+	for i := range suite.Scaled(300) {
 		keys = append(keys, fmt.Sprint("key", i))
 	}
 	var leases []*lock.Lease
@@ -139,7 +140,7 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	a, b := member(t, c.URL()), member(t, c.URL())
-	late, n := 0, max(6, scaled(30))
+	late, n := 0, max(6, suite.Scaled(30))
 	for i := range n {
 		key := fmt.Sprint("k", i)
 		from, to := a, b
@@ -169,7 +170,7 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 func TestClusterExcludesUnderContention(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
-	crowd(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL()), member(t, c.URL())}, scaled(300), 10, func() {
+	crowd(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL()), member(t, c.URL())}, suite.Scaled(300), 10, func() {
 		time.Sleep(time.Millisecond)
 	})
 }
@@ -195,7 +196,7 @@ func pools(t *testing.T, lockers []*lock.Locker) {
 	for i := range 6 {
 		c := w.client(fmt.Sprint("c", i), lockers[i%len(lockers)])
 		users = append(users, func() {
-			for range min(scaled(30), 100) {
+			for range min(suite.Scaled(30), 100) {
 				lease, err := c.Acquire(t.Context(), "pool", slots, lock.Wait(lock.Forever))
 				if err != nil {
 					t.Error(err)

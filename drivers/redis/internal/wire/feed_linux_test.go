@@ -15,6 +15,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -218,7 +219,8 @@ func TestClientReadsAMessageThatArrivesAtTheEndOfALead(t *testing.T) {
 // Each message is handled once and in order, whoever reads it, in pieces of any size.
 func TestLeadersAndClientShareTheConnection(t *testing.T) {
 	t.Parallel()
-	for piece, messages := range map[int]int{0: 3000, 1: 100, 7: 300, 60: 1000} {
+	for piece, messages := range map[int]int{0: 600, 1: 40, 7: 100, 60: 200} {
+		messages = suite.Scaled(messages)
 		t.Run(strconv.Itoa(piece), func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, redistest.Options{})
