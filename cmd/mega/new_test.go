@@ -145,6 +145,10 @@ func (r *reader) walk(to string) {
 	}
 }
 
+// quickBuild has the copy of the framework compiled as it is, and the program linked
+// without data for a debugger: that takes half as long.
+const quickBuild = `'-gcflags=github.com/megaframework/mega/...=-N -l' '-ldflags=-s -w'`
+
 func (r *reader) command(typed string) *exec.Cmd {
 	typed = strings.ReplaceAll(typed, "8080", r.port)
 	if r.redis != nil {
@@ -162,7 +166,7 @@ func (r *reader) command(typed string) *exec.Cmd {
 	cmd.Env = append(cmd.Env, "GOBIN="+bin, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off",
 		"NO_COLOR=1", "XDG_RUNTIME_DIR="+r.home, "TMPDIR="+r.home)
 	if r.dir != r.root { // whose go.mod stays as it is
-		cmd.Env = append(cmd.Env, "GOFLAGS=-mod=mod")
+		cmd.Env = append(cmd.Env, "GOFLAGS=-mod=mod "+quickBuild)
 	}
 	return cmd
 }

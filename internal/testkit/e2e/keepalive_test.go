@@ -56,7 +56,7 @@ func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
 	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 	c.follow()
-	for i := range max(suite.Scaled(10), 3) {
+	for i := range max(suite.Scaled(6), 3) {
 		time.Sleep(2 * thinkTime) // for connections to the new workers
 		c.signal(t, syscall.SIGUSR2)
 		c.eventually(t, "worker restart finished", i+1)

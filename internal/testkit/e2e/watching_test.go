@@ -140,7 +140,7 @@ func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 	w := startWatched(t, "watched", "2")
 	before := w.inUse(t)
 	l := w.look("/ops/locks", "/ops/bus", "/readyz", "/livez", "/startupz", "/ops/workers", "/metrics")
-	generations := max(suite.Scaled(10), 3)
+	generations := max(suite.Scaled(6), 3)
 	for i := range generations {
 		time.Sleep(20 * time.Millisecond) // the restart before is over a moment after it says so
 		w.signal(t, syscall.SIGUSR2)

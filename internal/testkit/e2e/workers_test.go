@@ -119,7 +119,7 @@ func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
 	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 	l := startLoad(c.await(t, "boot.report", 1)[0].address())
 	c.follow()
-	generations := max(suite.Scaled(20), 3)
+	generations := max(suite.Scaled(10), 3)
 	for i := range generations {
 		time.Sleep(20 * time.Millisecond) // for the load to be on the new ones, too
 		c.signal(t, syscall.SIGUSR2)
