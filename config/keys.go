@@ -17,11 +17,11 @@ type Lock struct {
 // LockRedis configures the redis driver of locks.
 type LockRedis struct {
 	Engine string `key:"engine" default:"queue" enum:"queue|redislock" doc:"the engine for locks in redis"`
-	Key    string `key:"key" default:"mega:{%s}" doc:"template of the names in redis; %s is the lock's key"`
+	Key    string `key:"key" default:"mega:{%s}" doc:"template of the names of locks and limits in redis; %s is the key"`
 }
 
 // Limit configures the limits of the process. Their names contain
-// lock.namespace, too.
+// lock.namespace, and in redis follow lock.redis.key, too.
 type Limit struct {
 	Driver  string `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"the driver of limits; auto is the driver of locks, or redis if limit.cache names another cache"`
 	Cache   string `key:"cache" doc:"the alias of the cache for limits; default the cache of the locks"`

@@ -45,7 +45,7 @@ func placing(d plan.Decision) []string {
 		return []string{"cluster.socket", "lock.namespace", nameKey}
 	case "redis":
 		if d.Component == "limit" {
-			return []string{"lock.namespace"}
+			return []string{"lock.redis.key", "lock.namespace"}
 		}
 		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace", nameKey}
 	case "nats":

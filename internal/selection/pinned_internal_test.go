@@ -22,7 +22,11 @@ func pinnedBy(t *testing.T, worker bool, environ ...string) (*settings.Config, p
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, plan.Decisions{Lock: lock, Bus: bus}
+	limit, err := Limit(c, Surroundings{Worker: worker}, lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, plan.Decisions{Lock: lock, Bus: bus, Limit: limit}
 }
 
 func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
@@ -63,5 +67,17 @@ func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
 				t.Errorf("differs by %q and %q, want %q and %q", lock, bus, c.lock, c.bus)
 			}
 		})
+	}
+}
+
+// Limits have the names of lock.redis.key, also where locks are elsewhere.
+func TestWorkerIsHeldToWhereLimitsWere(t *testing.T) {
+	at := []string{"MEGA_CACHE_MAIN_URL=redis://cache:6379/0", "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}
+	for change, want := range map[string]string{"MEGA_LOG_LEVEL=debug": "", "MEGA_LOCK_REDIS_KEY=shop:{%s}": "lock.redis.key", "MEGA_LOCK_NAMESPACE=staging": "lock.namespace"} {
+		first, decided := pinnedBy(t, false, at...)
+		now, own := pinnedBy(t, true, append(at, change)...)
+		if got := Pins(decided, first).Limit.differs(own.Limit, now); got != want {
+			t.Errorf("with %s the limits differ by %q, want %q", change, got, want)
+		}
 	}
 }

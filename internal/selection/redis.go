@@ -28,7 +28,7 @@ func openRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *sl
 
 func openLimitRedis(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
 	return openServer(ctx, c, d, limitServer(c, d), log, func(ctx context.Context) (limitdriver.Driver, error) {
-		return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Namespace: c.Lock.Namespace})
+		return redis.OpenLimit(ctx, redis.Config{URL: c.Cache[d.Cache].URL.Reveal(), Key: c.Lock.Redis.Key, Namespace: c.Lock.Namespace})
 	})
 }
 
