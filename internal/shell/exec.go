@@ -75,6 +75,9 @@ func (o *Order) flags(f *pflag.FlagSet) {
 	o.Backend.Flags(f)
 }
 
+// maxGrace is the longest grace that the longest TTL allows (X4).
+const maxGrace = (lock.MaxTTL - time.Second) / 2
+
 // Check returns a usage error if a value is not valid, and resolves the backend.
 func (o *Order) Check(environ []string) error {
 	if fault := driver.KeyFault(o.Key); fault != "" {
@@ -94,6 +97,8 @@ func (o *Order) Check(environ []string) error {
 		return wrongFlag("--wait %v is negative.", o.Wait)
 	case o.Grace < 0:
 		return wrongFlag("--grace %v is negative.", o.Grace)
+	case o.Grace > maxGrace: // twice a longer one may be negative
+		return wrongFlag("--grace %v is too long; it must be at most %v.", o.Grace, maxGrace)
 	case o.TTL < 2*o.Grace+time.Second: // X4
 		return wrongFlag("--ttl %v is too short for --grace %v; it must be at least %v.", o.TTL, o.Grace, 2*o.Grace+time.Second)
 	case o.TTL > lock.MaxTTL:

@@ -50,6 +50,7 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"exec k --", []string{""}, ExitUsage, "is empty"},
 		{"limit k --rate 5/1s --", []string{""}, ExitUsage, "is empty"},
 		{"exec k --ttl 10s -- true", nil, ExitUsage, "--ttl 10s is too short for --grace 5s; it must be at least 11s"},
+		{"exec k --grace 2000000h -- true", nil, ExitUsage, "--grace 2000000h0m0s is too long; it must be at most 11h59m59.5s"},
 		{"exec k --slots -1 -- true", nil, ExitUsage, "--slots -1"},
 		{"exec k --slots 0 -- true", nil, ExitUsage, "--slots 0 is not valid; it must be 1 to"},
 		{"exec k --nothing -- true", nil, ExitUsage, "--nothing"},
