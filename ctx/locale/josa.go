@@ -148,7 +148,7 @@ func endingOfNumber(word string) ending {
 	if last := word[len(word)-1]; last != '0' {
 		return digits[last-'0']
 	}
-	number := word[strings.LastIndexFunc(word, func(r rune) bool { return !isDigit(r) && r != ',' })+1:]
+	number := word[len(strings.TrimRightFunc(word, func(r rune) bool { return isDigit(r) || r == ',' })):]
 	if strings.HasSuffix(word[:len(word)-len(number)], ".") {
 		return closed
 	}
@@ -174,7 +174,7 @@ func isLatin(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' 
 // endingOfLatin reads the Latin letters at the end of a word: capitals or a
 // single letter by their names, other letters as a word.
 func endingOfLatin(word string) ending {
-	letters := word[strings.LastIndexFunc(word, func(r rune) bool { return !isLatin(r) })+1:]
+	letters := word[len(strings.TrimRightFunc(word, isLatin)):]
 	if spelled(letters) {
 		return endingOfLetter(letters[len(letters)-1])
 	}

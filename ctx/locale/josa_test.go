@@ -45,6 +45,8 @@ func TestWordsAreReadAsInKorean(t *testing.T) {
 		// Letters by their names.
 		{"A B C D E F G H I J K O P Q S T U V W X Y Z", "를 로"}, {"L R l r URL SQL HTML JR", "을 로"}, {"M N m IBM CNN LAN", "을 으로"},
 		{"KT LG API PDF HTTPS", "를 로"},
+		// Letters and numbers right behind another script, or in curved quotation marks.
+		{"서버IP 혈액형AB 제품OK “IP” 제2", "를 로"}, {"모델R 주식회사JR “URL”", "을 로"}, {"회사IBM 제10 제000000000000", "을 으로"},
 		// Words as they are taken over.
 		{"Docker server Redis coffee data Go view cloud service test project link blog", "를 로"},
 		{"Google apple email Excel file table Oracle", "을 로"},
