@@ -83,6 +83,7 @@ func TestOrderIsExchanged(t *testing.T) {
 	exchange(2, "nothing").Status(http.StatusNotFound).Code("product.not_found")
 	exchange(3, "lamp").Status(http.StatusNotFound).Code("order.not_found")
 	exchange(2, "").Status(http.StatusUnprocessableEntity).Contains("product")
+	exchange(2, "no such").Status(http.StatusUnprocessableEntity).Contains("product") // no key of a lock has a space
 	kit.Post("/orders", order("lamp", 20)).Status(http.StatusCreated)
 	exchange(2, "lamp").Status(http.StatusConflict).Code("product.sold_out")
 	kit.Get("/orders/2").Contains(`"refunded":false`)

@@ -156,9 +156,7 @@ func (in *ExchangeInput) Validate() error {
 	if in.Order < 1 {
 		wrong["order"] = "must be the id of an order"
 	}
-	if in.Product == "" {
-		wrong["product"] = "is required"
-	}
+	shop.CheckName(wrong, in.Product)
 	return wrong.Or()
 }
 

@@ -249,15 +249,20 @@ const (
 
 var nameRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
+// CheckName adds the error of a name that no product can have to wrong.
+func CheckName(wrong mega.FieldErrors, product string) {
+	switch {
+	case product == "":
+		wrong["product"] = "is required"
+	case len(product) > maxName || !nameRule.MatchString(product):
+		wrong["product"] = fmt.Sprintf("must be 1 to %d letters, digits, dots and dashes", maxName)
+	}
+}
+
 // Validate reports an invalid product or quantity.
 func (q *Quantity) Validate() error {
 	wrong := mega.FieldErrors{}
-	switch {
-	case q.Product == "":
-		wrong["product"] = "is required"
-	case len(q.Product) > maxName || !nameRule.MatchString(q.Product):
-		wrong["product"] = fmt.Sprintf("must be 1 to %d letters, digits, dots and dashes", maxName)
-	}
+	CheckName(wrong, q.Product)
 	if q.Quantity < 1 || q.Quantity > maxQuantity {
 		wrong["quantity"] = fmt.Sprintf("must be 1 to %d", maxQuantity)
 	}
