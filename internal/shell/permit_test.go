@@ -119,6 +119,7 @@ func TestWrongCommandLineOfLimit(t *testing.T) {
 		"k --rate 1/1s --":                                  `command after "--"`,
 		"k --rate 5 -- true":                                `no "/"`,
 		"k --rate x/1s -- true":                             `"x" is not a number`,
+		"k --rate 99999999999999999999/1s -- true":          "N is 9223372036854775807, want 1 to 1000000000",
 		"k --rate 5/soon -- true":                           `"soon" is not a time`,
 		"k --rate 0/1s -- true":                             "N is 0, want 1 to",
 		"k --rate 1/1ms -- true":                            "Per is 1ms, want 10ms",

@@ -22,7 +22,7 @@ func (r *Rates) Set(text string) error {
 		return errors.New(`it has no "/"; want N/TIME, such as 5/800ms`)
 	}
 	n, err := strconv.Atoi(count)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // check refuses a number that is too large, with its bound
 		return fmt.Errorf("%q is not a number; want N/TIME, such as 5/800ms", count)
 	}
 	d, err := time.ParseDuration(per)
