@@ -133,6 +133,8 @@ func TestErrorsAreSorted(t *testing.T) {
 		"ERR max number of clients reached":                                         refused,
 		"ERR Error running script (call to f_0): @user_script:5: -READONLY You can": refused,
 		"ERR Error running script (call to f_0): @user_script:5: WRONGTYPE Operati": final,
+		"ERR Script attempted to access a non local key in a cluster node script":   unknown,
+		"ERR Error running script: Lua script attempted to access a non local key":  unknown,
 		"NOAUTH Authentication required.":                                           final,
 		"WRONGPASS invalid username-password pair":                                  final,
 		"NOPERM this user has no permissions to access one of the keys":             final,

@@ -71,6 +71,9 @@ func judgeAnswer(text string) verdict {
 	if strings.HasPrefix(text, "ERR max number of clients") {
 		return refused
 	}
+	if strings.Contains(text, "cript attempted to access a non local key") {
+		return unknown // in a hash slot that is being moved, a key that the script has removed
+	}
 	if strings.HasPrefix(text, wire.ScriptError) {
 		for code, v := range codes {
 			if v == refused && strings.Contains(text, code+" ") {
