@@ -78,27 +78,33 @@ func TestHalfOpenSubscriptionIsReplaced(t *testing.T) {
 }
 
 // The name of the server leads to a new master, and the old one has become a
-// replica that still answers.
+// replica that still answers: with its data, or while it waits for those of its master.
 func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
 	t.Parallel()
-	old, next := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
-	url, pipe := through(t, old)
-	l := member(t, url)
-	must(t, take(t, l, "k").Release())
-	pipe.Lead(next.Addr())
-	if _, err := old.Do("REPLICAOF", "127.0.0.1", strings.TrimPrefix(next.Addr(), "127.0.0.1:")); err != nil {
-		t.Fatal(err)
+	for name, stale := range map[string]string{"READONLY": "yes", "MASTERDOWN": "no"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old := redistest.Start(t, redistest.Options{Config: []string{"replica-serve-stale-data " + stale}})
+			next := redistest.Start(t, redistest.Options{})
+			url, pipe := through(t, old)
+			l := member(t, url)
+			must(t, take(t, l, "k").Release())
+			pipe.Lead(next.Addr())
+			if _, err := old.Do("REPLICAOF", "127.0.0.1", "1"); err != nil { // where no server is
+				t.Fatal(err)
+			}
+			eventually(t, "the lock to be at the new master", func() bool {
+				lease, err := l.TryAcquire(t.Context(), "moved")
+				if err != nil {
+					return false
+				}
+				n, err := next.Do("EXISTS", "mega:{moved}")
+				must(t, err)
+				must(t, lease.Release())
+				return n == int64(1)
+			})
+		})
 	}
-	eventually(t, "the lock to be at the new master", func() bool {
-		lease, err := l.TryAcquire(t.Context(), "moved")
-		if err != nil {
-			return false
-		}
-		n, err := next.Do("EXISTS", "mega:{moved}")
-		must(t, err)
-		must(t, lease.Release())
-		return n == int64(1)
-	})
 }
 
 // A server that closes idle connections has closed that of the next call.

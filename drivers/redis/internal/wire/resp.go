@@ -154,10 +154,10 @@ func (e *extent) complete(b []byte) bool {
 // error of the command follows.
 const ScriptError = "ERR Error running script"
 
-// isReadOnly reports whether the server has become a replica.
-func isReadOnly(err error) bool {
+// isReplica reports whether the server has become a replica.
+func isReplica(err error) bool {
 	answer, ok := errors.AsType[goredis.Error](err)
-	return ok && (strings.HasPrefix(answer.Error(), "READONLY ") ||
+	return ok && (strings.HasPrefix(answer.Error(), "READONLY ") || strings.HasPrefix(answer.Error(), "MASTERDOWN ") ||
 		strings.HasPrefix(answer.Error(), ScriptError) && strings.Contains(answer.Error(), "-READONLY "))
 }
 

@@ -340,7 +340,7 @@ func (s *Stream) deliverLocked(se *session) {
 		se.calls = se.calls[:copy(se.calls, se.calls[len(se.got):])]
 	}
 	for i := range se.got {
-		if isReadOnly(se.got[i].err) {
+		if isReplica(se.got[i].err) {
 			s.endLocked(se, errReplica) // the name may lead to another server by now
 		}
 		se.got[i] = reply{}

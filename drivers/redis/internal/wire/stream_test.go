@@ -326,15 +326,16 @@ func TestCallThatIsAnsweredSoonDoesNotWatchItsContext(t *testing.T) {
 func TestReplicaIsRecognised(t *testing.T) {
 	for text, want := range map[string]bool{
 		"READONLY You can't write against a read only replica.":                     true,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set":   true,
 		"ERR Error running script (call to f_0): @user_script:5: -READONLY You can": true,
 		"ERR Error running script (call to f_0): @user_script:5: WRONGTYPE Operati": false,
 		"READONLYX": false,
 	} {
-		if got := isReadOnly(serverError(text)); got != want {
+		if got := isReplica(serverError(text)); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}
-	if isReadOnly(nil) {
+	if isReplica(nil) {
 		t.Error("no error means a replica")
 	}
 }
