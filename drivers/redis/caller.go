@@ -113,7 +113,7 @@ func (c caller) send(ctx context.Context, name, key string, command func(whole b
 		reply, again, err := c.backend.do(ctx, key, command(whole), limit)
 		o.again = o.again || again
 		switch {
-		case err == nil || errors.Is(err, goredis.Nil):
+		case err == nil, err == goredis.Nil: //nolint:errorlint // wrapped it is the answer of a Sentinel, see judge
 			o.reply = reply
 			return o, nil
 		case ctx.Err() != nil:

@@ -42,6 +42,9 @@ var codes = map[string]verdict{
 
 // judge classifies the error of one attempt.
 func judge(err error) verdict {
+	if errors.Is(err, goredis.Nil) { // a Sentinel does not know the master: the call was not sent
+		return refused
+	}
 	if answer, ok := errors.AsType[goredis.Error](err); ok {
 		return judgeAnswer(answer.Error())
 	}

@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // More than one server: a Sentinel set that fails over, and a Cluster.
@@ -86,6 +89,39 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 	must(t, next.Release())
 	t.Logf("two holders for %v", w.verify(generous(period+time.Second+slack)))
 	unused(t, other, "k")
+}
+
+// An operator takes the master from the sentinels and adds it again. L21: a free lock
+// is not busy meanwhile.
+func TestSentinelsThatDoNotKnowTheMasterAreAnOutage(t *testing.T) {
+	t.Parallel()
+	set := redistest.StartSentinels(t, 0, redistest.Options{})
+	client := goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: set.MasterName(), SentinelAddrs: set.Addrs(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	master := set.Servers()[0]
+	drivers := map[string]driver.Driver{}
+	for _, engine := range engines() {
+		drivers[engine+" by URL"] = open(t, redis.Config{URL: set.URL(), Engine: engine})
+		drivers[engine+" with a client"] = open(t, redis.Config{Client: client, Engine: engine})
+	}
+	must(t, set.Forget())
+	_, err := master.KillClients()
+	must(t, err)
+	for name, d := range drivers {
+		r := request(name)
+		r.Wait = 0
+		_, err := d.Acquire(t.Context(), r)
+		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotAcquired) || !contains(err, "all sentinels") {
+			t.Errorf("%s: got %v, want an error of the sentinels", name, err)
+		}
+	}
+	must(t, set.Recall(master))
+	for name, d := range drivers {
+		soon(t, "the driver "+name, func() bool {
+			g, err := d.Acquire(t.Context(), request(name))
+			return err == nil && d.Release(t.Context(), g) == nil
+		})
+	}
 }
 
 func reachable(t *testing.T, l *lock.Locker) {

@@ -223,6 +223,25 @@ func (s *Sentinels) Failover(ctx context.Context) error {
 	return nil
 }
 
+// Forget removes the master from the sentinels, as an operator does before a change.
+func (s *Sentinels) Forget() error {
+	var errs []error
+	for _, sentinel := range s.sentinels {
+		errs = append(errs, sentinel.do("SENTINEL", "REMOVE", masterName))
+	}
+	return errors.Join(errs...)
+}
+
+// Recall adds a master again after Forget.
+func (s *Sentinels) Recall(master *Server) error {
+	host, port, _ := net.SplitHostPort(master.Addr())
+	var errs []error
+	for _, sentinel := range s.sentinels {
+		errs = append(errs, sentinel.do("SENTINEL", "MONITOR", masterName, host, port, 1))
+	}
+	return errors.Join(errs...)
+}
+
 // logs returns the ends of the logs of servers.
 func logs(servers []*Server) string {
 	var b strings.Builder
