@@ -272,10 +272,11 @@ func (l *link) reason() error {
 	if l.silent.Load() {
 		return fmt.Errorf("no byte moved for %v", l.bus.config.silence)
 	}
-	if err := cmp.Or(l.refusals.ofLogin(), l.conn.LastError()); err != nil {
-		return err
+	err := cmp.Or(l.refusals.ofLogin(), l.conn.LastError(), nats.ErrConnectionClosed)
+	if write := l.socket.Load().failed.Load(); write != nil && errors.Is(err, net.ErrClosed) {
+		return *write // the client has read from the socket that the write closed
 	}
-	return nats.ErrConnectionClosed
+	return err
 }
 
 // watch closes the socket when no byte has moved in either direction for the

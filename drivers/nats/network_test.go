@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -298,5 +300,53 @@ func TestSilentServerDelaysNoCaller(t *testing.T) {
 	}
 	if took := time.Since(began); took > patience/4 {
 		t.Errorf("close during an attempt took %v", took)
+	}
+}
+
+// lateReader is a connection whose reader notices its end only after Close, as one that
+// has not run since.
+type lateReader struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (l *lateReader) Dial(network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).Dial(network, address)
+	return &lateReader{Conn: conn, closed: make(chan struct{})}, err
+}
+
+func (l *lateReader) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if err == nil {
+		return n, nil
+	}
+	<-l.closed
+	return l.Conn.Read(b)
+}
+
+func (l *lateReader) Close() error {
+	err := l.Conn.Close()
+	if err == nil { // it is the first one
+		close(l.closed)
+	}
+	return err
+}
+
+// S23: the driver closes the socket if a write fails. The cause of the loss is the
+// failure, not the close.
+func TestTheLossThatAWriteDetectsHasItsCause(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t, natstest.Options{})
+	b, told := observe(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(&lateReader{})}})
+	if err := server.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool {
+		publish(t, b, "x", "")
+		return len(of[bus.Disconnected](told)) > 0
+	})
+	err := of[bus.Disconnected](told)[0].Err
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want the error of the write", err)
 	}
 }

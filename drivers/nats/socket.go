@@ -26,6 +26,7 @@ type socket struct {
 	moved    *atomic.Int64 // bytes read and written
 	accepted atomic.Bool   // the server has accepted this process
 	closed   atomic.Bool
+	failed   atomic.Pointer[error] // of the write that has closed the socket, if any
 }
 
 // progress is the interval in which a blocked write reports the bytes that it
@@ -59,6 +60,7 @@ func (s *socket) Write(b []byte) (written int, err error) {
 			return len(b), nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || s.closed.Load() {
+			s.failed.CompareAndSwap(nil, &err)
 			_ = s.Close()
 			return written, err
 		}
