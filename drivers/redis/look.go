@@ -67,11 +67,19 @@ func (l *look) at(ctx context.Context) error {
 	case info["cluster_enabled"] == "0" && cluster:
 		return invalid(errors.New("the server is not part of a Redis Cluster: use the scheme redis:// (or a Client)"))
 	case info["role"] == "slave": // not invalid: a failover may make it the master
-		return unavailable(errors.New("the server is a replica and takes no writes: connect to its master, or by redis-sentinel://"))
+		return unavailable(errors.New("the server is a replica and takes no writes: " + l.toMaster()))
 	}
 	l.judge(info)
 	l.persistence(ctx, info)
 	return nil
+}
+
+// toMaster returns the way from a replica to its master.
+func (l *look) toMaster() string {
+	if l.peers.kind == sentinelPeers {
+		return "a Sentinel names it as the master; compare SENTINEL GET-MASTER-ADDR-BY-NAME of all sentinels"
+	}
+	return "connect to its master, or by redis-sentinel://"
 }
 
 // info retries while the server is unreachable or loading, as a call does.
@@ -289,6 +297,8 @@ func (o opening) permissions() string {
 func explainConnect(err error) error {
 	var hint string
 	switch text := err.Error(); {
+	case strings.Contains(text, "all sentinels") && (strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH")):
+		hint = "check the options sentinel_username and sentinel_password of the URL"
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"),
 		strings.Contains(text, "AUTH"):
 		hint = "check user and password"

@@ -183,6 +183,17 @@ func TestReplicaIsRefused(t *testing.T) {
 	lacks(t, d, "a replica that was behind")
 }
 
+// The correction for sentinels is not to use sentinels, nor the servers' password.
+func TestWrongAnswersOfSentinelsAreExplained(t *testing.T) {
+	t.Parallel()
+	set := redistest.StartSentinels(t, 1, redistest.Options{})
+	must(t, set.Forget())
+	must(t, set.Recall(set.Servers()[1]))
+	refused(t, redis.Config{URL: set.URL()}, driver.ErrUnavailable, "a Sentinel names it as the master")
+	must(t, set.Require("secret"))
+	refused(t, redis.Config{URL: set.URL()}, driver.ErrUnavailable, "NOAUTH", "sentinel_password")
+}
+
 // A server that may come back with old data says that it does not keep P10.
 func TestSnapshotsMayShowAUsedSlotAsClean(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Config: []string{"save 3600 1"}})

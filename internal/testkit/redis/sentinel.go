@@ -242,6 +242,16 @@ func (s *Sentinels) Recall(master *Server) error {
 	return errors.Join(errs...)
 }
 
+// Require sets a password of the sentinels, which clients then need. The set has no
+// use for other methods afterwards, because they do not send it.
+func (s *Sentinels) Require(password string) error {
+	var errs []error
+	for _, sentinel := range s.sentinels {
+		errs = append(errs, sentinel.do("ACL", "SETUSER", "default", "resetpass", ">"+password))
+	}
+	return errors.Join(errs...)
+}
+
 // logs returns the ends of the logs of servers.
 func logs(servers []*Server) string {
 	var b strings.Builder
