@@ -106,6 +106,18 @@ func TestTextThatADatabaseRefusesDoesNotReachIt(t *testing.T) {
 	}
 }
 
+// The link to a product is its name: without a visible character nobody can find it.
+func TestANameCanBeSeen(t *testing.T) {
+	b := browser{offline(t), "en"}
+	for _, name := range []string{"\u200b", "\u200b \u200b", "\u202e\u2069", "\ufeff"} {
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusUnprocessableEntity).Contains(`id="name-error">is required</span>`)
+	}
+	for _, name := range []string{"👩\u200d🚀", "می\u200cخواهم", "🏴\U000e0067\U000e0062\U000e007f"} { // with invisible characters that they need
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusSeeOther)
+		b.get("/products").Contains("<bdi>" + name + "</bdi>")
+	}
+}
+
 func TestFieldErrorsAreBesideTheirFields(t *testing.T) {
 	for language, texts := range map[string][3]string{
 		"en": {"is required", "must be a number with at most two decimal places", "must be a whole number"},

@@ -50,10 +50,10 @@ func (in *EditInput) Validate(ctx *mega.Ctx) error {
 
 func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) mega.FieldErrors {
 	wrong := mega.FieldErrors{}
-	switch n := len([]rune(name)); {
-	case n == 0:
+	switch {
+	case !strings.ContainsFunc(name, visible):
 		wrong["name"] = ctx.T("invalid.required")
-	case n > maxName:
+	case len([]rune(name)) > maxName:
 		wrong["name"] = ctx.T("invalid.length", "max", maxName)
 	case !printable(name):
 		wrong["name"] = ctx.T("invalid.text")
@@ -70,6 +70,9 @@ func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) m
 	}
 	return within(ctx, wrong, "stock", *stock, 0, maxStock)
 }
+
+// visible reports whether a character can be seen. The link to a product is its name.
+func visible(r rune) bool { return unicode.IsPrint(r) && r != ' ' }
 
 // printable reports whether each database stores a text as it is: PostgreSQL
 // refuses a zero byte and what is not UTF-8.
