@@ -132,7 +132,8 @@ func (b *tab) isAnswer(s screen, name string) {
 }
 
 // Each form of a double click reaches the server, and the sale of the first one may be
-// committed by then.
+// committed by then. So does the form of an impatient visitor, until the visitor stops the
+// browser.
 func TestADoubleClickBuysOnce(t *testing.T) {
 	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
 	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
@@ -142,7 +143,7 @@ func TestADoubleClickBuysOnce(t *testing.T) {
 		{multi.addr["web"], `form[action$="/orders"]`},
 	} {
 		b.visit(x.url)
-		if sent := get(b, chromedp.Evaluate[string](fmt.Sprintf(`(() => {
+		if sent := get(b, chromedp.Evaluate[string](fmt.Sprintf(`(() => new Promise((done) => {
 			const form = document.querySelector(%q), sent = [];
 			addEventListener("submit", (event) => {
 				sent.push(!event.defaultPrevented);
@@ -150,9 +151,14 @@ func TestADoubleClickBuysOnce(t *testing.T) {
 			});
 			form.requestSubmit();
 			form.requestSubmit();
-			return sent.join();
-		})()`, x.form))); sent != "true,false" {
-			t.Errorf("%s: sent: %s, want the first form alone", x.url, sent)
+			setTimeout(() => {
+				form.requestSubmit();
+				navigation.dispatchEvent(new Event("navigateerror"));
+				form.requestSubmit();
+				done(sent.join());
+			}, 2000);
+		}))()`, x.form), chromedp.EvalAwaitPromise)); sent != "true,false,false,true" {
+			t.Errorf("%s: sent: %s, want the first form alone until the browser is stopped", x.url, sent)
 		}
 	}
 }

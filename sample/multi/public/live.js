@@ -75,13 +75,15 @@ function ages() {
   }
 }
 
-// A double click sends a form once: its second click would place a second order.
-const meant = 1000; // ms between two clicks that are meant
-const sent = new WeakMap(); // the time of the last event of each form
+// A form is sent once: the second click of a double click, or of an impatient visitor with
+// a slow network, would place a second order.
+const sent = new Set();
 addEventListener("submit", (event) => {
-  if (event.timeStamp - sent.get(event.target) < meant) event.preventDefault();
-  else sent.set(event.target, event.timeStamp);
+  if (sent.has(event.target)) event.preventDefault();
+  sent.add(event.target);
 });
+addEventListener("pageshow", () => sent.clear()); // the visitor came back
+window.navigation?.addEventListener("navigateerror", () => sent.clear()); // or has stopped the browser
 
 const lost = document.getElementById("lost");
 let stream = null;
