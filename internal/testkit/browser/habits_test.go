@@ -8,6 +8,29 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
+// A user of a keyboard or of a screen reader continues at the error.
+func TestTheFirstWrongFieldHasTheFocus(t *testing.T) {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
+	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
+	b := open(t, browser(t), wide)
+	for _, x := range []struct {
+		url, form, want string
+		values          map[string]string
+	}{
+		{crud.addr["main"] + "/products/new", "main form", "price", map[string]string{"name": "Lamp", "price": "9,999", "stock": "-1"}},
+		{crud.addr["main"] + "/products/1", "section form", "quantity", map[string]string{"quantity": "0"}},
+		{crud.addr["main"] + "/sandboxes", `form[action="/sandboxes"]`, "seconds", map[string]string{"seconds": "999"}},
+		{multi.addr["web"], `form[action="/orders"]`, "quantity", map[string]string{"quantity": "0"}},
+		{multi.addr["admin"], `form[action="/restocks"]`, "product", map[string]string{"product": "a b", "quantity": "0"}},
+	} {
+		b.visit(x.url)
+		b.send(x.form, x.values)
+		if on := get(b, chromedp.Evaluate[string](`document.activeElement.name ?? document.activeElement.tagName`)); on != x.want {
+			t.Errorf("%s: the focus is on %s, want %s", x.url, on, x.want)
+		}
+	}
+}
+
 // A page that comes back from the cache of the browser works as it did.
 func TestBackBringsAPageThatWorks(t *testing.T) {
 	const buy = `void document.querySelector('form[action="/products/1/buy"] button').click()`

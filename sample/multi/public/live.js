@@ -132,3 +132,4 @@ addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 listen();
 setInterval(ages, 1000);
 ages();
+document.querySelector("[aria-invalid]")?.focus(); // the first wrong field of a refused form
