@@ -8,6 +8,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
+// A form that is sent before the script of a slow network has arrived shows its result at
+// the address of the action, which answers no GET.
+func TestThePageOfAnActionIsLive(t *testing.T) {
+	base := serve(t, "crud", []string{"main"}).addr["main"]
+	b := open(t, browser(t), wide)
+	b.visit(base + "/locks")
+	b.do("send the form without the script", chromedp.Evaluate[chromedp.Void](`void document.querySelector('form[action="/locks/try"]').submit()`))
+	b.arrives(`location.pathname === "/locks/try"`)
+	b.awaits(`document.querySelector("[data-open]") !== null`)
+	send(t, base+"/locks/hold", `{"seconds":1}`, http.StatusAccepted)
+	b.awaits(`document.querySelector("#trail [data-step=acquired]") !== null`)
+}
+
 // A user of a keyboard or of a screen reader continues at the error.
 func TestTheFirstWrongFieldHasTheFocus(t *testing.T) {
 	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})

@@ -4,7 +4,7 @@
 // are marked data-outcome are taken from its answer. Without scripts, forms load the page anew.
 const pause = 100; // ms between two loads, however many events arrive
 const patience = 15000; // ms without a sign of life; the stream has one every 5 s
-const root = document.querySelector("[data-stream]");
+const root = document.querySelector("[data-stream]"); // an action's page has another address than data-page
 
 let loading = false;
 let again = false;
@@ -16,7 +16,7 @@ async function refresh() {
   while (again) {
     again = false;
     try {
-      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
+      const answer = await fetch(root.dataset.page, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) });
       if (answer.ok) take(await answer.text(), live());
     } catch {
       // The server is gone, or silent. The stream connects again, and begins with an event.
