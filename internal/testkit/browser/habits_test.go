@@ -21,6 +21,21 @@ func TestThePageOfAnActionIsLive(t *testing.T) {
 	b.awaits(`document.querySelector("#trail [data-step=acquired]") !== null`)
 }
 
+// The page of an error in env dev has nothing that the page of the action could show.
+func TestAFailedActionIsShown(t *testing.T) {
+	addr := free(t)
+	server := startRedis(t, addr)
+	t.Cleanup(func() { end(server) })
+	b := open(t, browser(t), wide)
+	b.visit(serve(t, "crud", []string{"main"}, "MEGA_CACHE_MAIN_URL=redis://"+addr).addr["main"] + "/locks")
+	b.awaits(`document.querySelector("[data-open]") !== null`)
+	end(server)
+	b.press(`form[action="/locks/try"] button`)
+	b.awaits(`document.querySelector("#notice .bad") !== null`)
+	server = startRedis(t, addr)
+	b.awaits(`document.getElementById("lost").hidden`) // a program ends in order with its backend alone
+}
+
 // A user of a keyboard or of a screen reader continues at the error.
 func TestTheFirstWrongFieldHasTheFocus(t *testing.T) {
 	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})

@@ -48,8 +48,7 @@ for (const form of document.querySelectorAll("form[data-stay]")) {
       const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/html" } });
       const own = form.closest("section").querySelectorAll("[data-outcome]");
       const page = take(await answer.text(), [...own, ...live(), document.getElementById("notice")]);
-      const failed = page.querySelector("[role=alert]"); // of the page of errors
-      if (failed) notice(failed.textContent);
+      if (!page.querySelector("[data-stream]")) notice((page.querySelector("[role=alert]") ?? page.querySelector("h1")).textContent); // an error
     } catch {
       notice(root.dataset.lost); // the process that was to answer is gone
     }
