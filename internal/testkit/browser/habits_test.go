@@ -3,6 +3,7 @@ package browser_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -34,6 +35,41 @@ func TestAFailedActionIsShown(t *testing.T) {
 	b.awaits(`document.querySelector("#notice .bad") !== null`)
 	server = startRedis(t, addr)
 	b.awaits(`document.getElementById("lost").hidden`) // a program ends in order with its backend alone
+}
+
+// countSpoken counts the changes of text that a screen reader announces, and all of them.
+const countSpoken = `window.changes = 0; window.spoken = [];
+	new MutationObserver((all) => all.forEach(({ target }) => {
+		window.changes++;
+		const region = target.parentElement && (target.closest ?? target.parentElement.closest).call(target.closest ? target : target.parentElement,
+			"[aria-live], output, [role=status], [role=alert], [role=log]");
+		if (region && region.ariaLive !== "off") window.spoken.push(region.outerHTML.slice(0, 120));
+	})).observe(document.body, { subtree: true, childList: true, characterData: true }); undefined`
+
+// The ages of locks and the progress of a race change without end: a screen reader that
+// announces them says nothing else.
+func TestScreenReadersDoNotCountAlong(t *testing.T) {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"}, "MEGA_PICKING_TIME=1m")
+	chromium := browser(t)
+	go abandon(t.Context(), multi.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
+	admin, locks := open(t, chromium, wide), open(t, chromium, wide)
+	admin.visit(multi.addr["admin"])
+	admin.awaits(`document.querySelector("#locks time") !== null`)
+	locks.visit(crud.addr["main"] + "/locks")
+	locks.awaits(`document.querySelector("[data-open]") !== null`)
+	for _, b := range []*tab{admin, locks} {
+		b.do("count", chromedp.Evaluate[chromedp.Void](countSpoken))
+	}
+	locks.do("race for 1 s", chromedp.Evaluate[chromedp.Void](`void (document.getElementById("buyers").value = 100, document.getElementById("work").value = 10)`))
+	locks.press(`button[value=lock]`)
+	locks.awaits(`document.querySelector("#result svg") !== null`)
+	admin.awaits(`window.changes > 2`)
+	if all := get(admin, chromedp.Evaluate[[]string](`window.spoken`)); len(all) > 0 {
+		t.Errorf("admin announces %d changes: %s", len(all), all[0])
+	}
+	if all := get(locks, chromedp.Evaluate[[]string](`window.spoken`)); len(all) > 3 { // the result, and the notice
+		t.Errorf("the race announces %d changes: %s", len(all), strings.Join(all[:3], "\n"))
+	}
 }
 
 // A user of a keyboard or of a screen reader continues at the error.

@@ -89,7 +89,7 @@ function racer({ worker, pid, buyers, working, done }, nameOf) {
   meter.max = buyers;
   meter.value = done;
   meter.setAttribute("aria-label", name.textContent);
-  const count = document.createElement("output");
+  const count = document.createElement("span");
   count.textContent = `${done} / ${buyers}`;
   row.append(name, " ", meter, " ", count);
   return row;
