@@ -14,7 +14,7 @@ import (
 // faults returns what is wrong with the page of a tab.
 func (b *tab) faults(s screen) []string {
 	b.t.Helper()
-	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.illegible(), b.outOfReach(), b.problems.take())
+	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.nameless(), b.illegible(), b.outOfReach(), b.problems.take())
 }
 
 // overflow finds a page that is wider than the screen.
@@ -38,6 +38,17 @@ func (b *tab) unlabelled() (all []string) {
 		.filter((e) => ["none", "normal", '""'].includes(getComputedStyle(e, "::before").content))
 		.map((e) => e.outerHTML.slice(0, 120))`)) {
 		all = append(all, "a number without a label: "+cell)
+	}
+	return all
+}
+
+// nameless finds meters that a screen reader reads as a number of nothing. axe-core
+// looks at elements with the role alone.
+func (b *tab) nameless() (all []string) {
+	b.t.Helper()
+	for _, meter := range get(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("meter")]
+		.filter((e) => e.checkVisibility() && !e.labels.length && !e.ariaLabel && !e.ariaHidden).map((e) => e.outerHTML.slice(0, 120))`)) {
+		all = append(all, "a meter without a name: "+meter)
 	}
 	return all
 }

@@ -100,14 +100,14 @@ func TestFaultsAreFound(t *testing.T) {
 		_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>x</title><style>a { outline: none }</style><main><h1>x</h1>
 			<div style="width: 2000px">wide</div> <img src="/none.png"> <p style="color: #bbb; background: #fff">pale</p>
 			<a href="/">home</a> <button tabindex="-1">out of reach</button> <button disabled style="color: #555; background: #444">dark</button> <script>console.error("broken")</script>
-			<table><tbody><tr><td>2</td></tr></tbody></table></main>`)
+			<table><tbody><tr><td>2</td></tr></tbody></table><meter value="0.5"></meter></main>`)
 	}))
 	defer server.Close()
 	b := open(t, browser(t), wide)
 	b.visit(server.URL)
 	found := strings.Join(b.faults(wide), "\n")
 	for _, want := range []string{
-		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404", "a number without a label: <td>2",
+		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404", "a number without a label: <td>2", "a meter without a name",
 		"a disabled button cannot be read: <button",
 	} {
 		if !strings.Contains(found, want) {
