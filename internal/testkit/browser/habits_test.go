@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -110,4 +111,28 @@ func TestBackBringsAPageThatWorks(t *testing.T) {
 	}
 	b.do("buy", chromedp.Evaluate[chromedp.Void](buy))
 	b.arrives(`document.getElementById("left")?.textContent === "0"`)
+}
+
+// A reader who needs large text has raised the size of text in the browser.
+func TestTextHasTheSizeThatItsReaderChose(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"})
+	b := open(t, browser(t), wide)
+	for _, url := range []string{p.addr["web"], p.addr["ops"] + "/console/locks"} {
+		if before, after := b.heading(url, 16), b.heading(url, 32); after != 2*before {
+			t.Errorf("%s: the heading has %v pixels, and %v with text of twice the size", url, before, after)
+		}
+		for _, fault := range b.overflow(wide) {
+			t.Errorf("%s: %s", url, fault)
+		}
+	}
+}
+
+// heading returns the size of the heading of a page in a browser with a size of text.
+func (b *tab) heading(url string, size int64) float64 {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, page.SetFontSizes, page.SetFontSizesParams{FontSizes: &page.FontSizes{Standard: size}}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.visit(url)
+	return get(b, chromedp.Evaluate[float64](`parseFloat(getComputedStyle(document.querySelector("h1")).fontSize)`))
 }
