@@ -269,17 +269,22 @@ func (p Process) serve(ctx context.Context, running *Running, err error) int {
 	broken := running.until(ctx, p.Hangups)
 	manager.Stopping()
 	if broken != nil {
-		log.Error("program failed", "error", broken)
+		logError(log, "program failed", broken)
 	}
 	log.Info("stopping")
 	cut := running.Stop()
 	switch {
 	case cut != nil:
-		log.Error("stopped with errors", "error", cut)
+		logError(log, "stopped with errors", cut)
 	default:
 		log.Info("stopped")
 	}
 	return status(broken, cut)
+}
+
+// logError logs an error of the program with the stack of a panic.
+func logError(log *slog.Logger, text string, err error) {
+	log.LogAttrs(context.Background(), slog.LevelError, text, logging.ErrorAttrs(err)...)
 }
 
 // notStarted reports the failed start and returns the exit status.

@@ -41,7 +41,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 	case err != nil:
 		return p.writeFailure(running.b.commandFailed(err))
 	case cut != nil:
-		running.Log().Error("stopped with errors", "error", cut)
+		logError(running.Log(), "stopped with errors", cut)
 		return failure.ExitCut
 	}
 	return failure.ExitOK
@@ -52,7 +52,7 @@ func (p Process) command(ctx context.Context, options []Option) int {
 func (b *booting) commandFailed(err error) *failure.Failure {
 	f := &failure.Failure{
 		Code: "boot.command_failed", Exit: failure.ExitCut, Text: fmt.Sprintf("The command %q returned an error.", b.process.Command),
-		Cause: err, Facts: b.command.from, Mask: b.veil.Text, Started: true,
+		Cause: err, Stack: stackText(err), Facts: b.command.from, Mask: b.veil.Text, Started: true,
 	}
 	if coded, ok := errors.AsType[interface {
 		error

@@ -31,17 +31,24 @@ func failureOf(err error) *Failure {
 // includes the error's path through the injector.
 func (p Process) failureOf(err error) *Failure {
 	f := *failureOf(err)
-	panicked, isPanic := errors.AsType[*panicError](err)
-	if isPanic {
-		f.Stack = stack.Text(stack.Parse(panicked.stack))
-	}
+	f.Stack = stackText(err)
 	if p.traces() {
 		f.Trace = err.Error()
-		if isPanic {
+		if panicked, ok := errors.AsType[*panicError](err); ok {
 			f.Trace += "\n" + string(panicked.stack)
 		}
 	}
 	return &f
+}
+
+// stackText returns the stack of the panic that err wraps, for a panel, and "" without
+// one.
+func stackText(err error) string {
+	panicked, ok := errors.AsType[*panicError](err)
+	if !ok {
+		return ""
+	}
+	return stack.Text(stack.Parse(panicked.stack))
 }
 
 // panicError is a panic in the program's own code.
@@ -55,6 +62,9 @@ type panicError struct {
 func panicked(value any) *panicError { return &panicError{value, origin(), debug.Stack()} }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v (%s)", e.value, e.at) }
+
+// PanicStack returns the stack of the panic, see logging.ErrorAttrs.
+func (e *panicError) PanicStack() []byte { return e.stack }
 
 // Unwrap returns the value of the panic if it is an error.
 func (e *panicError) Unwrap() error {

@@ -51,7 +51,8 @@ func (l *LockEvents) Observe(e lock.Event) {
 		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
 	case lock.Ran:
 		if e.Err != nil {
-			l.warn("run failed", e.Key, slog.Int64("tick", e.Tick), slog.Duration("took", e.Took), errorAttr(e.Err))
+			attrs := []slog.Attr{slog.Int64("tick", e.Tick), slog.Duration("took", e.Took)}
+			l.warn("run failed", e.Key, append(attrs, ErrorAttrs(e.Err)...)...)
 		}
 	case lock.Retrying:
 		l.retrying(e)
@@ -85,7 +86,7 @@ func (l *LockEvents) retrying(e lock.Retrying) {
 		}
 		attrs = append(attrs, slog.Int("failures", n))
 	}
-	l.warn("leader or timed run failed, trying again", e.Key, append(attrs, errorAttr(e.Err))...)
+	l.warn("leader or timed run failed, trying again", e.Key, append(attrs, ErrorAttrs(e.Err)...)...)
 }
 
 func (l *LockEvents) warn(text, key string, attrs ...slog.Attr) {
@@ -121,6 +122,32 @@ func errorAttr(err error) slog.Attr {
 	return slog.String("error", err.Error())
 }
 
+// ErrorAttrs returns the attributes of an error of the program: its text, and the
+// stack of a panic that it wraps.
+func ErrorAttrs(err error) []slog.Attr {
+	attrs := []slog.Attr{errorAttr(err)}
+	if text, ok := stackOf(err); ok {
+		attrs = append(attrs, slog.String(keyStack, string(text)))
+	}
+	return attrs
+}
+
+// stackOf returns the stack of the panic that err wraps, and reports whether there is
+// one.
+func stackOf(err error) ([]byte, bool) {
+	if p, ok := errors.AsType[*bus.PanicError](err); ok {
+		return p.Stack, true
+	}
+	p, ok := errors.AsType[interface {
+		error
+		PanicStack() []byte
+	}](err)
+	if !ok {
+		return nil, false
+	}
+	return p.PanicStack(), true
+}
+
 // BusEvents logs the events of a bus that matter to an operator.
 type BusEvents struct {
 	Log *slog.Logger
@@ -138,7 +165,8 @@ func (l *BusEvents) Observe(e bus.Event) {
 	case bus.Missed:
 		l.write(slog.LevelWarn, "messages missed", e.SubID, slog.Int("messages", e.Count))
 	case bus.GapFailed:
-		l.write(slog.LevelError, "gap not repaired", e.SubID, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), errorAttr(e.Err))
+		attrs := []slog.Attr{slog.Int("missed", e.Missed), slog.Duration("again", e.Again)}
+		l.write(slog.LevelError, "gap not repaired", e.SubID, append(attrs, ErrorAttrs(e.Err)...)...)
 	case bus.Blocked:
 		l.write(slog.LevelWarn, "responder blocked by requests to itself", e.SubID, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
 	case bus.Stuck:
@@ -167,13 +195,11 @@ func (l *BusEvents) handlerFailed(e bus.HandlerFailed) {
 	if id := request.IDOf(e.Msg); id != "" {
 		attrs = append(attrs, slog.String("request", id))
 	}
-	attrs = append(attrs, errorAttr(e.Err))
 	level := slog.LevelError
-	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
-		attrs = append(attrs, slog.String("stack", string(p.Stack)))
-	} else if e.Answers {
+	if _, panicked := stackOf(e.Err); !panicked && e.Answers {
 		level = request.Severity(e.Err)
 	}
+	attrs = append(attrs, ErrorAttrs(e.Err)...)
 	l.write(level, "handler failed", e.SubID, attrs...)
 }
 
