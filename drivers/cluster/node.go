@@ -22,8 +22,9 @@ type Config struct {
 	// the connection is the end of the hub, and the node ends with it: see
 	// [Node.Done].
 	Conn net.Conn
-	// Socket is the path at which unrelated processes connect, used instead of
-	// Conn.
+	// Socket is the path at which unrelated processes of a user connect, used
+	// instead of Conn. No other user may be able to enter its folder. Dial creates
+	// a missing folder in a parent that exists.
 	Socket string
 	// Recruit, if not nil, keeps this process from becoming the hub of Socket:
 	// Dial, and a node that has lost its hub, call it while there is no hub. It
