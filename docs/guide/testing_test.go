@@ -144,7 +144,7 @@ func TestWhatIsLogged(t *testing.T) {
 	kit := openOffice(t)
 	kit.Post("/sell", nil).Status(http.StatusOK)
 	kit.Log.Expect("request", "method", "POST", "route", "/sell", "status", 200)
-	kit.Log.Never("panic")
+	kit.Log.Never("lock lost")
 }
 
 func TestAKitIsForAnyCode(t *testing.T) {
