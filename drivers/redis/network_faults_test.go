@@ -89,10 +89,13 @@ func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
 			url, pipe := through(t, old)
 			l := member(t, url)
 			must(t, take(t, l, "k").Release())
-			pipe.Lead(next.Addr())
 			if _, err := old.Do("REPLICAOF", "127.0.0.1", "1"); err != nil { // where no server is
 				t.Fatal(err)
 			}
+			if lease, err := l.TryAcquire(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), name) {
+				t.Fatalf("got %v, %v from the replica, want %s", lease, err, name)
+			}
+			pipe.Lead(next.Addr())
 			eventually(t, "the lock to be at the new master", func() bool {
 				lease, err := l.TryAcquire(t.Context(), "moved")
 				if err != nil {

@@ -159,10 +159,15 @@ func (s *Stream) open() {
 		s.session = &session{conn: s.active.Load().Conn, held: held}
 		s.connected = true
 	}
+	failed := s.active.Load()
 	s.opening, s.opened = nil, time.Now()
 	close(o.done)
 	s.mu.Unlock()
-	if err != nil {
+	switch {
+	case err == nil:
+	case isReplica(err) && failed != nil: // the client would use the connection again
+		s.drop(failed.Conn, held)
+	default:
 		_ = held.Close()
 	}
 }
@@ -190,11 +195,14 @@ func (s *Stream) endLocked(se *session, err error) {
 		se.answerLocked(c, reply{err: err})
 	}
 	se.calls = nil
-	s.jobs.Go(func() {
-		cut(se.conn)
-		_ = se.held.Ping(s.ctx) // it fails, and so the client drops the connection
-		_ = se.held.Close()
-	})
+	s.jobs.Go(func() { s.drop(se.conn, se.held) })
+}
+
+// drop closes the connection of held.
+func (s *Stream) drop(conn net.Conn, held *goredis.Conn) {
+	cut(conn)
+	_ = held.Ping(s.ctx) // it fails, and so the client drops the connection
+	_ = held.Close()
 }
 
 // cut closes a connection without the leave-taking of TLS, which may block.
