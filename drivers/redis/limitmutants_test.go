@@ -56,7 +56,7 @@ var limitMutants = []mutant{
 	{name: "ignores a pause", noticed: "W13/a pause refuses every process until its end",
 		old: `if now + pause > at then`, new: `if pause < 0 then`},
 	{name: "lets the last pause win", noticed: "W13/the longest pause wins and Reset lifts it",
-		old: `if left <= paused() then return 0 end`, new: ``},
+		old: `if left > paused() then`, new: `if true then`},
 	{name: "keeps the pause at a reset", noticed: "W13/the longest pause wins and Reset lifts it",
 		old: `if field ~= 'head' then`, new: `if field ~= 'head' and field ~= 'pause' then`},
 	{name: "does not show the spacing", noticed: "W14/the next free unit of a smooth limit is spaced",
