@@ -231,6 +231,24 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 	}
 }
 
+// Limits have the template of locks: one without a hash tag does not fit a Cluster for
+// limits, although the locks elsewhere need it.
+func TestPanelOfATemplateThatDoesNotFitACluster(t *testing.T) {
+	t.Parallel()
+	plain := redistest.Start(t, redistest.Options{})
+	const cluster = "redis-cluster://127.0.0.1:1" // the template is refused before a connection
+	for code, environ := range map[string][]string{
+		"lock.driver_refused":  {"MEGA_CACHE_MAIN_URL=" + cluster},
+		"limit.driver_refused": {"MEGA_CACHE_MAIN_URL=" + plain.URL(), "MEGA_CACHE_RATES_URL=" + cluster, "MEGA_LOCK_CACHE=main", "MEGA_LIMIT_CACHE=rates"},
+	} {
+		p, _ := process(append(environ, "MEGA_LOCK_REDIS_KEY=%s")...)
+		f := fail(t, p, mega.App("main", mega.Routes(hello)))
+		if f.Code != code || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), "hash tag") || !strings.Contains(strings.Join(f.Actions, "\n"), "MEGA_LOCK_REDIS_KEY=mega:{%s}") {
+			t.Errorf("%s: %d %s: %v\n%q", code, f.Exit, f.Code, f, f.Actions)
+		}
+	}
+}
+
 // A cache whose URL has the wrong scheme for TLS never works, and may leave the
 // client without an answer.
 func TestCacheWithTheWrongSchemeForTLSEndsTheBootAtOnce(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
@@ -100,6 +101,11 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	case a.permanent:
 		f.Text = "Cannot open " + s.name + " with these settings."
 		f.Actions = failure.Actions("Correct the address", failure.Set(c, s.key, s.fitting(cause)))
+		if strings.Contains(cause.Error(), "key template ") {
+			f.Facts = append(f.Facts, failure.Setting(c, "lock.redis.key"))
+			f.Actions = failure.Actions("Correct the template", failure.Set(c, "lock.redis.key", redis.DefaultKey),
+				"Or leave the Cluster", failure.SetOther(c, s.key, s.example))
+		}
 		if key := fileOf(c, cause); key != "" {
 			f.Facts = append(f.Facts, failure.Setting(c, key))
 			f.Actions = failure.Actions("Correct the file", failure.Set(c, key, "/path/of/the/file"))
