@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -159,6 +160,34 @@ func TestADoubleClickBuysOnce(t *testing.T) {
 			}, 2000);
 		}))()`, x.form), chromedp.EvalAwaitPromise)); sent != "true,false,false,true" {
 			t.Errorf("%s: sent: %s, want the first form alone until the browser is stopped", x.url, sent)
+		}
+	}
+}
+
+// A browser without the Navigation API does not report that the visitor has stopped it.
+func TestAFormIsSentAgainInABrowserThatReportsNoStop(t *testing.T) {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
+	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
+	b := open(t, browser(t), wide)
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `Object.defineProperty(window, "navigation", { value: undefined })`,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ url, form string }{
+		{crud.addr["main"] + "/products/1", `form[action$="/buy"]`},
+		{multi.addr["web"], `form[action$="/orders"]`},
+	} {
+		b.visit(x.url)
+		b.do("send the form", chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`window.tries = []; window.form = document.querySelector(%q);
+			addEventListener("submit", (event) => {
+				tries.push(!event.defaultPrevented);
+				event.preventDefault(); // as after a stop
+			});
+			form.requestSubmit(); form.requestSubmit(); setInterval(() => form.requestSubmit(), 500); undefined`, x.form)))
+		b.awaits(`tries.lastIndexOf(true) > 10`) // not within 4 s
+		if at := get(b, chromedp.Evaluate[int](`tries.indexOf(true, 1)`)); at < 10 {
+			t.Errorf("%s: the form was sent again after %d other attempts", x.url, at-1)
 		}
 	}
 }

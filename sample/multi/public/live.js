@@ -78,8 +78,10 @@ function ages() {
 // A form is sent once: the second click of a double click, or of an impatient visitor with
 // a slow network, would place a second order.
 const sent = new Set();
+const unreported = 10000; // ms until a form can be sent again in a browser that does not report a stop
 addEventListener("submit", (event) => {
   if (sent.has(event.target)) event.preventDefault();
+  else if (!window.navigation) setTimeout(() => sent.clear(), unreported);
   sent.add(event.target);
 });
 addEventListener("pageshow", () => sent.clear()); // the visitor came back
