@@ -184,6 +184,8 @@ func (s server) repair(c *settings.Config, cause error) []string {
 		return []string{"Repair its persistence", "the server takes no writes while it cannot save; check the free space and dir in redis.conf"}
 	case strings.Contains(text, "no such host"):
 		return []string{"Correct the host name", "the DNS of this machine does not know it"}
+	case strings.Contains(text, "a Sentinel names it as the master"):
+		return []string{"Repair the Sentinels", "ask each for SENTINEL GET-MASTER-ADDR-BY-NAME; stop those that name the replica"}
 	case strings.Contains(text, "replica"):
 		return []string{"Use its master", failure.Set(c, s.key, exampleSentinels)}
 	case strings.Contains(text, "connection refused"):
