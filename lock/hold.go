@@ -44,6 +44,7 @@ type hold struct {
 	ending ending // of the current lease's context
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
+	asked     instant       // when the last renewal began
 	renewAt   instant
 	failing   error                 // of the last renewal, if it failed
 	forgetAt  instant               // when to take back a lease whose context has ended, or zero
@@ -174,7 +175,11 @@ func (h *hold) expiry() *LostError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.grant.NoRenew && (h.failing != nil || h.renewing != nil) {
-		return &LostError{Key: h.grant.Key, Cause: Unreachable, Err: h.failing}
+		err := h.failing
+		if err == nil { // the first attempt has no answer yet
+			err = h.locker.unavailable(context.DeadlineExceeded, h.locker.clock.now().sub(h.asked))
+		}
+		return &LostError{Key: h.grant.Key, Cause: Unreachable, Err: err}
 	}
 	return &LostError{Key: h.grant.Key, Cause: Expired}
 }

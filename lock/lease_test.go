@@ -163,6 +163,23 @@ func TestALeaseThatCannotBeRenewedEndsBeforeItsTTL(t *testing.T) {
 	})
 }
 
+// The deadline passes during the first attempt, which may have most of the lease's time.
+func TestALossDuringAnUnansweredExtendNamesItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, stalled{memory.NewLock()}, lock.Config{})
+		lease, err := l.Acquire(t.Context(), "k", lock.TTL(500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = lease.Extend(t.Context(), time.Second) }()
+		<-lease.Context().Done()
+		lost, ok := errors.AsType[*lock.LostError](context.Cause(lease.Context()))
+		if !ok || lost.Cause != lock.Unreachable || !errors.Is(lost, lock.ErrUnavailable) || !strings.Contains(lost.Error(), "no answer within 488ms") {
+			t.Errorf("got %v, want a loss because the backend has not answered", lost)
+		}
+	})
+}
+
 func TestTheWorksErrorIsKeptBesideTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := process(t, memory.NewLock(), lock.Config{})

@@ -116,7 +116,7 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 // grant may take effect without an answer, so the earlier deadline applies at
 // once. The caller holds h.mu.
 func (h *hold) beginRenewal(now instant, ttl time.Duration, noRenew bool) {
-	h.renewing, h.again = make(chan struct{}), false
+	h.renewing, h.asked, h.again = make(chan struct{}), now, false
 	if !noRenew {
 		h.kept = max(h.kept, now.add(ttl))
 		h.deadline = min(h.deadline, now.add(ttl-driver.Margin(ttl)))
