@@ -19,9 +19,9 @@ import (
 // follows the redirection of a call that is answered by MOVED or ASK.
 type cluster struct {
 	client *goredis.ClusterClient
-	moving *moving // set before the first call of a script
+	moving *moving
 	// reconnected is called when the server of a key may be another one. It is set
-	// before the first call, too.
+	// before the first call.
 	reconnected func()
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
@@ -38,14 +38,14 @@ type route struct {
 }
 
 func newCluster(client *goredis.ClusterClient) *cluster {
-	return &cluster{client: client, reconnected: func() {}, wires: map[*goredis.Client]route{}}
+	return &cluster{client: client, moving: newMoving(), reconnected: func() {}, wires: map[*goredis.Client]route{}}
 }
 
 func (c *cluster) do(ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, again, err := c.ask(bounded, ctx, key, args, limit)
-	if c.moving == nil || !goredis.HasErrorPrefix(err, "TRYAGAIN ") {
+	if !goredis.HasErrorPrefix(err, "TRYAGAIN ") {
 		return reply, again, err
 	}
 	source, lost := c.client.MasterForKey(bounded, key)
@@ -174,9 +174,7 @@ func (c *cluster) close() {
 	for _, w := range c.wires { // the forgotten ones are closed
 		w.Close()
 	}
-	if c.moving != nil {
-		_ = c.moving.close()
-	}
+	_ = c.moving.close()
 }
 
 func (c *cluster) wait() {

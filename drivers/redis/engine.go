@@ -41,7 +41,7 @@ type engine struct {
 func (o opening) engine(l look, name string) *engine {
 	all := newScripts(l.layout, false)
 	if c, ok := o.connection.backend.(*cluster); ok {
-		c.moving = newMoving(all, newScripts(l.layout, true))
+		c.moving.use(all, newScripts(l.layout, true))
 	}
 	return &engine{
 		caller:   caller{o.connection.backend},

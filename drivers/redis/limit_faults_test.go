@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/limit/limittest"
+	lock "github.com/megaframework/mega/lock/driver"
 )
 
 // limiter opens limits that are closed with the test.
@@ -353,4 +354,46 @@ func TestFailoverThatKeepsTheLimitLosesNothing(t *testing.T) {
 	if used := s.Rates[1].Used; used < len(grants) {
 		t.Errorf("the new master has %d units, want at least %d", used, len(grants))
 	}
+}
+
+// L21: the error says what to do, also where a call cannot work on half of its keys.
+func TestLimitsAndRunsInASlotThatIsBeingMovedNameTheMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	limits, locks := openLimit(t, redis.Config{URL: c.URL()}), open(t, redis.Config{URL: c.URL()})
+	ask := driver.Request{Key: "k", Rates: rates(9, time.Hour), Cost: 1}
+	run := func() error {
+		g, err := locks.Acquire(t.Context(), request("k"))
+		if err == nil {
+			_, err = locks.(lock.Runner).BeginRun(t.Context(), g, time.Hour, true)
+			err = errors.Join(err, locks.Release(t.Context(), g))
+		}
+		return err
+	}
+	calls := map[string]func() error{
+		"take":    func() error { _, err := limits.Take(t.Context(), ask); return err },
+		"inspect": func() error { _, err := limits.Inspect(t.Context(), "k", nil); return err },
+		"run":     run,
+	}
+	check := func(when string, move *redistest.Move) {
+		for name, call := range calls {
+			err := call()
+			for _, want := range []string{"is being moved from " + move.Source.Addr() + " to " + move.Target.Addr(), "redis-cli --cluster fix"} {
+				if err == nil || !contains(err, want) {
+					t.Errorf("%s, %s: %v, want an error with %q", when, name, err, want)
+				}
+			}
+		}
+	}
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	check("without a key", move)
+	must(t, move.Finish())
+	for name, call := range calls {
+		soon(t, name, func() bool { return call() == nil })
+	}
+	move, err = move.Back()
+	must(t, err)
+	must(t, move.MoveKeys("mega:{k}:run", "mega:{k}:rate"))
+	check("with keys on both sides", move)
 }

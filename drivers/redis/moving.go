@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -20,21 +21,24 @@ import (
 // for each key, and runs the script at the target where that is safe: a key
 // that the source does not have now can never appear there again.
 type moving struct {
-	scripts map[string]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones
+	scripts map[string]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones; none for limits
 
 	mu      sync.Mutex // guards targets
 	targets map[string]*goredis.Client
 }
 
-func newMoving(ordinary, single *scripts) *moving {
-	m := &moving{scripts: map[string]*script{}, targets: map[string]*goredis.Client{}}
+func newMoving() *moving {
+	return &moving{scripts: map[string]*script{}, targets: map[string]*goredis.Client{}}
+}
+
+// use sets the scripts of locks. It is called before the first call.
+func (m *moving) use(ordinary, single *scripts) {
 	for from, to := range map[*script]*script{
 		ordinary.acquire: single.acquire, ordinary.release: single.release, ordinary.beat: single.beat,
 		ordinary.confirm: single.confirm, ordinary.force: single.force, ordinary.heal: single.heal, ordinary.inspect: single.inspect, ordinary.stamp: single.stamp,
 	} {
 		m.scripts[from.sha], m.scripts[from.source] = to, to
 	}
-	return m
 }
 
 // side describes where the keys of one lock are while its slot is moved.
@@ -49,7 +53,7 @@ type side struct {
 func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, refusal error) (any, error) {
 	s := m.scripts[args[1]]
 	if s == nil {
-		return nil, refusal
+		return nil, explainMove(ctx, source, args, refusal)
 	}
 	keys, argv := args[3:3+perLock+1], args[3+perLock+1:]
 	where, err := locate(ctx, source, keys, s.name != "inspect") // L23
@@ -75,15 +79,15 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, args []string, 
 			case err != nil || released != nil && !keep:
 				return released, err
 			case released != nil:
-				return nil, where.refuse(source, refusal)
+				return nil, where.refuse(source, keys[0], refusal)
 			}
 		case "beat":
 		default:
-			return nil, where.refuse(source, refusal)
+			return nil, where.refuse(source, keys[0], refusal)
 		}
 		elsewhere = yes
 	default:
-		return nil, where.refuse(source, refusal)
+		return nil, where.refuse(source, keys[0], refusal)
 	}
 	pipe := m.target(source, where.target).Pipeline()
 	pipe.Do(ctx, "asking")
@@ -166,10 +170,22 @@ func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, ho
 	return []any{n, int64(0), []any{}, ""}, nil
 }
 
-// refuse explains why a script cannot run.
-func (w side) refuse(source *goredis.Client, err error) error {
-	return fmt.Errorf("hash slot %d is being moved from %s to %s, and the lock has keys on both; finish the move (redis-cli --cluster fix): %w",
-		slotOf(w.here[0]), source.Options().Addr, w.target, err)
+// explainMove adds the move to the refusal of a script that needs all of its keys on
+// one side.
+func explainMove(ctx context.Context, source *goredis.Client, args []string, refusal error) error {
+	n, _ := strconv.Atoi(args[2])
+	keys := args[3 : 3+n]
+	where, err := locate(ctx, source, keys, false)
+	if err != nil || where.target == "" { // the move has ended
+		return refusal
+	}
+	return where.refuse(source, keys[0], refusal)
+}
+
+// refuse explains why a script on key cannot run.
+func (w side) refuse(source *goredis.Client, key string, err error) error {
+	return fmt.Errorf("hash slot %d is being moved from %s to %s, and the call needs keys of both; finish the move (redis-cli --cluster fix): %w",
+		slotOf(key), source.Options().Addr, w.target, err)
 }
 
 // target returns a client of a server that the Cluster's client does not know,
