@@ -14,8 +14,9 @@
 //
 // In a Redis Cluster a script reaches one hash slot only. The fence of a lock is
 // there in the slot of the script's first key, so keep all data of one lock
-// under one hash tag. A redis.Ring is refused: it moves the keys of a shard that
-// does not answer to another shard, which has not seen their fences.
+// under one hash tag, and give a script for several leases at least one key. A
+// redis.Ring is refused: it moves the keys of a shard that does not answer to
+// another shard, which has not seen their fences.
 //
 // A script that must not run twice, such as one with INCR, needs a client whose
 // MaxRetries is -1: see [Redis].

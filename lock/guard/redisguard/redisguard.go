@@ -53,6 +53,9 @@ func Redis(ctx context.Context, client goredis.UniversalClient, script string, k
 	if n, stale := staleLease(err); stale && 0 <= n && n < len(leases) { // else it is the script's own
 		return nil, fmt.Errorf("redisguard: %w", leases[n].Stale())
 	}
+	if goredis.HasErrorPrefix(err, "CROSSSLOT ") {
+		return nil, fmt.Errorf(`redisguard: the keys and fences of a script need one hash slot; give the keys one hash tag, such as "{cart:7}:items", and a script for several leases at least one key: %w`, err)
+	}
 	if err != nil {
 		return result, err
 	}

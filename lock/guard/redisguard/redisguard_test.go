@@ -84,6 +84,24 @@ func TestFencesJoinTheHashSlotOfTheFirstKey(t *testing.T) {
 	}
 }
 
+func TestAScriptOverSeveralHashSlotsIsRefusedWithWhatToDo(t *testing.T) {
+	client := servers(t)["cluster"]
+	one := acquire(t, t.Context(), "cart:10")
+	two := acquire(t, one.Context(), "stock:10")
+	for name, run := range map[string]func() (any, error){
+		"keys":   func() (any, error) { return redisguard.Redis(one.Context(), client, set, []string{"a", "b"}, "x") },
+		"fences": func() (any, error) { return redisguard.Redis(two.Context(), client, "return 1", nil) },
+	} {
+		_, err := run()
+		if err == nil || !strings.HasPrefix(err.Error(), "redisguard: ") || !strings.Contains(err.Error(), "CROSSSLOT") || !strings.Contains(err.Error(), "hash tag") {
+			t.Errorf("%s: %v, want the server's error with what to do", name, err)
+		}
+	}
+	if _, err := redisguard.Redis(two.Context(), client, set, []string{"{10}a", "{10}b"}, "x"); err != nil {
+		t.Errorf("with one hash tag: %v", err)
+	}
+}
+
 func TestAllLeasesOfTheContextAreCheckedBeforeOneIsRecorded(t *testing.T) {
 	client, ctx := servers(t)["single"], t.Context()
 	staleB := acquire(t, ctx, "b")
