@@ -82,6 +82,9 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, args []string, l
 	case goredis.HasErrorPrefix(err, "TRYAGAIN "):
 		return nil, false, err
 	case isMoved(err):
+		if goredis.HasErrorPrefix(err, "CLUSTERDOWN ") {
+			c.client.ReloadState(bounded) // the server may have left; the client reloads by itself after MOVED only
+		}
 		return c.follow(ctx, args, limit-time.Since(start))
 	case judge(err) == unknown, judge(err) == refused:
 		c.client.ReloadState(bounded) // the slot may have another master by now

@@ -171,6 +171,42 @@ func TestFailoverAwayFromAFrozenMasterIsNoticedOnACluster(t *testing.T) {
 	}
 }
 
+// L21: a server that left the Cluster answers for itself, and names no other one.
+func TestAMasterThatIsResetIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, way := range clusterWays {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, redistest.Options{})
+			d := open(t, way(t, c))
+			master, other := inboxAt(t, c)
+			replica, err := c.AddReplica(master)
+			must(t, err)
+			key := keysAt(master, 1)[0]
+			before := acquire(t, d, request(key))
+			release(t, d, before)
+			must(t, errors.Join(master.FlushAll(), command("CLUSTER", "RESET", "HARD")(master), command("CLUSTER", "FAILOVER", "TAKEOVER")(replica)))
+			soon(t, "the other masters to know", func() bool {
+				must(t, command("CLUSTER", "BUMPEPOCH")(replica)) // theirs may be as high
+				_, err := other.Do("EXISTS", "mega:{"+key+"}")
+				return err != nil && contains(err, replica.Addr())
+			})
+			start := time.Now()
+			within(t, 5*time.Second, "the replica to serve", func() bool {
+				g, err := d.Acquire(t.Context(), request(key))
+				if err == nil && g.Fence <= before.Fence {
+					t.Errorf("fence %d after %d", g.Fence, before.Fence)
+				}
+				return err == nil && d.Release(t.Context(), g) == nil
+			})
+			within(t, 5*time.Second, "a hand-over with a subscription at another master", func() bool {
+				return handedOver(t, d, key) && heard(t, master) == 0
+			})
+			t.Logf("served after %v", time.Since(start))
+		})
+	}
+}
+
 // heard returns how many inboxes a master has.
 func heard(t *testing.T, s *redistest.Server) int {
 	t.Helper()
