@@ -77,7 +77,9 @@
     if (sent) event.preventDefault();
     sent = true;
   });
-  addEventListener("pageshow", () => (sent = false));
+  const again = () => (sent = false);
+  addEventListener("pageshow", again); // the user came back
+  window.navigation?.addEventListener("navigateerror", again); // or has stopped the browser
 
   if (status) {
     pause.hidden = false;

@@ -168,6 +168,29 @@ func TestADoubleClickReleasesOnce(t *testing.T) {
 	}
 }
 
+// A user who has stopped the browser, because nothing answered, sends the form again.
+func TestAFormOfTheConsoleIsSentAgainAfterStop(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"})
+	b := open(t, browser(t), wide)
+	b.visit(p.addr["ops"] + "/console/locks")
+	b.awaits(`document.querySelector("#live a.key")`) // of the leader of an app
+	b.visit(get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key").href`)))
+	b.do("enter the reason", chromedp.SendKeys(chromedp.CSS("#reason"), "stuck"))
+	if sent := get(b, chromedp.Evaluate[string](`(() => {
+		const form = document.querySelector('form[method="post"]'), sent = [];
+		addEventListener("submit", (event) => {
+			sent.push(!event.defaultPrevented);
+			event.preventDefault(); // the page does not leave for the answer
+		});
+		form.requestSubmit();
+		navigation.dispatchEvent(new Event("navigateerror"));
+		form.requestSubmit();
+		return sent.join();
+	})()`)); sent != "true,true" {
+		t.Errorf("sent: %s, want both forms", sent)
+	}
+}
+
 // abandon posts JSON, and leaves with ctx.
 func abandon(ctx context.Context, url, body string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
