@@ -113,15 +113,23 @@ func TestBackBringsAPageThatWorks(t *testing.T) {
 	b.arrives(`document.getElementById("left")?.textContent === "0"`)
 }
 
-// A reader who needs large text has raised the size of text in the browser.
+// A reader who needs large text has raised the size of text in the browser. A narrow screen
+// then has 12 em, in which a page is not wider than the screen.
 func TestTextHasTheSizeThatItsReaderChose(t *testing.T) {
-	p := serve(t, "multi", []string{"web", "admin"})
-	b := open(t, browser(t), wide)
-	for _, url := range []string{p.addr["web"], p.addr["ops"] + "/console/locks"} {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
+	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
+	send(t, crud.addr["main"]+"/products/1/buy", `{"quantity":1}`, http.StatusOK)
+	order(t, multi, "lamp")
+	b := open(t, browser(t), narrow)
+	urls := []string{multi.addr["web"], multi.addr["admin"], multi.addr["ops"] + "/console/locks"}
+	for _, page := range []string{"/products", "/products/1", "/products/new", "/ledger", "/locks", "/bus", "/windows", "/sandboxes"} {
+		urls = append(urls, crud.addr["main"]+page)
+	}
+	for _, url := range urls {
 		if before, after := b.heading(url, 16), b.heading(url, 32); after != 2*before {
 			t.Errorf("%s: the heading has %v pixels, and %v with text of twice the size", url, before, after)
 		}
-		for _, fault := range b.overflow(wide) {
+		for _, fault := range b.overflow(narrow) {
 			t.Errorf("%s: %s", url, fault)
 		}
 	}
