@@ -72,12 +72,14 @@
   // A double click sends a form once: the second release would end the leases of the
   // next holders, and its notice would replace the first one's.
   const form = document.querySelector('form[method="post"]');
+  const unreported = 10000; // ms until it can be sent again in a browser that does not report a stop
   let sent = false;
+  const again = () => (sent = false);
   form?.addEventListener("submit", (event) => {
     if (sent) event.preventDefault();
+    else if (!window.navigation) setTimeout(again, unreported);
     sent = true;
   });
-  const again = () => (sent = false);
   addEventListener("pageshow", again); // the user came back
   window.navigation?.addEventListener("navigateerror", again); // or has stopped the browser
 

@@ -139,9 +139,12 @@ func TestADoubleClickBuysOnce(t *testing.T) {
 	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
 	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
 	b := open(t, browser(t), wide)
+	b.visit(multi.addr["ops"] + "/console/locks")
+	b.awaits(`document.querySelector("#live a.key")`) // of the leader of an app
 	for _, x := range []struct{ url, form string }{
 		{crud.addr["main"] + "/products/1", `form[action$="/buy"]`},
 		{multi.addr["web"], `form[action$="/orders"]`},
+		{get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key").href`)), `form[method="post"]`},
 	} {
 		b.visit(x.url)
 		if sent := get(b, chromedp.Evaluate[string](fmt.Sprintf(`(() => new Promise((done) => {
@@ -174,12 +177,16 @@ func TestAFormIsSentAgainInABrowserThatReportsNoStop(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	b.visit(multi.addr["ops"] + "/console/locks")
+	b.awaits(`document.querySelector("#live a.key")`) // of the leader of an app
 	for _, x := range []struct{ url, form string }{
 		{crud.addr["main"] + "/products/1", `form[action$="/buy"]`},
 		{multi.addr["web"], `form[action$="/orders"]`},
+		{get(b, chromedp.Evaluate[string](`document.querySelector("#live a.key").href`)), `form[method="post"]`},
 	} {
 		b.visit(x.url)
 		b.do("send the form", chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`window.tries = []; window.form = document.querySelector(%q);
+			if (form.elements.reason) form.elements.reason.value = "stuck";
 			addEventListener("submit", (event) => {
 				tries.push(!event.defaultPrevented);
 				event.preventDefault(); // as after a stop
