@@ -288,14 +288,18 @@ const longBudget = 24 * time.Hour
 func (b *booting) shutdown() error {
 	began := time.Now()
 	b.current.end()
-	b.probes.End()
-	b.settleLosses()
 	c := b.plan.Config.Shutdown
-	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
-		b.log.Info("shutdown delayed", "delay", delay)
+	delay := min(c.Delay, c.Timeout/2) // half: the rest is for the phases
+	delayed := delay > 0 && !b.line.OthersServe()
+	if delayed { // first: a client that sees the probes fail is told so on its connection, too
 		for _, s := range b.apps.servers {
 			s.CloseAfterResponse()
 		}
+	}
+	b.probes.End()
+	b.settleLosses()
+	if delayed {
+		b.log.Info("shutdown delayed", "delay", delay)
 		time.Sleep(delay)
 	}
 	return b.life.stop(began, c.Timeout)
