@@ -210,6 +210,11 @@ func TestTLSErrorsNameTheirCause(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			start := time.Now()
 			l, err := openMember(t.Context(), redis.Config{URL: test.url})
+			// A busy machine may not end a handshake in time.
+			for n := 1; n < 3 && err != nil && contains(err, context.DeadlineExceeded.Error()); n++ {
+				start = time.Now()
+				l, err = openMember(t.Context(), redis.Config{URL: test.url})
+			}
 			if err == nil {
 				dismiss(t, l)
 				t.Fatal("no error")
