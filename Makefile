@@ -18,7 +18,7 @@ VET_FOREIGN = go vet -gcflags='all=-N -l' ./...
 
 # These packages take longest. They start first, so that none of them runs alone at
 # the end while the other processors wait.
-LONGEST = ./drivers/redis ./drivers/cluster ./lock/locktest ./bus/bustest ./internal/testkit/e2e ./boot ./drivers/nats ./docs/guide ./cmd/mega
+LONGEST = ./drivers/redis ./drivers/cluster ./lock/locktest ./bus/bustest ./internal/testkit/e2e ./boot ./drivers/nats ./docs/guide ./cmd/mega ./sample/crud ./lock/guard/enginetest
 
 # The tests in a browser are a module outside go.work: the browser's protocol takes
 # longer to compile than the framework.
