@@ -32,19 +32,24 @@ func TestLogHasTheStackOfAPanicInTheBackground(t *testing.T) {
 	t.Parallel()
 	p, stderr := process()
 	logged := func(name string) bool { return strings.Contains(stderr.String(), "boot_test."+name) }
-	status := boot.Main(t.Context(), p, mega.App("main", mega.Routes(hello),
-		mega.Every("report", time.Hour, panicsInEvery),
-		mega.Lead("outbox", panicsInLead),
-		mega.OnStop("flush", panicsInStop),
-		mega.Run("import", func(context.Context) { // its panic ends the program
-			end := time.Now().Add(20 * time.Second)
-			for (!logged("panicsInEvery") || !logged("panicsInLead")) && time.Now().Before(end) {
-				time.Sleep(5 * time.Millisecond)
-			}
-			panicsInRun()
-		}),
-	))
-	if status == 0 {
+	others, ended := make(chan struct{}), make(chan int, 1)
+	go func() {
+		ended <- boot.Main(t.Context(), p, mega.App("main", mega.Routes(hello),
+			mega.Every("report", time.Hour, panicsInEvery),
+			mega.Lead("outbox", panicsInLead),
+			mega.OnStop("flush", panicsInStop),
+			mega.Run("import", func(ctx context.Context) { // its panic ends the program
+				select {
+				case <-others:
+					panicsInRun()
+				case <-ctx.Done():
+				}
+			}),
+		))
+	}()
+	until(t, "Every and Lead have panicked", func() bool { return logged("panicsInEvery") && logged("panicsInLead") })
+	close(others)
+	if status := <-ended; status == 0 {
 		t.Error("a program whose Run panics ends with status 0")
 	}
 	for _, name := range []string{"panicsInEvery", "panicsInLead", "panicsInRun", "panicsInStop"} {
