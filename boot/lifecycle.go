@@ -291,7 +291,8 @@ func (b *booting) shutdown() error {
 	c := b.plan.Config.Shutdown
 	delay := min(c.Delay, c.Timeout/2) // half: the rest is for the phases
 	delayed := delay > 0 && !b.line.OthersServe()
-	if delayed { // first: a client that sees the probes fail is told so on its connection, too
+	// Before the probes fail: the answer after that closes its connection.
+	if delayed {
 		for _, s := range b.apps.servers {
 			s.CloseAfterResponse()
 		}
