@@ -96,7 +96,8 @@ func (c *court) verify(killed map[string]int64) (history.History, []history.Beli
 // another process or while it takes over: nobody ever holds what another one
 // holds, there are never two hubs, and the locks go on at once.
 func TestHubsAreKilledInALoop(t *testing.T) {
-	c := newCourt(t, 2*time.Second)
+	const ttl = 2 * time.Second
+	c := newCourt(t, ttl)
 	var all []*proc
 	for range 6 {
 		all = append(all, c.come(true))
@@ -133,8 +134,9 @@ func TestHubsAreKilledInALoop(t *testing.T) {
 	grants := len(h.Beliefs)
 	t.Logf("%d hubs, %d kills, %d grants; from the kill to the next grant: median %v, p90 %v, max %v", len(reigns), len(killed), grants,
 		pauses[len(pauses)/2], pauses[len(pauses)*9/10], pauses[len(pauses)-1])
-	if median := pauses[len(pauses)/2]; median > 200*time.Millisecond { // the worst is the machine's
-		t.Errorf("it took %v (median)", median)
+	// A hub that waits for the leases of the last one takes the TTL.
+	if median := pauses[len(pauses)/2]; median > ttl/2 {
+		t.Errorf("it took %v (median), the TTL is %v", median, ttl)
 	}
 	if grants < len(kills) { // on an idle machine there are hundreds for each
 		t.Errorf("only %d grants", grants)

@@ -71,7 +71,11 @@ func (o orders) hold(l *lock.Locker) error {
 		return err
 	}
 	defer func() { _ = r.Close() }() // an incomplete history shows by itself
-	lease, err := history.NewClient(o.Name, l, r).Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	c := history.NewClient(o.Name, l, r)
+	lease, err := c.Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	for errors.Is(err, lock.ErrUnavailable) { // as in carryOut
+		lease, err = c.Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	}
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestWaiterKilledWhileWaitingCostsNothing(t *testing.T) {
 // queueChild waits until the child is the n-th waiter, and strikes it.
 func queueChild(t *testing.T, l *lock.Locker, c *child, n int, strike func(*child) error) {
 	t.Helper()
-	eventually(t, "the child to queue", func() bool { return waiters(t, l, "k") == n })
+	eventually(t, "the child to queue", func() bool { c.Silent(); return waiters(t, l, "k") == n })
 	must(t, strike(c))
 }
 
