@@ -57,7 +57,7 @@ func inOrder(e *env) {
 }
 
 func takeTurns(e *env) {
-	rate, key := e.per(10, 0.25), e.key("k")
+	rate, key := e.per(10, 1), e.key("k")
 	all := []*process{e.process(), e.process(), e.process()}
 	l, start := new(ledger), time.Now()
 	e.process().granted(key, rate.N, rate) // there is a turn only where somebody waits

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -211,18 +212,27 @@ func namesBothVersions(e *env) {
 func besideBadData(spoil func(e *env, key string) error) func(*env) {
 	return func(e *env) {
 		a, b, c := e.process(), e.process(), e.process()
-		bad := a.acquire(e.key("bad"), e.ttl(4))
 		lease := a.acquire(e.key("good"), e.ttl(4))
-		spoiled := b.queue(bad.Key(), "spoiled")
+		var bad []*lock.Lease
+		var spoiled []*asked
+		// Several, as a driver that asks for keys in any order asks for the good one behind one of them.
+		for i := range 3 {
+			bad = append(bad, a.acquire(e.key(fmt.Sprint("bad", i)), e.ttl(4)))
+			spoiled = append(spoiled, b.queue(bad[i].Key(), "spoiled"))
+		}
 		waiters := []*asked{b.queue(lease.Key(), "first"), c.queue(lease.Key(), "second")}
 		e.untilQueued()
-		e.Must(spoil(e, bad.Key()), "spoil the data")
-		_, _ = b.try(bad.Key())
+		for _, l := range bad {
+			e.Must(spoil(e, l.Key()), "spoil the data")
+			_, _ = b.try(l.Key())
+		}
 		e.Sleep(5*e.h.Repair + e.Units(4)) // without a sign of life a waiter, or a lease, is gone
 		e.live(lease)
 		e.serveInOrder(lease, waiters)
-		e.leave([]*asked{spoiled})
-		_ = bad.Release()
+		e.leave(spoiled)
+		for _, l := range bad {
+			_ = l.Release()
+		}
 	}
 }
 
