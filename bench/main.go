@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	only := flags.String("row", "", "run only the rows whose name contains `text`")
-	quick := flags.Bool("quick", false, "a fifth of the work: a look, not a result")
+	quick := flags.Bool("quick", false, "three short repetitions in one process: a look, not a result")
 	output := flags.String("o", "", "write the results as JSON to `file` (default results.json and the report on it for a whole run, else nowhere)")
 	before := flags.String("before", resultsFile, "compare with the results in `file`")
 	page := flags.String("report", "", "write the report of the results in -before to `file`, and measure nothing")
