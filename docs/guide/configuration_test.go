@@ -104,7 +104,7 @@ func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 		switch {
 		case strings.HasPrefix(cells[1], "mega.config.yaml:"):
 			s = shopSource(written(t, "mega.config.yaml", wrong+"\n"))
-		case strings.HasPrefix(wrong, "MEGA_") && strings.HasPrefix(cells[1], "MEGA_"):
+		case strings.HasPrefix(strings.ToUpper(wrong), "MEGA_") && strings.HasPrefix(strings.ToUpper(cells[1]), "MEGA_"):
 			s = shopSource("", wrong)
 		default:
 			continue
