@@ -27,13 +27,15 @@ if state[1] then
   latest, lead, expires = tonumber(latest), tonumber(lead), tonumber(expires)
 end
 
--- A log without a field in the state was reset, and counts as empty.
+-- A log without a field in the state was reset, and counts as empty. It is read all the
+-- same, so that another program's data ends the script before a log has grown. W3
 local logs = {}
 for i = 1, arg / 2 do
   local l = {key = KEYS[i + 4], field = ARGV[2 * i], n = tonumber(ARGV[2 * i - 1]), per = tonumber(ARGV[2 * i]),
     newest = 0, total = 0, base = 0, first = 0, seen = 0}
   l.tick = max(floor(l.per / exact), 1)
   logs[i] = l
+  local e = call('zrange', l.key, -1, -1, 'withscores')
   if state[i + 2] then
     local n, seen, rest = match(state[i + 2], '^(%d+) (%d+)(.*)$')
     l.known, l.seen = tonumber(n), tonumber(seen)
@@ -42,7 +44,6 @@ for i = 1, arg / 2 do
       l.last, l.units, l.plain = tonumber(last), tonumber(units), plain ~= ''
     end
     if l.n == 0 then l.n = l.known end
-    local e = call('zrange', l.key, -1, -1, 'withscores')
     if e[1] then
       l.newest, l.total = tonumber(e[1]), tonumber(e[2])
       latest = max(latest, l.newest - l.tick) -- entries are rounded up

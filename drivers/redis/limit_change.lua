@@ -33,9 +33,10 @@ end
 -- entries that have left the window, except the last of them.
 local function add(l, units)
   if not l.known then -- a new log: an earlier grant cannot return units to it
-    call('zadd', l.key, 'xx', 0, 0) -- has no effect, but fails on a full server. After the del nothing would fail
-    call('del', l.key)
-    call('zadd', l.key, 0, int(now - 1))
+    local start = int(now - 1)
+    call('zadd', l.key, -1, start) -- first, because it fails on a full server
+    call('zremrangebyrank', l.key, 1, -1) -- not del: in a hash slot that is being moved, a removed key cannot come back
+    call('zadd', l.key, 0, start)
   end
   l.total = l.total + units
   l.newest = max(l.newest, l.coarse and ceil(now / l.tick) * l.tick or now)

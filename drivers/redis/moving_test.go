@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
-	limit "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -393,49 +391,5 @@ func TestAPoolIsHandedOverAlthoughItsSlotBeginsToMove(t *testing.T) {
 		if g := next.granted(t, 5*time.Second); g.Slot != slot {
 			t.Errorf("the waiter got slot %d, want %d", g.Slot, slot)
 		}
-	}
-}
-
-// The call that removes the last dead ticket of a limit at the source is repeated. The
-// pause was not stored by then, so the repetition stores it. W13
-func TestALimitIsPausedAlthoughItsSlotBeginsToMove(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, redistest.Options{})
-	d, err := redis.OpenLimit(t.Context(), redis.Config{URL: c.URL()})
-	must(t, err)
-	t.Cleanup(func() { must(t, d.Close(context.Background())) })
-	r := limit.Request{Key: "partner", Rates: rates(2, time.Hour), Cost: 2, MaxWait: -1}
-	_, err = d.Take(t.Context(), r)
-	must(t, err)
-	r.Cost = 1
-	granted, waiting := r, r
-	granted.Ticket, granted.Seq, waiting.Ticket, waiting.Seq = "withdrawn", 1, "dead", 1
-	must(t, d.Withdraw(t.Context(), granted)) // its record stays
-	_, err = d.Take(t.Context(), waiting)
-	must(t, err)
-	move, err := c.OpenSlot("mega:{partner}")
-	must(t, err)
-	queued := func() bool {
-		n, err := move.Source.Do("EXISTS", "mega:{partner}:rate:queue")
-		return err == nil && n == int64(1)
-	}
-	if !queued() {
-		t.Fatal("no ticket is queued")
-	}
-	soon(t, "the ticket to be dead", func() bool {
-		s, err := d.Inspect(t.Context(), r.Key, r.Rates)
-		must(t, err)
-		return len(s.Waiters) == 0
-	})
-	paused := make(chan error, 1)
-	go func() { paused <- d.Pause(t.Context(), r.Key, limit.Pause{Left: time.Minute, Reason: "maintenance"}) }()
-	soon(t, "the ticket to be removed", func() bool { return !queued() })
-	must(t, move.Finish())
-	if err := <-paused; err != nil {
-		t.Fatal(err)
-	}
-	s, err := d.Inspect(t.Context(), r.Key, r.Rates)
-	if err != nil || s.Paused == nil {
-		t.Errorf("got %+v, %v after a pause, want it", s, err)
 	}
 }

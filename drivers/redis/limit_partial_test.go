@@ -1,0 +1,124 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	limit "github.com/megaframework/mega/limit/driver"
+)
+
+// Calls on limits that end in the middle of their script.
+
+// W3: another program's data at the name of one log prevents the growth of the others.
+func TestALimitWithAForeignLogConsumesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	hour, day := limit.Rate{N: 10, Per: time.Hour}, limit.Rate{N: 10, Per: 24 * time.Hour}
+	both := limit.Request{Key: w.key, Rates: []limit.Rate{hour, day}, Cost: 1}
+	w.granted(w.take(1, hour))
+	parts := partsOf(w.key, both.Rates)
+	must(t, w.client.Set(t.Context(), parts[len(parts)-1], "text", 0).Err())
+	if a, err := w.Take(t.Context(), both); !errors.Is(err, limit.ErrUnavailable) {
+		t.Errorf("got %+v, %v, want %v", a, err, limit.ErrUnavailable)
+	}
+	s, err := w.Inspect(t.Context(), w.key, []limit.Rate{hour})
+	must(t, err)
+	if s.Rates[0].Used != 1 {
+		t.Errorf("%d units are used, want 1", s.Rates[0].Used)
+	}
+}
+
+// The call that removes the last dead ticket of a limit at the source is repeated. The
+// pause was not stored by then, so the repetition stores it. W13
+func TestALimitIsPausedAlthoughItsSlotBeginsToMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d, err := redis.OpenLimit(t.Context(), redis.Config{URL: c.URL()})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close(context.Background())) })
+	r := limit.Request{Key: "partner", Rates: rates(2, time.Hour), Cost: 2, MaxWait: -1}
+	_, err = d.Take(t.Context(), r)
+	must(t, err)
+	r.Cost = 1
+	granted, waiting := r, r
+	granted.Ticket, granted.Seq, waiting.Ticket, waiting.Seq = "withdrawn", 1, "dead", 1
+	must(t, d.Withdraw(t.Context(), granted)) // its record stays
+	_, err = d.Take(t.Context(), waiting)
+	must(t, err)
+	move, err := c.OpenSlot("mega:{partner}")
+	must(t, err)
+	queued := func() bool {
+		n, err := move.Source.Do("EXISTS", "mega:{partner}:rate:queue")
+		return err == nil && n == int64(1)
+	}
+	if !queued() {
+		t.Fatal("no ticket is queued")
+	}
+	soon(t, "the ticket to be dead", func() bool {
+		s, err := d.Inspect(t.Context(), r.Key, r.Rates)
+		must(t, err)
+		return len(s.Waiters) == 0
+	})
+	paused := make(chan error, 1)
+	go func() { paused <- d.Pause(t.Context(), r.Key, limit.Pause{Left: time.Minute, Reason: "maintenance"}) }()
+	soon(t, "the ticket to be removed", func() bool { return !queued() })
+	must(t, move.Finish())
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Inspect(t.Context(), r.Key, r.Rates)
+	if err != nil || s.Paused == nil {
+		t.Errorf("got %+v, %v after a pause, want it", s, err)
+	}
+}
+
+// W3, W9: a grant of the source that begins one of two logs anew is not repeated.
+func TestALimitCountsAGrantOnceAlthoughItsSlotBeginsToMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d := openLimit(t, redis.Config{URL: c.URL()})
+	hour, day := limit.Rate{N: 10, Per: time.Hour}, limit.Rate{N: 10, Per: 24 * time.Hour}
+	r := limit.Request{Key: "partner", Rates: []limit.Rate{hour, day}, Cost: 1, MaxWait: -1}
+	take := func(r limit.Request) limit.Answer {
+		a, err := d.Take(t.Context(), r)
+		must(t, err)
+		return a
+	}
+	take(r)
+	must(t, d.Reset(t.Context(), r.Key)) // both logs stay, and count as empty
+	first := r
+	first.Rates = []limit.Rate{hour}
+	take(first)
+	must(t, d.Pause(t.Context(), r.Key, limit.Pause{Left: 500 * time.Millisecond, Reason: "test"}))
+	r.Ticket, r.Seq = "waiting", 1
+	take(r)
+	move, err := c.OpenSlot("mega:{partner}")
+	must(t, err)
+	granted := make(chan error, 1)
+	go func() {
+		for {
+			a, err := d.Take(t.Context(), r)
+			if err != nil || a.Granted {
+				granted <- err
+				return
+			}
+		}
+	}()
+	soon(t, "the ticket to leave the queue", func() bool {
+		n, err := move.Source.Do("EXISTS", "mega:{partner}:rate:queue")
+		return err != nil || n != int64(1)
+	})
+	must(t, move.Finish())
+	if err := <-granted; err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Inspect(t.Context(), r.Key, r.Rates)
+	must(t, err)
+	if s.Rates[0].Used != 2 || s.Rates[1].Used != 1 {
+		t.Errorf("%d and %d units are used, want 2 and 1", s.Rates[0].Used, s.Rates[1].Used)
+	}
+}
