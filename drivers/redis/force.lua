@@ -32,16 +32,14 @@ local function take_away(slot, v)
   n = n + 1
 end
 
-local v = call('get', H)
+-- Both are read before a lease is taken: in a hash slot that is being moved, S cannot be
+-- read after open has removed the last slot from it.
+local v, held = call('get', H), size and call('zrangebyscore', S, taken, '+inf') or {}
 if v then
   if not lease(v, call('pttl', H)) then return -1 end -- L16
   take_away(0, v)
 end
-if size then
-  for _, slot in ipairs(call('zrangebyscore', S, taken, '+inf')) do
-    take_away(tonumber(slot), call('hget', L, 's' .. slot) or '')
-  end
-end
+for _, slot in ipairs(held) do take_away(tonumber(slot), call('hget', L, 's' .. slot) or '') end
 bar(id, n)
 settle({})
 keep()

@@ -362,34 +362,3 @@ func TestALatePushDoesNotEndACooldownInASlotThatIsBeingMoved(t *testing.T) {
 		return err == nil && n == int64(1)
 	})
 }
-
-// A script may begin at the source, with every key of a pool there, and then use a key
-// that it has removed: by then it belongs to the target. The call is repeated.
-func TestAPoolIsHandedOverAlthoughItsSlotBeginsToMove(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, redistest.Options{})
-	a, b := open(t, redis.Config{URL: c.URL()}), open(t, redis.Config{URL: c.URL()})
-	for slot := range 2 {
-		key := fmt.Sprint("pool", slot)
-		held := fill(t, a, key, 2)
-		next := queueUp(t, b, seat(key, 2))
-		move, err := c.OpenSlot("mega:{" + key + "}")
-		must(t, err)
-		keys := func() any {
-			n, err := move.Source.Do("CLUSTER", "COUNTKEYSINSLOT", move.Slot)
-			must(t, err)
-			return n
-		}
-		before := keys()
-		released := make(chan error, 1)
-		go func() { released <- a.Release(t.Context(), held[slot]) }()
-		soon(t, "a key to be removed", func() bool { return keys() != before })
-		must(t, move.Finish())
-		if err := <-released; err != nil && !contains(err, "redis-cli --cluster fix") { // its time may be over
-			t.Errorf("release of slot %d: %v", slot, err)
-		}
-		if g := next.granted(t, 5*time.Second); g.Slot != slot {
-			t.Errorf("the waiter got slot %d, want %d", g.Slot, slot)
-		}
-	}
-}

@@ -3,15 +3,18 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	limit "github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock/driver"
 )
 
-// Calls on limits that end in the middle of their script.
+// Calls that end in the middle of their script.
 
 // W3: another program's data at the name of one log prevents the growth of the others.
 func TestALimitWithAForeignLogConsumesNothing(t *testing.T) {
@@ -102,7 +105,7 @@ func TestALimitCountsAGrantOnceAlthoughItsSlotBeginsToMove(t *testing.T) {
 	go func() {
 		for {
 			a, err := d.Take(t.Context(), r)
-			if err != nil || a.Granted {
+			if a.Granted || err != nil && !errors.Is(err, limit.ErrUnavailable) { // its time may be over
 				granted <- err
 				return
 			}
@@ -120,5 +123,87 @@ func TestALimitCountsAGrantOnceAlthoughItsSlotBeginsToMove(t *testing.T) {
 	must(t, err)
 	if s.Rates[0].Used != 2 || s.Rates[1].Used != 1 {
 		t.Errorf("%d and %d units are used, want 2 and 1", s.Rates[0].Used, s.Rates[1].Used)
+	}
+}
+
+// A script may begin at the source, with every key of a pool there, and then use a key
+// that it has removed: by then it belongs to the target. The call is repeated.
+func TestAPoolIsHandedOverAlthoughItsSlotBeginsToMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := open(t, redis.Config{URL: c.URL()}), open(t, redis.Config{URL: c.URL()})
+	for slot := range 2 {
+		key := fmt.Sprint("pool", slot)
+		held := fill(t, a, key, 2)
+		next := queueUp(t, b, seat(key, 2))
+		move, err := c.OpenSlot("mega:{" + key + "}")
+		must(t, err)
+		keys := func() any {
+			n, err := move.Source.Do("CLUSTER", "COUNTKEYSINSLOT", move.Slot)
+			must(t, err)
+			return n
+		}
+		before := keys()
+		released := make(chan error, 1)
+		go func() { released <- a.Release(t.Context(), held[slot]) }()
+		soon(t, "a key to be removed", func() bool { return keys() != before })
+		must(t, move.Finish())
+		if err := <-released; err != nil && !contains(err, "redis-cli --cluster fix") { // its time may be over
+			t.Errorf("release of slot %d: %v", slot, err)
+		}
+		if g := next.granted(t, 5*time.Second); g.Slot != slot {
+			t.Errorf("the waiter got slot %d, want %d", g.Slot, slot)
+		}
+	}
+}
+
+// The call that finds the last slot of a pool expired removes the slots at the source,
+// and is repeated. By then it has taken no lease, so the repetition counts all.
+func TestAForceCountsEveryLeaseAlthoughItsSlotBeginsToMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d := open(t, redis.Config{URL: c.URL()})
+	long, short := seat("pool", 2), seat("pool", 2)
+	long.TTL, short.TTL = time.Minute, 100*time.Millisecond
+	acquire(t, d, long)
+	acquire(t, d, short)
+	shrunk := seat("pool", 1)
+	shrunk.Wait = 0
+	if _, err := d.Acquire(t.Context(), shrunk); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Fatalf("got %v, want %v", err, driver.ErrNotAcquired)
+	}
+	servers := c.Servers()
+	source := servers[slices.IndexFunc(servers, func(s *redistest.Server) bool {
+		return command("EXISTS", "mega:{pool}")(s) == nil
+	})]
+	ticket, now := token(), time.Now().UnixMilli() // of a process that is dead, and has no heartbeat
+	must(t, command("HSET", "mega:{pool}:state", ticket, "3 1 1 nobody 1 2 3 dead")(source))
+	must(t, command("ZADD", "mega:{pool}:due", now+60_000, ticket)(source))
+	must(t, command("ZADD", "mega:{pool}:order", now*1000, ticket)(source))
+	move, err := c.OpenSlot("mega:{pool}")
+	must(t, err)
+	soon(t, "the expiry of slot 1", func() bool {
+		n, err := source.Do("ZCOUNT", "mega:{pool}:slots", time.Now().UnixMilli(), "+inf")
+		return err == nil && n == int64(0)
+	})
+	type result struct {
+		n   int
+		err error
+	}
+	forced := make(chan result, 1)
+	go func() {
+		var last result
+		for last.err = driver.ErrUnavailable; errors.Is(last.err, driver.ErrUnavailable); { // its time may be over
+			last.n, last.err = d.ForceRelease(t.Context(), "pool", driver.Force{Reason: "test"})
+		}
+		forced <- last
+	}()
+	soon(t, "the slots to be removed", func() bool {
+		n, err := source.Do("EXISTS", "mega:{pool}:slots")
+		return err != nil || n != int64(1)
+	})
+	must(t, move.Finish())
+	if got := <-forced; got.err != nil || got.n != 1 {
+		t.Errorf("forced %d, %v, want 1", got.n, got.err)
 	}
 }
