@@ -47,7 +47,14 @@ func cycles(t *testing.T, d driver.Driver) map[string]func() driver.Grant {
 
 func TestFenceGrowsWhateverIsStored(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
-	for way, cycle := range cycles(t, open(t, redis.Config{URL: s.URL()})) {
+	d := open(t, redis.Config{URL: s.URL()})
+	all := cycles(t, d)
+	all["the whole script"] = func() driver.Grant {
+		g := acquire(t, d, seat("plain", 2))
+		release(t, d, g)
+		return g
+	}
+	for way, cycle := range all {
 		for name, spoil := range map[string][]any{
 			"nothing":      {"DEL", mark},
 			"no number":    {"SET", mark, "x"},

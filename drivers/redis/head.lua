@@ -53,7 +53,7 @@ local function fence()
   if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then error(last.err) end
   last = tonumber(last) or 0
   if last < floor then last = floor end
-  if not apart and (last < us or last >= 9e15) then return us end
+  if not apart and not (last >= us and last < 9e15) then return us end -- nan is not a fence either
   return last + 1
 end
 

@@ -110,7 +110,7 @@ local t, last = redis.call('time'), redis.pcall('get', KEYS[1])
 if type(last) == 'table' and not string.find(last.err, '^WRONGTYPE') then return last end
 local us = t[1] * 1000000 + t[2]
 last = tonumber(last)
-if not last or last < us or last >= 9e15 then last = us end
+if not (last and last >= us and last < 9e15) then last = us end
 redis.call('set', KEYS[1], string.format('%.0f', last + 64))
 return string.format('%.0f', last)`
 

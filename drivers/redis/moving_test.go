@@ -125,7 +125,7 @@ func mustGrow(t *testing.T) (cycle func(when string, d driver.Driver)) {
 	return func(when string, d driver.Driver) {
 		t.Helper()
 		g := acquire(t, d, request("k"))
-		if g.Fence <= last {
+		if g.Fence <= last || g.Fence >= 1<<53 {
 			t.Errorf("%s: fence %d after %d", when, g.Fence, last)
 		}
 		last = g.Fence
@@ -167,6 +167,21 @@ func TestFencesGrowWhileASlotIsMovedToAServerThatIsBehind(t *testing.T) {
 	cycle("before the mark is moved", d)
 	must(t, move.MoveKeys())
 	cycle("after the mark is moved", d)
+	must(t, move.Finish())
+	cycle("after the move", d)
+}
+
+// L2: a mark that is not a fence is ignored, also by the source's reserve.
+func TestFencesGrowWhileASlotWithAForeignMarkIsMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	d, cycle := open(t, redis.Config{URL: c.URL()}), mustGrow(t)
+	cycle("before the move", d)
+	_, mark := redis.ClusterNames("k")
+	move, err := c.OpenSlot("mega:{k}")
+	must(t, err)
+	must(t, command("SET", mark, "nan")(move.Source))
+	cycle("during the move", d)
 	must(t, move.Finish())
 	cycle("after the move", d)
 }
