@@ -359,6 +359,9 @@ func TestClientThatSendsAgainIsWarnedOf(t *testing.T) {
 	client := goredis.NewClient(o)
 	defer func() { must(t, client.Close()) }()
 	warned(t, open(t, redis.Config{Client: client}), "MaxRetries")
+	if lacks := openLimit(t, redis.Config{Client: client}).Info().Lacks; len(lacks) != 1 || lacks[0].Rule != "W3" || !strings.Contains(lacks[0].Why, "MaxRetries") {
+		t.Errorf("limits lack %+v, want W3 because of MaxRetries", lacks)
+	}
 }
 
 // L21: a refusal that time does not mend fails at once, at boot and later.

@@ -63,6 +63,9 @@ func (o opening) openLimit(ctx context.Context) (*limits, error) {
 		side:       make(chan struct{}, 1),
 		closed:     make(chan struct{}),
 	}
+	if l.backend.repeats() {
+		l.info.Lacks = []driver.Lack{{Rule: "W3", Why: "the client retries commands: a request without a ticket may be granted to a copy whose answer is lost, and the client's next copy is refused; set MaxRetries to -1, because the driver retries"}}
+	}
 	if err := l.rehearse(ctx); err != nil {
 		return nil, explain(err, o)
 	}
@@ -98,7 +101,7 @@ func (l *limits) sweepUp(r driver.Request) {
 // Info implements [driver.Driver].
 func (l *limits) Info() driver.Info {
 	info := l.info
-	info.Warnings = slices.Clone(info.Warnings)
+	info.Warnings, info.Lacks = slices.Clone(info.Warnings), slices.Clone(info.Lacks)
 	return info
 }
 
@@ -164,8 +167,8 @@ func (r *renamed) without(err error, all []error) []error {
 
 // Take implements [driver.Driver]. A request without a ticket may be granted to a
 // copy whose answer is lost. Its repetition may then be refused because of these
-// units: the outcome is unknown. W9 The refusal of a repeated request with a ticket has
-// removed the ticket, so that a late copy has to be barred. W6
+// units: the outcome is unknown. W9 The refusal of a request with a ticket has removed
+// the ticket, so that a late copy, if there may be one, has to be barred. W6
 func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
 	a, o, err := l.execute(ctx, l.onLimit(l.scripts.take, r.Key, r.Rates, takeArgs(&r)...), 1)
 	if err != nil {
@@ -175,7 +178,7 @@ func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, err
 		return driver.Answer{}, fmt.Errorf("%w: take: the answer to the first request was lost", driver.ErrUnavailable)
 	}
 	out := decodeAnswer(a)
-	if r.Ticket != "" && r.Cost > 0 && o.again && !out.Granted && out.Again == 0 {
+	if r.Ticket != "" && r.Cost > 0 && l.loose(o) && !out.Granted && out.Again == 0 {
 		_ = l.Withdraw(ctx, r) // if it fails, the copy counts as consumed
 	}
 	return out, nil

@@ -129,28 +129,6 @@ func TestOutagePoliciesHoldOnAServerThatBecomesUnusable(t *testing.T) {
 	}
 }
 
-// A request that the driver repeats may arrive after the refusal of its repetition,
-// which has removed its ticket. It takes no units then (W6).
-func TestLateCopyOfARefusedTakeConsumesNothing(t *testing.T) {
-	t.Parallel()
-	d, err := newYard(t, redis.EngineQueue).openLimit()
-	must(t, err)
-	t.Cleanup(func() { must(t, d.Close(context.Background())) })
-	r := driver.Request{Key: token(), Rates: rates(1, 2*time.Second), Cost: 1}
-	if a, err := d.Take(t.Context(), r); err != nil || !a.Granted {
-		t.Fatal(a, err)
-	}
-	r.Ticket, r.Seq = token(), 1 // its MaxWait is 0
-	copied := d.(limitProcess).proxy.ResetAfter(redistest.Named("take"))
-	if a, err := d.Take(t.Context(), r); err != nil || a.Granted || a.Again != 0 {
-		t.Fatalf("got %+v, %v, want a refusal", a, err)
-	}
-	time.Sleep(2 * time.Second) // the window passes
-	if a, err := copied.Redeliver(); err != nil || fmt.Sprint(a) != "[0]" {
-		t.Errorf("the copy: got %v, %v, want no grant", a, err)
-	}
-}
-
 // A pause or a reset that the driver repeats may arrive again after calls that came
 // later. The copy forgets no grant of theirs (W1) and pauses nothing (W13).
 func TestLateCopiesOfAResetAndAPauseChangeNothing(t *testing.T) {

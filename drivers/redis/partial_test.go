@@ -14,7 +14,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Calls that end in the middle of their script.
+// Calls that end in the middle of their script, and a copy that arrives late.
 
 // W3: another program's data at the name of one log prevents the growth of the others.
 func TestALimitWithAForeignLogConsumesNothing(t *testing.T) {
@@ -205,5 +205,31 @@ func TestAForceCountsEveryLeaseAlthoughItsSlotBeginsToMove(t *testing.T) {
 	must(t, move.Finish())
 	if got := <-forced; got.err != nil || got.n != 1 {
 		t.Errorf("forced %d, %v, want 1", got.n, got.err)
+	}
+}
+
+// A request that the driver, or a client of the user, repeats may arrive after the
+// refusal of its repetition, which has removed its ticket. It takes no units then (W6).
+func TestLateCopyOfARefusedTakeConsumesNothing(t *testing.T) {
+	t.Parallel()
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := redistest.StartProxy(t, shared, (&yard{names: redis.ScriptNames(nil)}).name)
+			d := openLimit(t, way(t, p.URL()))
+			r := limit.Request{Key: token(), Rates: rates(1, 2*time.Second), Cost: 1}
+			if a, err := d.Take(t.Context(), r); err != nil || !a.Granted {
+				t.Fatal(a, err)
+			}
+			r.Ticket, r.Seq = token(), 1 // its MaxWait is 0
+			copied := p.ResetAfter(redistest.Named("take"))
+			if a, err := d.Take(t.Context(), r); err != nil || a.Granted || a.Again != 0 {
+				t.Fatalf("got %+v, %v, want a refusal", a, err)
+			}
+			time.Sleep(2 * time.Second) // the window passes
+			if a, err := copied.Redeliver(); err != nil || fmt.Sprint(a) != "[0]" {
+				t.Errorf("the copy: got %v, %v, want no grant", a, err)
+			}
+		})
 	}
 }
