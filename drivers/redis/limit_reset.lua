@@ -9,5 +9,6 @@ for _, field in ipairs(call('hkeys', S)) do
   if field ~= 'head' then gone[#gone + 1] = field end
 end
 if gone[1] then call('hdel', S, unpack(gone)) end
+expires = 0 -- no log and no pause needs the state any more
 remember(id, 's', now + barring)
 return 1

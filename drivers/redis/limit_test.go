@@ -354,11 +354,12 @@ func TestLimitLeavesNothing(t *testing.T) {
 			t.Errorf("%s lives for %v", name, left)
 		}
 	}
+	must(t, w.Pause(t.Context(), w.key, driver.Pause{Left: time.Hour, Reason: "test"}))
 	must(t, w.Reset(t.Context(), w.key))
 	if s, err := w.Inspect(t.Context(), w.key, nil); err != nil || len(s.Rates) != 0 || s.Paused != nil {
 		t.Errorf("got %+v, %v, want nothing after a reset", s, err)
 	}
-	if left := w.client.PTTL(t.Context(), "mega:{"+w.key+"}:rate").Val(); left <= 0 {
+	if left := w.client.PTTL(t.Context(), "mega:{"+w.key+"}:rate").Val(); left <= 0 || left > 20*time.Second {
 		t.Errorf("the state lives for %v after a reset", left)
 	}
 }
