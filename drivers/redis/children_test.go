@@ -119,7 +119,13 @@ func (o orders) count(l *lock.Locker) error {
 	for i := range o.Workers {
 		workers = append(workers, func() {
 			for range o.Rounds {
-				err := l.With(context.Background(), o.Key, func(context.Context) error { return increment(o.File) }, opts...)
+				with := func() error {
+					return l.With(context.Background(), o.Key, func(context.Context) error { return increment(o.File) }, opts...)
+				}
+				err := with()
+				for errors.Is(err, lock.ErrUnavailable) { // as in carryOut, and nothing was counted
+					err = with()
+				}
 				errs[i] = errors.Join(errs[i], err)
 			}
 		})

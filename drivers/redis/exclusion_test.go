@@ -112,7 +112,7 @@ func TestFencesGrowAcrossEnginesAndForeignClients(t *testing.T) {
 			t.Errorf("round %d: fence %d after %d", i, lease.Fence(), last)
 		}
 		last = lease.Fence()
-		must(t, lease.Release())
+		giveBack(t, lease)
 		if i%3 == 0 {
 			must(t, stranger.take(t.Context(), "shared:key", func() {}))
 		}
@@ -140,7 +140,7 @@ func TestForeignLocksAreBusyNotBroken(t *testing.T) {
 			if _, err := locks.Obtain(t.Context(), "k", time.Minute, nil); !errors.Is(err, redislock.ErrNotObtained) {
 				t.Errorf("a foreign client got %v, want %v", err, redislock.ErrNotObtained)
 			}
-			must(t, ours.Release())
+			giveBack(t, ours)
 		})
 	}
 }

@@ -117,9 +117,8 @@ func TestSpansDoNotOverlapAcrossEngines(t *testing.T) {
 		for _, d := range []driver.Driver{queue, polling} {
 			r := request(t.Name())
 			r.Fences = 17
-			g, err := d.Acquire(t.Context(), r)
-			must(t, err)
-			must(t, d.Release(t.Context(), g))
+			g := acquire(t, d, r)
+			release(t, d, g)
 			if g.Fence <= last || g.Fences != 17 {
 				t.Errorf("fences %d to %d after %d", g.Fence, g.Fence+uint64(g.Fences)-1, last)
 			}

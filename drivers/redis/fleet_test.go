@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,10 +95,11 @@ func must(t *testing.T, err error) {
 // take acquires key, which must succeed.
 func take(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) *lock.Lease {
 	t.Helper()
-	lease, err := l.Acquire(t.Context(), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var lease *lock.Lease
+	must(t, answered(func() (err error) {
+		lease, err = l.Acquire(t.Context(), key, opts...)
+		return err
+	}))
 	return lease
 }
 
@@ -107,11 +109,16 @@ func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) <-chan 
 	t.Helper()
 	before := waiters(t, l, key)
 	got := make(chan granted, 1)
+	var queued atomic.Bool // from then on an outage does not end the call
 	go func() {
 		lease, err := l.Acquire(t.Context(), key, opts...)
+		for errors.Is(err, lock.ErrUnavailable) && !queued.Load() {
+			lease, err = l.Acquire(t.Context(), key, opts...)
+		}
 		got <- granted{lease, err, time.Now()}
 	}()
 	eventually(t, "the waiter to queue", func() bool { return waiters(t, l, key) > before && knows(l, key) })
+	queued.Store(true)
 	return got
 }
 
@@ -123,9 +130,7 @@ type granted struct {
 
 func waiters(t *testing.T, l *lock.Locker, key string) int {
 	t.Helper()
-	s, err := l.Inspect(t.Context(), key)
-	must(t, err)
-	return len(s.Waiters)
+	return len(stateOfKey(t, l, key).Waiters)
 }
 
 // receive returns what the waiter got, which has to be a lease within bound.
@@ -203,8 +208,9 @@ func during(t *testing.T, d time.Duration, what string, holds func() bool) {
 // busy checks that nobody else gets key.
 func busy(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
-	if lease, err := l.TryAcquire(t.Context(), key); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("TryAcquire(%q) = %v, %v, want %v", key, lease, err, lock.ErrNotAcquired)
+	err := answered(func() error { _, err := l.TryAcquire(t.Context(), key); return err })
+	if !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("TryAcquire(%q) = %v, want %v", key, err, lock.ErrNotAcquired)
 	}
 }
 
@@ -221,12 +227,16 @@ func unused(t *testing.T, l *lock.Locker, key string) {
 // still be in its queue.
 func free(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
-	lease, err := l.TryAcquire(t.Context(), key)
+	var lease *lock.Lease
+	err := answered(func() (err error) {
+		lease, err = l.TryAcquire(t.Context(), key)
+		return err
+	})
 	if err != nil {
 		t.Errorf("TryAcquire(%q) = %v, want a free lock", key, err)
 		return
 	}
-	must(t, lease.Release())
+	giveBack(t, lease)
 }
 
 // scriptOf finds the name of a script in its source.
@@ -319,9 +329,10 @@ func (p *client) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
 		before = waiters(t, p.locker, "k")
 	}
 	got := make(chan *history.Lease, 1)
+	var queued atomic.Bool
 	go func() {
 		lease, err := p.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
-		for !queues && errors.Is(err, lock.ErrUnavailable) {
+		for !queued.Load() && errors.Is(err, lock.ErrUnavailable) {
 			lease, err = p.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
 		}
 		if err != nil {
@@ -332,6 +343,7 @@ func (p *client) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
 	eventually(t, "the call to wait", func() bool {
 		return p.locker.Stats().Waiting == 1 && (!queues || waiters(t, p.locker, "k") > before && knows(p.locker, "k"))
 	})
+	queued.Store(queues)
 	return got
 }
 

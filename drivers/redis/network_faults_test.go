@@ -35,15 +35,14 @@ func TestHalfOpenConnectionsCostNoLease(t *testing.T) {
 	url, pipe := through(t, s)
 	w := newWitness(t)
 	a, b := w.join("a", redis.Config{URL: url}), w.join("b", redis.Config{URL: url})
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
-	must(t, err)
+	held := a.take(t, lock.TTL(ttl))
 	got := b.wait(t, lock.TTL(ttl))
 	pipe.Freeze()
 	during(t, ttl+ttl/4, "the lease ended", func() bool { return held.Context().Err() == nil })
 	pipe.Freeze()
 	_ = held.Release() // repeated in the background, if need be
 	next := leaseOf(t, got, 10*time.Second)
-	must(t, next.Release())
+	giveBack(t, next)
 	if o := w.verify(0); o != 0 {
 		t.Errorf("two holders for %v", o)
 	}
@@ -88,13 +87,11 @@ func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
 			next := redistest.Start(t, redistest.Options{})
 			url, pipe := through(t, old)
 			l := member(t, url)
-			must(t, take(t, l, "k").Release())
+			giveBack(t, take(t, l, "k"))
 			if _, err := old.Do("REPLICAOF", "127.0.0.1", "1"); err != nil { // where no server is
 				t.Fatal(err)
 			}
-			if lease, err := l.TryAcquire(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), name) {
-				t.Fatalf("got %v, %v from the replica, want %s", lease, err, name)
-			}
+			refuses(t, name, func() error { _, err := l.TryAcquire(t.Context(), "k"); return err })
 			pipe.Lead(next.Addr())
 			eventually(t, "the lock to be at the new master", func() bool {
 				lease, err := l.TryAcquire(t.Context(), "moved")
@@ -103,7 +100,7 @@ func TestNameThatLeadsToANewMasterIsFollowed(t *testing.T) {
 				}
 				n, err := next.Do("EXISTS", "mega:{moved}")
 				must(t, err)
-				must(t, lease.Release())
+				giveBack(t, lease)
 				return n == int64(1)
 			})
 		})
@@ -115,7 +112,7 @@ func TestFirstCallAfterARestSucceeds(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{Config: []string{"timeout 1"}})
 	l := member(t, s.URL())
-	must(t, take(t, l, "k").Release())
+	giveBack(t, take(t, l, "k"))
 	eventually(t, "the server to close the connections", func() bool {
 		clients, err := s.Clients()
 		must(t, err)
@@ -126,9 +123,7 @@ func TestFirstCallAfterARestSucceeds(t *testing.T) {
 		}
 		return true
 	})
-	lease, err := l.TryAcquire(t.Context(), "k")
-	must(t, err)
-	must(t, lease.Release())
+	giveBack(t, take(t, l, "k", lock.Wait(0)))
 }
 
 // A script of somebody else keeps the server for seconds.
@@ -146,9 +141,7 @@ func TestBusyServerIsAnErrorThatNamesIt(t *testing.T) {
 		_, err := s.Do("PING")
 		return err != nil && contains(err, "BUSY")
 	})
-	if _, err := l.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) || !contains(err, "BUSY") {
-		t.Errorf("acquire = %v, want %v with BUSY", err, lock.ErrUnavailable)
-	}
+	refuses(t, "BUSY", func() error { _, err := l.TryAcquire(t.Context(), "k"); return err })
 	_ = held.Release() // repeated when the server answers again
 	_, err := s.Do("SCRIPT", "KILL")
 	must(t, err)

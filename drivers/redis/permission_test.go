@@ -84,12 +84,12 @@ func TestAUserThatMayNoLongerPublishIsRefused(t *testing.T) {
 	held := take(t, a, "k", lock.TTL(time.Minute))
 	next := wait(t, b, "k", lock.Wait(lock.Forever))
 	must(t, command("ACL", "SETUSER", "ann", "-publish")(s))
-	must(t, held.Release())
+	giveBack(t, held)
 	got := receive(t, next, 2*time.Second)
 	eventually(t, "the refusal", func() bool {
 		lease, err := a.TryAcquire(t.Context(), "free")
 		if err == nil {
-			must(t, lease.Release())
+			giveBack(t, lease)
 			return false
 		}
 		if !errors.Is(err, lock.ErrUnavailable) || !contains(err, "publish") || !contains(err, "NOPERM") {
@@ -105,7 +105,7 @@ func TestAUserThatMayNoLongerPublishIsRefused(t *testing.T) {
 		return err == nil && lease.Release() == nil
 	})
 	eventually(t, "the end of the report", func() bool { return a.Unavailable() == nil })
-	must(t, got.lease.Release())
+	giveBack(t, got.lease)
 }
 
 type closer interface{ Close(context.Context) error }
@@ -218,7 +218,7 @@ func TestAUserWithoutGETGetsNoLowerFence(t *testing.T) {
 	held := acquire(t, a, request("held"))
 	next := queueUp(t, b, request("held"))
 	expired := request("expired")
-	expired.TTL, expired.NoRenew = 500*time.Millisecond, true
+	expired.TTL, expired.NoRenew = 3*time.Second, true // not before the right to GET is taken away
 	acquire(t, a, expired)
 	after := queueUp(t, b, request("expired"))
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro()) //nolint:gosec // positive

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,18 +36,41 @@ type queuing struct {
 }
 
 // queueUp begins to wait and returns when the server has the ticket.
-func queueUp(t testing.TB, d driver.Driver, r driver.Request) *queuing {
+func queueUp(t testing.TB, d driver.Driver, r driver.Request) (q *queuing) {
 	t.Helper()
 	before := len(inspect(t, d, r.Key).Waiters)
-	ctx, cancel := context.WithCancel(t.Context())
-	q := &queuing{Request: r, done: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(q.done)
-		q.grant, q.err = d.Acquire(ctx, r)
-	}()
-	t.Cleanup(func() { cancel(); <-q.done })
-	soon(t, "the ticket to be queued", func() bool { return len(inspect(t, d, r.Key).Waiters) > before })
+	err := answered(func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		q = &queuing{Request: r, done: make(chan struct{}), cancel: cancel}
+		q.Token = cmp.Or(q.Token, token())
+		r.Token = "" // the clean-up of a call that fails bars it (L6)
+		go func(q *queuing) {
+			defer close(q.done)
+			q.grant, q.err = d.Acquire(ctx, q.Request)
+		}(q)
+		t.Cleanup(func() { cancel(); <-q.done })
+		soon(t, "the ticket to be queued", func() bool {
+			return q.ended() || len(inspect(t, d, r.Key).Waiters) > before
+		})
+		if q.ended() {
+			return q.err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("the waiter got %v", err)
+	}
 	return q
+}
+
+// ended reports whether the call has ended.
+func (q *queuing) ended() bool {
+	select {
+	case <-q.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // granted waits for the grant.
@@ -65,7 +89,11 @@ func (q *queuing) granted(t testing.TB, within time.Duration) driver.Grant {
 
 func inspect(t testing.TB, d driver.Driver, key string) driver.State {
 	t.Helper()
-	s, err := d.Inspect(t.Context(), key)
+	var s driver.State
+	err := answered(func() (err error) {
+		s, err = d.Inspect(t.Context(), key)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

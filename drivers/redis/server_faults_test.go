@@ -31,8 +31,7 @@ func locksSurvive(t *testing.T, engine string) {
 	w := newWitness(t)
 	a, b := w.join("a", c), w.join("b", c)
 	other := memberOf(t, c)
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(10*time.Second))
-	must(t, err)
+	held := a.take(t, lock.TTL(10*time.Second))
 	got := b.wait(t, lock.TTL(10*time.Second))
 	must(t, s.Kill())
 	must(t, s.Restart())
@@ -41,12 +40,12 @@ func locksSurvive(t *testing.T, engine string) {
 	if err := held.Context().Err(); err != nil {
 		t.Errorf("the lease ended: %v", context.Cause(held.Context()))
 	}
-	must(t, held.Release())
+	giveBack(t, held)
 	next := leaseOf(t, got, 10*time.Second)
 	if next.Fence() <= held.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}
-	must(t, next.Release())
+	giveBack(t, next)
 	w.verify(0)
 	unused(t, other, "k")
 }
@@ -87,8 +86,7 @@ func forgets(t *testing.T, c redis.Config, forget func()) {
 	w := newWitness(t)
 	a, b := w.join("a", c), w.join("b", c)
 	other := memberOf(t, c)
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
-	must(t, err)
+	held := a.take(t, lock.TTL(ttl))
 	got := b.wait(t, lock.TTL(ttl))
 	done := a.Forget("k")
 	forget()
@@ -110,7 +108,7 @@ func forgets(t *testing.T, c redis.Config, forget func()) {
 		t.Errorf("Release of the lost lease = %v, want %v", err, lock.ErrLost)
 	}
 	busy(t, other, "k")
-	must(t, next.Release())
+	giveBack(t, next)
 	t.Logf("two holders for %v", w.verify(generous(period+slack)))
 	unused(t, other, "k")
 }
@@ -141,8 +139,7 @@ func standsStill(t *testing.T, c redis.Config, stop, goOn func()) {
 	w := newWitness(t)
 	a, b := w.join("a", c), w.join("b", c)
 	other := memberOf(t, c)
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
-	must(t, err)
+	held := a.take(t, lock.TTL(ttl))
 	got := b.wait(t, lock.TTL(ttl))
 	stop()
 	stopped := time.Now()
@@ -159,7 +156,7 @@ func standsStill(t *testing.T, c redis.Config, stop, goOn func()) {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}
 	_ = held.Release()
-	must(t, next.Release())
+	giveBack(t, next)
 	if o := w.verify(0); o != 0 {
 		t.Errorf("two holders for %v", o)
 	}
@@ -187,9 +184,9 @@ func TestShortPauseOfServerLosesNothing(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("lease of %q: %v", lease.Key(), context.Cause(lease.Context()))
 		}
-		must(t, lease.Release())
+		giveBack(t, lease)
 	}
-	must(t, receive(t, got, 2*time.Second).lease.Release())
+	giveBack(t, receive(t, got, 2*time.Second).lease)
 }
 
 // crowd has n goroutines, spread over the lockers and the keys, take a key
@@ -226,7 +223,7 @@ func crowd(t *testing.T, lockers []*lock.Locker, n, keys int, disturb func()) {
 	eventually(t, "all to wait", func() bool { return waiting.Load() == int64(n) && queued(t, lockers[0], keys) })
 	stop := repeat(disturb)
 	for _, g := range gates {
-		must(t, g.Release())
+		giveBack(t, g)
 	}
 	all.Wait()
 	stop()
@@ -312,7 +309,7 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 	flush()
 	got := wait(t, b, "k")
 	flush()
-	must(t, held.Extend(t.Context(), 20*time.Second))
+	must(t, answered(func() error { return held.Extend(t.Context(), 20*time.Second) }))
 	flush()
 	busyBySlots(t, a)
 	flush()
@@ -329,7 +326,7 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 		t.Error(err)
 	}
 	flush()
-	must(t, second.lease.Release())
+	giveBack(t, second.lease)
 	unused(t, a, "k")
 }
 
@@ -341,8 +338,8 @@ func busyBySlots(t *testing.T, l *lock.Locker) {
 	if one.Slot() == two.Slot() {
 		t.Errorf("slot %d was given twice", one.Slot())
 	}
-	must(t, one.Release())
-	must(t, two.Release())
+	giveBack(t, one)
+	giveBack(t, two)
 }
 
 // While scripts are flushed all the time, nothing is refused and nothing is
@@ -421,7 +418,7 @@ func TestServersThatBecomeUnusableAreTypedErrorsWithinABound(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
 			l := member(t, s.URL())
-			must(t, take(t, l, "k").Release())
+			giveBack(t, take(t, l, "k"))
 			must(t, test.spoil(s))
 			for _, ask := range []func() error{
 				func() error { _, err := l.TryAcquire(t.Context(), "k"); return err },
@@ -483,7 +480,7 @@ func TestWrongTypeAtTheKeyIsATypedError(t *testing.T) {
 			}
 			_ = held.Release()
 			must(t, s.FlushAll())
-			must(t, take(t, l, "k").Release())
+			giveBack(t, take(t, l, "k"))
 		})
 	}
 }
@@ -512,12 +509,11 @@ func TestUserWithoutSETPushesNoGrant(t *testing.T) {
 			}
 			must(t, command("ACL", "SETUSER", "default", "+set")(s))
 			g := receive(t, got, 10*time.Second)
-			state, err := l.Inspect(t.Context(), "k")
-			must(t, err)
+			state := stateOfKey(t, l, "k")
 			if len(state.Holders) != 1 || state.Holders[0].Fence != g.lease.Fence() {
 				t.Errorf("the waiter was granted fence %d, the server has %+v", g.lease.Fence(), state.Holders)
 			}
-			must(t, g.lease.Release())
+			giveBack(t, g.lease)
 		})
 	}
 }

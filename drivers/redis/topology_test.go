@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/suite"
+	"github.com/megaframework/mega/internal/testkit/history"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -28,9 +29,9 @@ func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
 	w := newWitness(t)
 	a, b := w.join("a", redis.Config{URL: set.URL()}), w.join("b", redis.Config{URL: set.URL()})
 	other := member(t, set.URL())
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(20*time.Second))
-	must(t, err)
-	got := b.wait(t, lock.TTL(20*time.Second))
+	const ttl = time.Minute // longer than a failover on a busy machine
+	held := a.take(t, lock.TTL(ttl))
+	got := b.wait(t, lock.TTL(ttl))
 	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
 	defer cancel()
 	must(t, set.Replicated(ctx))
@@ -40,12 +41,12 @@ func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
 	if err := held.Context().Err(); err != nil {
 		t.Errorf("the lease ended: %v", context.Cause(held.Context()))
 	}
-	must(t, held.Release())
+	giveBack(t, held)
 	next := leaseOf(t, got, 10*time.Second)
 	if next.Fence() <= held.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}
-	must(t, next.Release())
+	giveBack(t, next)
 	w.verify(0)
 	unused(t, other, "k")
 }
@@ -62,8 +63,7 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 	a, b := w.join("a", redis.Config{URL: set.URL()}), w.join("b", redis.Config{URL: set.URL()})
 	other := member(t, set.URL())
 	must(t, set.Sever()) // from here on nothing that is acknowledged will last
-	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
-	must(t, err)
+	held := a.take(t, lock.TTL(ttl))
 	got := b.wait(t, lock.TTL(ttl))
 	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
 	defer cancel()
@@ -86,7 +86,7 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 		t.Errorf("Release of the lost lease = %v, want %v", err, lock.ErrLost)
 	}
 	busy(t, other, "k")
-	must(t, next.Release())
+	giveBack(t, next)
 	t.Logf("two holders for %v", w.verify(generous(period+time.Second+slack)))
 	unused(t, other, "k")
 }
@@ -163,12 +163,12 @@ func TestClusterLocksKeysOnEveryMaster(t *testing.T) {
 	}
 	for i, k := range keys {
 		fence := leases[i].Fence()
-		must(t, leases[i].Release())
+		giveBack(t, leases[i])
 		next := take(t, b, k, lock.Wait(0))
 		if next.Fence() <= fence {
 			t.Errorf("key %q: fence %d after %d", k, next.Fence(), fence)
 		}
-		must(t, next.Release())
+		giveBack(t, next)
 		unused(t, a, k)
 	}
 }
@@ -189,7 +189,7 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 		held := take(t, from, key)
 		got := wait(t, to, key)
 		released := time.Now()
-		must(t, held.Release())
+		giveBack(t, held)
 		g := receive(t, got, 5*time.Second)
 		if took := g.at.Sub(released); took > 300*time.Millisecond {
 			late++
@@ -198,7 +198,7 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 		if g.lease.Fence() <= held.Fence() {
 			t.Errorf("key %q: fence %d after %d", key, g.lease.Fence(), held.Fence())
 		}
-		must(t, g.lease.Release())
+		giveBack(t, g.lease)
 		unused(t, a, key)
 	}
 	if timed && late > n/2 { // without a push nearly all are late
@@ -236,15 +236,17 @@ func pools(t *testing.T, lockers []*lock.Locker) {
 		c := w.client(fmt.Sprint("c", i), lockers[i%len(lockers)])
 		users = append(users, func() {
 			for range min(suite.Scaled(30), 100) {
-				lease, err := c.Acquire(t.Context(), "pool", slots, lock.Wait(lock.Forever))
+				var lease *history.Lease
+				err := answered(func() (err error) {
+					lease, err = c.Acquire(t.Context(), "pool", slots, lock.Wait(lock.Forever))
+					return err
+				})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				time.Sleep(time.Duration(pick(3)) * time.Millisecond) // work
-				if err := lease.Release(); err != nil {
-					t.Error(err)
-				}
+				giveBack(t, lease)
 			}
 		})
 	}
