@@ -61,12 +61,24 @@ func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
 	p, err := redistest.NewProxy(redistest.Start(t, redistest.Options{}), nil)
 	must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
+	// A Close that waits for the call always takes longer, a busy machine seldom.
+	for range 3 {
+		if closeTakes(t, p) < 400*time.Millisecond {
+			return
+		}
+	}
+	t.Error("Close has not ended with its context of 50 ms, three times")
+}
+
+// closeTakes returns how long the Close of a driver whose call gets no answer takes
+// under a context of 50 ms.
+func closeTakes(t *testing.T, p *redistest.Proxy) (took time.Duration) {
+	t.Helper()
 	o, err := goredis.ParseURL(p.URL())
 	must(t, err)
 	c := goredis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	d, err := redis.OpenLimit(t.Context(), redis.Config{Client: c})
-	must(t, err)
+	d := openLimit(t, redis.Config{Client: c})
 	p.ResetCounts()
 	p.Hold(redistest.Replies)
 	taken := make(chan struct{})
@@ -79,12 +91,10 @@ func TestCloseOfLimitsEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	err = d.Close(ctx)
-	took := time.Since(began)
+	took = time.Since(began)
 	t.Logf("closed after %v: %v", took, err)
-	if took > 400*time.Millisecond {
-		t.Errorf("Close has taken %v under a context of 50 ms: %v", took, err)
-	}
 	<-taken
 	p.Heal()
 	must(t, d.Close(t.Context()))
+	return took
 }

@@ -40,27 +40,33 @@ func TestAKeyOfAnotherFormatDelaysNoOtherWaiter(t *testing.T) {
 func delaysNoOtherWaiter(t *testing.T, name string, spoil func(c *goredis.Client, state string) error) {
 	t.Helper()
 	holder, waiter := openShared(t), openShared(t)
-	soonOver, spoiled := request("over:"+token()), request(name+":"+token())
-	soonOver.TTL = 400 * time.Millisecond
-	got := make(chan error, 2)
-	for _, r := range []driver.Request{spoiled, soonOver} {
-		acquire(t, holder, r)
-		next := request(r.Key)
-		next.Wait = 5 * time.Second
-		go func() {
-			_, err := waiter.Acquire(t.Context(), next)
-			got <- err
-		}()
-		soon(t, "the ticket", func() bool { return redis.Queued(waiter, r.Key) == 1 })
-	}
+	spoiled := request(name + ":" + token())
+	acquire(t, holder, spoiled)
+	queueUp(t, waiter, request(spoiled.Key))
+	soon(t, "the ticket", func() bool { return redis.Queued(waiter, spoiled.Key) == 1 })
 	state := "mega:{" + spoiled.Key + "}:state"
 	must(t, spoil(directly(t), state))
-	if next := redis.Beat(t.Context(), waiter); next > soonOver.TTL+10*time.Millisecond {
-		t.Errorf("the next heartbeat is in %v, but the lease ends within %v", next, soonOver.TTL)
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
+	soon(t, "a heartbeat before the lease ends", func() bool { // which a busy machine may miss
+		r := request("over:" + token())
+		r.TTL = 400 * time.Millisecond // shorter than the time between heartbeats
+		acquire(t, holder, r)
+		r.Token = token()
+		got := make(chan error, 1)
+		go func() {
+			_, err := waiter.Acquire(t.Context(), r)
+			got <- err
+		}()
+		soon(t, "the ticket or the grant", func() bool { return redis.Queued(waiter, r.Key) == 1 || len(got) > 0 })
+		next := redis.Beat(t.Context(), waiter)
+		inTime := redis.Queued(waiter, r.Key) == 1
+		if inTime && next > r.TTL+10*time.Millisecond {
+			t.Errorf("the next heartbeat is in %v, but the lease ends within %v", next, r.TTL)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		return inTime
+	})
 	must(t, directly(t).Del(t.Context(), state).Err())
 }
 
