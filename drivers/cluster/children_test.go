@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/internal/testkit/shortdir"
 	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // orders tell a child what to do. Without a socket it inherits its connection.
@@ -132,13 +133,9 @@ func (o orders) hold(l *lock.Locker) error {
 	}
 	defer func() { _ = r.Close() }() // an incomplete history shows by itself
 	c := history.NewClient(o.Name, l, r)
-	take := func() (*history.Lease, error) {
+	lease, err := answered(func() (*history.Lease, error) {
 		return c.Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
-	}
-	lease, err := take()
-	for errors.Is(err, lock.ErrUnavailable) { // the hub got no processor for a second: not what this is about
-		lease, err = take()
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -169,14 +166,17 @@ func believe(lease *history.Lease, done <-chan struct{}) {
 // that goes on living, and waits to be killed.
 func (o orders) fork(l *lock.Locker) error {
 	ctx := context.Background()
-	lease, err := l.Acquire(ctx, o.Key, lock.TTL(o.TTL))
+	take := func(key string, opts ...lock.Option) (*lock.Lease, error) {
+		return answered(func() (*lock.Lease, error) { return l.Acquire(ctx, o.Key+key, opts...) })
+	}
+	lease, err := take("", lock.TTL(o.TTL))
 	if err != nil {
 		return err
 	}
-	if _, err := l.Acquire(ctx, o.Key+"-pool", lock.TTL(o.TTL), lock.Slots(2)); err != nil {
+	if _, err := take("-pool", lock.TTL(o.TTL), lock.Slots(2)); err != nil {
 		return err
 	}
-	go func() { _, _ = l.Acquire(ctx, o.Key+"-queue", lock.Wait(lock.Forever)) }()
+	go func() { _, _ = take("-queue", lock.Wait(lock.Forever)) }()
 	cmd := exec.Command("sleep", "60")
 	ofItsOwn(cmd)
 	if err := cmd.Start(); err != nil {
@@ -243,6 +243,24 @@ func hubChild(t *testing.T) (*child, func() (net.Conn, error)) {
 	path := filepath.Join(shortdir.New(t), "s")
 	c := spawn(t, nil, orders{Task: "hub", Name: "hub", Socket: path})
 	return c, func() (net.Conn, error) { return net.Dial("unix", path) }
+}
+
+// answered returns the result of call, which is not about an outage. If there was no
+// answer in all of the time that a call has, the hub got no processor, and answered
+// repeats the call for a while. It returns an error that comes sooner.
+func answered[T any](call func() (T, error)) (result T, err error) {
+	for end := time.Now().Add(bound); ; {
+		start := time.Now()
+		if result, err = call(); !unanswered(err, start) || time.Now().After(end) {
+			return result, err
+		}
+	}
+}
+
+// unanswered reports whether err is the end of a call, begun at start, for which the
+// hub got no processor.
+func unanswered(err error, start time.Time) bool {
+	return errors.Is(err, lock.ErrUnavailable) && time.Since(start) >= driver.CallTimeout*9/10
 }
 
 func must(t *testing.T, err error) {

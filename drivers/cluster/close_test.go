@@ -144,6 +144,18 @@ func TestCloseWaitsForAHandlerUntilItsContextEnds(t *testing.T) {
 // A process that connects while the hub leaves finds the next hub: its first frame
 // is a welcome or none. The hub does not wait for it either.
 func TestAHubThatLeavesSendsNothingBeforeItsWelcome(t *testing.T) {
+	for range 3 { // it would wait for two seconds each time, and a busy machine is seldom so late
+		if closesBeforeAWelcome(t) < time.Second {
+			return
+		}
+	}
+	t.Error("Close has taken a second, three times")
+}
+
+// closesBeforeAWelcome returns how long the Close of a hub takes that has not welcomed
+// a connection.
+func closesBeforeAWelcome(t *testing.T) (took time.Duration) {
+	t.Helper()
 	socket := socketPath(t)
 	n, err := Dial(t.Context(), Config{Socket: socket})
 	must(t, err)
@@ -153,11 +165,10 @@ func TestAHubThatLeavesSendsNothingBeforeItsWelcome(t *testing.T) {
 	eventually(t, "the hub to accept it", func() bool { count, _ := n.Clients(); return count == 2 })
 	begin := time.Now()
 	must(t, n.Close(t.Context()))
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("Close has taken %v", took)
-	}
+	took = time.Since(begin)
 	got, err := io.ReadAll(conn)
 	if len(got) > 0 || err != nil && !protocol.HasEnded(err) {
 		t.Errorf("it has received %x, %v", got, err)
 	}
+	return took
 }
