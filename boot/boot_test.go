@@ -597,7 +597,7 @@ func TestWhatHappensToLocksIsLogged(t *testing.T) {
 
 // comes waits for a text.
 func comes(stderr *output.Buffer, text string) bool {
-	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(time.Millisecond) {
 		if strings.Contains(stderr.String(), text) {
 			return true
 		}
