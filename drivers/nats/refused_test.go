@@ -135,7 +135,7 @@ func TestASilentServerHidesNoRefusal(t *testing.T) {
 	proxy := natstest.StartProxy(t, silent.URL())
 	proxy.Hold(natstest.ToClient)
 	for _, url := range []string{refusing.URL() + "," + proxy.URL(), proxy.URL() + "," + refusing.URL()} {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // less than the timeout of an attempt
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than the timeout of an attempt
 		_, err := nats.OpenBus(ctx, nats.Config{URL: url, Options: []natsgo.Option{natsgo.DontRandomize()}})
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
