@@ -18,7 +18,7 @@ func TestNewcomersWaitForAHubWithoutDescriptors(t *testing.T) {
 	c := newCourt(t, 10*time.Second)
 	raise := short(t, c.come(false).PID())
 
-	for {
+	for end := time.Now().Add(bound); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		n, err := Dial(ctx, Config{Socket: c.orders.Socket})
 		waited := ctx.Err() != nil
@@ -28,6 +28,9 @@ func TestNewcomersWaitForAHubWithoutDescriptors(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(err.Error(), "too many open files") {
+			if waited && time.Now().Before(end) { // a busy hub has said nothing yet
+				continue
+			}
 			t.Errorf("got %v, want an error that says what the hub lacks", err)
 		}
 		if !waited {

@@ -611,7 +611,7 @@ func TestCallOfALimitEndsWithItsContextDuringTheReport(t *testing.T) {
 	}()
 	select {
 	case err = <-ended:
-	case <-time.After(2 * time.Second):
+	case <-time.After(bound):
 		t.Error("the call goes on")
 		close(reported)
 		err = <-ended
