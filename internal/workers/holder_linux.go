@@ -32,7 +32,9 @@ func HolderOf(addr string) (Holder, bool) {
 			continue
 		}
 		if h := (Holder{PID: pid, Worker: workerID(pid)}); h.Worker > 0 {
-			if parent := parentOf(pid); sameProgram(parent) {
+			// Not by its executable: it may have another path than the worker's, after a
+			// new build has replaced the folder.
+			if parent := parentOf(pid); hasOneOf(parent, sockets) {
 				h.Parent = parent
 			}
 			return h, true

@@ -38,7 +38,13 @@ type child struct {
 
 func startChild(t *testing.T, name string, environ ...string) *child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	return startProgram(t, os.Args[0], name, environ...)
+}
+
+// startProgram is startChild with the path of this executable, or of a copy.
+func startProgram(t *testing.T, path, name string, environ ...string) *child {
+	t.Helper()
+	cmd := exec.Command(path)
 	cmd.Env = append([]string{
 		childProgram + "=" + name, "MEGA_ENV=production", "MEGA_LOG_FORMAT=json",
 		"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "TMPDIR=" + t.TempDir(),

@@ -3,7 +3,10 @@
 package e2e_test
 
 import (
+	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -109,6 +112,40 @@ func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
 	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+beside, "MEGA_BOOT_WAIT_FOR=50s")
 	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "Another process uses the address "+beside) {
 		t.Errorf("a worker has the port at another address: exit status %d:\n%s", status, c)
+	}
+	first.signal(t, syscall.SIGTERM)
+	if status := first.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, first)
+	}
+}
+
+// The supervisor's executable is then at another path than that of its workers.
+func TestPanelNamesTheSupervisorWhoseFolderWasReplaced(t *testing.T) {
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "release")
+	program := filepath.Join(dir, "program")
+	install := func() {
+		t.Helper()
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(program, text, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install()
+	addr := redistest.FreeAddr(t)
+	first := startProgram(t, program, "clinging", workersEnviron("2", "MEGA_APPS_MAIN_ADDR="+addr)...)
+	first.await(t, "boot.report", 1)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	install()
+	first.signal(t, syscall.SIGUSR2)
+	first.await(t, "worker restart finished", 1)
+	c := startProgram(t, program, "clinging", workersEnviron("2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=0s")...)
+	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "which runs already") || !strings.Contains(c.String(), "kill "+strconv.Itoa(first.cmd.Process.Pid)) {
+		t.Errorf("exit status %d:\n%s", status, c)
 	}
 	first.signal(t, syscall.SIGTERM)
 	if status := first.end(t); status != 0 {

@@ -37,9 +37,14 @@ func (c *child) replaceBoth(t *testing.T, ready int) int {
 // messages of its own.
 func startWorkers(t *testing.T, name, n string, environ ...string) *child {
 	t.Helper()
-	return startChild(t, name, append([]string{
+	return startChild(t, name, workersEnviron(n, environ...)...)
+}
+
+// workersEnviron returns the environment of a child with n workers.
+func workersEnviron(n string, environ ...string) []string {
+	return append([]string{
 		"MEGA_CLUSTER_WORKERS=" + n, "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory", "GORACE=atexit_sleep_ms=0",
-	}, environ...)...)
+	}, environ...)
 }
 
 // record is a line of the log.
