@@ -323,11 +323,14 @@ func ping(ctx context.Context, to http.RoundTripper) error {
 	return a.Body.Close()
 }
 
+// unanswered is the code of a worker that does not answer.
+const unanswered = "worker.unanswered"
+
 // refuseWorker answers with the reason why no worker answers.
 func refuseWorker(w http.ResponseWriter, err error) {
 	no, ok := errors.AsType[*workerError](err)
 	if !ok {
-		no = &workerError{http.StatusBadGateway, "worker.unanswered", err.Error()}
+		no = &workerError{http.StatusBadGateway, unanswered, err.Error()}
 	}
 	if no.status != http.StatusNotFound {
 		w.Header().Set("Retry-After", "1")

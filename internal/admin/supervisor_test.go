@@ -38,7 +38,8 @@ type workerSet struct {
 	mu       sync.Mutex // guards the fields below
 	restarts []int
 	levels   []string
-	ends     bool // a change ends with its client
+	ends     bool  // a change ends with its client
+	fails    error // of a reload
 }
 
 func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
@@ -62,7 +63,7 @@ func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.ends = c.ends || ctx.Done() != nil
-			return []config.Change{{Key: "of the supervisor"}}, nil
+			return []config.Change{{Key: "of the supervisor"}}, c.fails
 		},
 		SetLevel: func(_, level string) error {
 			c.mu.Lock()
@@ -561,5 +562,20 @@ func TestRestartAndReloadDoNotEndWithTheirClient(t *testing.T) {
 	}
 	if _, err := client.Reload(t.Context()); err != nil || c.ends {
 		t.Errorf("reload: %v; it ends with its client: %v", err, c.ends)
+	}
+}
+
+// unanswered is the error of a worker that is stopped.
+type unanswered struct{ error }
+
+func (unanswered) Code() string { return "worker.unanswered" }
+
+// The configuration is valid then, and in force in the other workers.
+func TestReloadThatAWorkerDoesNotAnswerIsNotRefused(t *testing.T) {
+	c := newWorkers(t, admin.Worker{ID: 1, PID: 4001, State: "ready"})
+	c.fails = errors.Join(unanswered{errors.New("worker 1 does not answer")})
+	_, err := admin.Dial(c.path).Reload(t.Context())
+	if failed, ok := errors.AsType[*admin.Error](err); !ok || failed.Status != http.StatusBadGateway || failed.Code() != "worker.unanswered" {
+		t.Errorf("got %#v", err)
 	}
 }

@@ -77,7 +77,11 @@ func (d operations) heal(w http.ResponseWriter, r *http.Request) {
 func (d operations) reload(w http.ResponseWriter, r *http.Request) {
 	changes, err := d.process.Reload(r.Context())
 	if err != nil {
-		refuse(w, http.StatusUnprocessableEntity, codeOf(err, "config.refused"), err)
+		status, code := http.StatusUnprocessableEntity, codeOf(err, "config.refused")
+		if code == unanswered { // by a worker: the configuration is valid
+			status = http.StatusBadGateway
+		}
+		refuse(w, status, code, err)
 		return
 	}
 	logChange(d.process.Log, r, "admin: configuration read again", slog.Int("changes", len(changes)))
