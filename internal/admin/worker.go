@@ -30,12 +30,8 @@ type Worker struct {
 	Path string `json:"-"`
 }
 
-// Two of the states: a worker that can answer, and a worker without a process,
-// before its first one or until the last one is replaced.
-const (
-	ready = "ready"
-	Down  = "down"
-)
+// ready is the state of a worker that can answer.
+const ready = "ready"
 
 func (w Worker) String() string { return fmt.Sprintf("worker %d, pid %d", w.ID, w.PID) }
 

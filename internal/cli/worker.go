@@ -157,7 +157,7 @@ func printWorkers(w io.Writer, all []supervisedWorkers) {
 				state += ", next start in " + plain.Short(max(0, time.Until(x.Next)))
 			}
 			if x.Ended == "" && x.PID == 0 {
-				t.Add(fmt.Sprint(x.ID), "-", state, "-", "-", "-")
+				t.Add(fmt.Sprint(x.ID), "-", state, "-", fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
 				continue
 			}
 			t.Add(fmt.Sprint(x.ID), pid, state, plain.Short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))

@@ -97,9 +97,7 @@ func (s *Supervisor) countWorkers() metrics.Workers {
 	}
 	for _, p := range s.WorkerStates() {
 		c.States[p.State]++
-		if p.State != admin.Down { // the number of restarts of a worker that is down is not known
-			c.Restarts[p.ID] = p.Restarts
-		}
+		c.Restarts[p.ID] = p.Restarts
 	}
 	return c
 }

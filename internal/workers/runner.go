@@ -180,7 +180,7 @@ func (s *runner) Workers() (all []Worker) {
 func (s *runner) Absent(id int) Worker {
 	w, fails := s.slots[id-1].worker()
 	if !fails {
-		w = Worker{ID: id, State: Down, Next: w.Next}
+		w.State, w.Since = Down, time.Time{}
 	}
 	return w
 }

@@ -146,6 +146,23 @@ func TestWorkerInItsPauseHasTheTimeOfTheNextStart(t *testing.T) {
 	}
 }
 
+// A counter that is missing in each pause hides a worker that dies again and again.
+func TestWorkerInItsPauseKeepsItsRestarts(t *testing.T) {
+	c := startRunner(t, 2, "hesitant")
+	c.serving(t, 2)
+	if err := c.RestartOne(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.folder, "crash")
+	if err := redistest.Signal(c.serving(t, 2)[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a worker that rests", func() bool { return !c.Absent(2).Next.IsZero() })
+	if w := c.Absent(2); w.State != Down || w.Restarts < 1 || w.Generation != 1 {
+		t.Errorf("got %+v", w)
+	}
+}
+
 // failing waits until worker 2 fails beside two that serve.
 func (c *testRunner) failing(t *testing.T) []Worker {
 	t.Helper()
