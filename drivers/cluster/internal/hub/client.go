@@ -294,10 +294,15 @@ func (b *batch) queue(to *Client, f *protocol.Frame, limit int) error {
 	if err := to.line.Queue(f, limit); err != nil {
 		return err
 	}
-	if !slices.Contains(b.touched, to) {
-		b.touched = append(b.touched, to)
-	}
+	b.touch(to)
 	return nil
+}
+
+// touch makes flush write what was queued for a client.
+func (b *batch) touch(c *Client) {
+	if !slices.Contains(b.touched, c) {
+		b.touched = append(b.touched, c)
+	}
 }
 
 // flush starts the writing of all frames that were queued.

@@ -86,11 +86,20 @@ func (b *batch) deliver(c *Client, x *delivery) (o outcome, again []*registratio
 		bus.count(x)
 		return dropped, again
 	}
-	switch err := b.queue(c, f, int(c.hub.backlog.Load())); {
+	err := b.queue(c, f, int(c.hub.backlog.Load()))
+	_, oversized := errors.AsType[*protocol.FrameError](err)
+	switch {
 	case err == nil:
 	case errors.Is(err, protocol.ErrFull):
 		c.fill()
 		bus.count(x)
+		return dropped, again
+	case oversized: // beside the numbers of its receivers: the line goes on
+		bus.count(x)
+		for r := range bus.lost {
+			c.reportLoss(r) // S4
+		}
+		b.touch(c)
 		return dropped, again
 	default: // the line has ended, which the client's own reader will notice
 		for _, r := range x.groups {
