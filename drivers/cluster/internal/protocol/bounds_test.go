@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,14 @@ func TestLimitRecordsAreBounded(t *testing.T) {
 		"grants in another order":   func(l *windows.LogRecord) { l.Grants[1].At = 0 },
 		"a grant before the epoch":  func(l *windows.LogRecord) { l.Grants[0].At = -1 },
 		"nothing that was returned": func(l *windows.LogRecord) { l.Returned[0].Units = 0 },
+		"too many units":            func(l *windows.LogRecord) { l.Grants[1].Units = maxUnits + 1 },
+		"too many returned units":   func(l *windows.LogRecord) { l.Returned[0].Units = maxUnits + 1 },
+		"a grant in the far future": func(l *windows.LogRecord) { l.Grants[1].At = maxAt + 1 },
+		"units of the far future":   func(l *windows.LogRecord) { l.Returned[0].At = maxAt + 1 },
+		"units before the epoch":    func(l *windows.LogRecord) { l.Returned[0].At = -1 },
+		"a late last grant":         func(l *windows.LogRecord) { l.Last = maxAt + 1 },
+		"a long interval":           func(l *windows.LogRecord) { l.Per = maxPer.Microseconds() + 1 },
+		"too many per interval":     func(l *windows.LogRecord) { l.N = limits.MaxN + 1 },
 	} {
 		if record(change) == nil {
 			t.Errorf("a record with %s is accepted", name)
@@ -110,6 +119,28 @@ func TestLimitRecordsAreBounded(t *testing.T) {
 	}
 	if CheckLimitRecord(&windows.Record{Key: "k", Logs: make([]windows.LogRecord, 4*limits.MaxRates+1)}) == nil {
 		t.Error("a record with many logs is accepted")
+	}
+}
+
+// A key has its calls answered after every record that is accepted: no sum of its units
+// overflows.
+func TestTableCountsWithEachAcceptedRecord(t *testing.T) {
+	for _, units := range []int64{1, maxUnits, math.MaxInt64} {
+		w := windows.New(NodeMicros)
+		now := NodeMicros()
+		l := windows.LogRecord{Per: maxPer.Microseconds(), N: 1, Last: now, Gone: now - 2}
+		l.Grants = []windows.MarkRecord{{At: now - 1, Units: 1}, {At: now, Units: units}}
+		r := windows.Record{Key: "k", Logs: []windows.LogRecord{l}}
+		if CheckLimitRecord(&r) == nil {
+			if _, err := w.Restore(r); err != nil {
+				t.Error(err)
+			}
+			a, err := w.Take(&limits.Request{Key: "k", Cost: 1, Rates: []limits.Rate{{N: 1, Per: maxPer}}})
+			if a.Granted || err != nil {
+				t.Errorf("after grants of %d units, one more is granted: %t, %v", units, a.Granted, err)
+			}
+		}
+		w.Close()
 	}
 }
 

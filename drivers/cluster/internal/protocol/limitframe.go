@@ -159,6 +159,14 @@ func checkUnits(n int) error {
 	return nil
 }
 
+// The bounds of the numbers in a record. A table adds up the units of a log, and adds
+// Per to its times. The grants of one record cannot overflow the sum: a frame has room for
+// fewer than 1 << 16. Records that are merged stay within the bounds.
+const (
+	maxUnits = 1 << 47 // of one time
+	maxAt    = 1 << 60 // microseconds
+)
+
 // CheckLimitRecord refuses a record with which a table cannot count.
 func CheckLimitRecord(r *windows.Record) error {
 	if len(r.Logs) > driver.MaxRates*4 {
@@ -167,19 +175,21 @@ func CheckLimitRecord(r *windows.Record) error {
 	for _, l := range r.Logs {
 		last := int64(0)
 		for _, m := range l.Grants {
-			if m.Units < 1 || m.At < last {
+			if !isUnits(m.Units) || m.At < last || m.At > maxAt {
 				return fmt.Errorf("a grant of %d units at %d", m.Units, m.At)
 			}
 			last = m.At
 		}
 		for _, m := range l.Returned {
-			if m.Units < 1 {
+			if !isUnits(m.Units) || m.At < 0 || m.At > maxAt {
 				return fmt.Errorf("%d returned units at %d", m.Units, m.At)
 			}
 		}
-		if l.Per < 1 || l.N < 1 {
-			return fmt.Errorf("a log of %d per %d µs", l.N, l.Per)
+		if l.Per < 1 || l.Per > maxPer.Microseconds() || l.N < 1 || l.N > driver.MaxN || l.Last > maxAt {
+			return fmt.Errorf("a log of %d per %d µs until %d", l.N, l.Per, l.Last)
 		}
 	}
 	return nil
 }
+
+func isUnits(n int64) bool { return 1 <= n && n <= maxUnits }
