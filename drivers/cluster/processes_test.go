@@ -114,9 +114,10 @@ func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
 		must(t, lease.Release())
 	}
 	slices.Sort(after)
-	// Without the end of its connection, it would be found out by its TTL or by a heartbeat.
-	if median := after[len(after)/2]; median > 2*time.Second {
-		t.Errorf("the next one has the lock %v after the end of the holder's output, of %v", median, after)
+	// Without the end of its connection, each would be found out by its TTL or by a heartbeat.
+	// On a busy machine some are late, so the quickest quarter counts.
+	if quick := after[len(after)/4]; quick > 200*time.Millisecond {
+		t.Errorf("the next one has the lock %v after the end of the holder's output, of %v", quick, after)
 	}
 }
 
