@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -98,13 +100,14 @@ func (s *supervisor) prepare(ctx context.Context) error {
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
 func (s *supervisor) newWorkers() error {
-	path, err := os.Executable()
-	if err != nil {
-		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
-	}
+	var err error
 	// By its path: a folder that was replaced since has the files of the new build.
 	if s.dir, err = os.Getwd(); err != nil {
 		s.dir = "" // it was removed
+	}
+	path, err := s.process.executable(s.dir)
+	if err != nil {
+		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
 	}
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
@@ -116,6 +119,34 @@ func (s *supervisor) newWorkers() error {
 		Log: s.log,
 	})
 	return nil
+}
+
+// executable returns the path of the file that new workers run. If dir, the working
+// folder, has a symbolic link in its name, that is the path by which this process was
+// started, with its links: a link that is switched to another release leads to the
+// executable as to the folder. Otherwise the path has no links either, so that no
+// worker runs the executable of one release with the files of another.
+func (p Process) executable(dir string) (string, error) {
+	resolved, err := os.Executable()
+	if err != nil || len(p.Args) == 0 {
+		return resolved, err
+	}
+	if physical, err := filepath.EvalSymlinks(dir); err != nil || physical == dir {
+		return resolved, nil
+	}
+	path, err := exec.LookPath(p.Args[0])
+	if err != nil {
+		return resolved, nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	named, errNamed := os.Stat(path)
+	runs, errRuns := os.Stat(resolved)
+	if errNamed != nil || errRuns != nil || !os.SameFile(named, runs) {
+		return resolved, nil // another program has this name
+	}
+	return path, nil
 }
 
 // permanent reports whether a worker that ended with this status would fail in
