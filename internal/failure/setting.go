@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -42,7 +43,8 @@ func origins(v settings.Value) string {
 }
 
 // Set returns the action that sets a key: at its current origin, else in the
-// configuration file if there is one, else by its variable.
+// configuration file if there is one, else by its variable. A value with a
+// password never goes on the command line, where settings.Load refuses it.
 func Set(c *settings.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
 	case settings.LayerFile, settings.LayerProvider:
@@ -50,6 +52,9 @@ func Set(c *settings.Config, key, value string) string {
 	case settings.LayerDotEnv:
 		return fmt.Sprintf("%s=%s  in %s:%d", settings.EnvName(key), value, o.File, o.Line)
 	case settings.LayerSet:
+		if len(mask.Credentials(value)) > 0 {
+			return fmt.Sprintf("%s=%s, without --set %s", settings.EnvName(key), value, key)
+		}
 		return fmt.Sprintf("--set %s=%s", key, value)
 	case settings.LayerCommand:
 		return o.Name + " " + value

@@ -28,3 +28,20 @@ func TestActionsNameTheFlagThatSetsAKey(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// The program refuses a password on the command line, so the action is the
+// variable, without the argument that would override it.
+func TestActionsPutNoPasswordOnTheCommandLine(t *testing.T) {
+	c, err := settings.Load(settings.Source{Set: []string{"cache.main.url=redis://cache"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{
+		"redis://user:password@host": "MEGA_CACHE_MAIN_URL=redis://user:password@host, without --set cache.main.url",
+		"redis://user@host":          "--set cache.main.url=redis://user@host",
+	} {
+		if got := failure.Set(c, "cache.main.url", value); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
