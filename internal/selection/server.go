@@ -171,7 +171,7 @@ func (s server) repair(c *settings.Config, cause error) []string {
 	case kind == refusal.Encryption:
 		return []string{"Connect without TLS", failure.SetOther(c, s.key, s.example), "Use its port for TLS", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Database:
-		return []string{"Use a database of it", failure.SetOther(c, s.key, s.example), "Raise their number", "databases in redis.conf"}
+		return []string{"Use a database of it", "the number 0 in " + s.key + ", which every server has", "Raise their number", "databases in redis.conf"}
 	case kind == refusal.Disabled:
 		return []string{"Enable the commands", "the cause names one; remove its rename-command from redis.conf"}
 	case kind == refusal.Foreign || strings.Contains(text, "use the scheme "):

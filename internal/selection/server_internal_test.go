@@ -6,6 +6,15 @@ import (
 	"testing"
 )
 
+// An example with another host would lead away from a server that works.
+func TestAWrongDatabaseIsCorrectedOnTheSameServer(t *testing.T) {
+	c, d := pinnedBy(t, false, "MEGA_CACHE_MAIN_URL=redis://cache.internal:6380/99")
+	got := strings.Join(lockServer(c, d.Lock).repair(c, errors.New("ERR DB index is out of range")), ": ")
+	if !strings.Contains(got, "the number 0 in cache.main.url") || strings.Contains(got, "localhost") {
+		t.Errorf("the actions are %q", got)
+	}
+}
+
 // A program that follows Sentinels cannot get nearer to the master.
 func TestSentinelsThatNameAReplicaAreToBeRepaired(t *testing.T) {
 	c, d := pinnedBy(t, false, "MEGA_CACHE_MAIN_URL=redis-sentinel://a,b/master")
