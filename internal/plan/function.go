@@ -85,7 +85,14 @@ func shapeOf(option string) shape {
 // check returns an error if the function has the wrong shape.
 func (f Function) check() error {
 	if !f.Value.IsValid() || f.Value.Kind() != reflect.Func || f.Value.IsNil() {
-		return f.wrong("it is not a function", "a function")
+		want := shapeOf(f.Option).shape
+		switch {
+		case f.Option == "Provide":
+			want = constructorShape
+		case f.message:
+			want = "a function"
+		}
+		return f.wrong("it is not a function", want)
 	}
 	switch {
 	case f.Option == "Provide":

@@ -67,6 +67,19 @@ func TestTypesOfTheFrameworkAreNamedAsProgramsImportThem(t *testing.T) {
 	}
 }
 
+// A value in place of its constructor is the usual mistake.
+func TestAValueInPlaceOfItsConstructorIsAnsweredWithTheShapeOfOne(t *testing.T) {
+	got := refusal(t, plan.App("web", plan.Provide(&shelf{})))
+	for _, want := range []string{"it is not a function", "want: func(provided values…) (value…)", "got: *plan_test.shelf"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in %s", want, got)
+		}
+	}
+	if got := refusal(t, plan.App("web", plan.OnStart("warm", 7))); !strings.Contains(got, "want: func(provided values…, context.Context) error") {
+		t.Error(got)
+	}
+}
+
 func TestRefusedAppHasTheReasonAndTheOtherPlace(t *testing.T) {
 	first := plan.App("web")
 	for _, x := range []struct {
