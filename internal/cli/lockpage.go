@@ -111,7 +111,17 @@ func printSlots(w io.Writer, s lock.State) {
 	if s.Size < 2 && s.Slots == nil {
 		return
 	}
-	fmt.Fprintf(w, "  %d of %d free\n", s.Free(), s.Size)
+	dirty := 0 // lock ls counts them beside the free ones
+	for _, slot := range s.Slots {
+		if slot.Number < s.Size && slot.Status == lock.SlotDirty {
+			dirty++
+		}
+	}
+	fmt.Fprintf(w, "  %d of %d free", s.Free(), s.Size)
+	if dirty > 0 {
+		fmt.Fprintf(w, ", %d of them dirty", dirty)
+	}
+	fmt.Fprintln(w)
 	for _, slot := range s.Slots {
 		if slot.Status == lock.SlotFree || slot.Status == lock.SlotHeld || slot.Reason == lock.LeftUnknown {
 			continue
