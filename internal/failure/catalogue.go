@@ -77,7 +77,7 @@ func (c Code) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Title)
 	if c.Exit != 0 {
-		fmt.Fprintf(&b, "It ends the boot with exit status %d.\n", c.Exit)
+		fmt.Fprintf(&b, "It ends the program with exit status %d.\n", c.Exit)
 	}
 	fmt.Fprintf(&b, "\n%s\n", wrap(c.Means, "  "))
 	for _, list := range []struct {

@@ -130,6 +130,23 @@ func TestCodesAreExplained(t *testing.T) {
 	}
 }
 
+// Codes of verbs and of mega's own tools end no boot.
+func TestExitStatusOfAVerbIsExplainedWithoutABoot(t *testing.T) {
+	for _, code := range []string{"cli.no_process", "dev.failed", "boot.command_failed"} {
+		c, err := failure.Explain(code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page strings.Builder
+		if err := c.Print(&page); err != nil {
+			t.Fatal(err)
+		}
+		if _, status, _ := strings.Cut(page.String(), "\n"); !strings.HasPrefix(status, "It ends the program with exit status ") {
+			t.Errorf("%s is explained as\n%s", code, &page)
+		}
+	}
+}
+
 func TestUnknownCodeIsAnsweredWithSimilarCodes(t *testing.T) {
 	for code, want := range map[string]string{
 		"driver_unavailable": "lock.driver_unavailable", "lock.unreachable": "lock.unavailable", "lock": "lock.no_cache", "nothing.at_all": "there is no code",
