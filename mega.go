@@ -114,8 +114,9 @@ var (
 	// ends when its handler returns. The writers of the request return the same error
 	// from then on.
 	ErrHandlerReturned = megactx.ErrHandlerReturned
-	// ErrShuttingDown is the cause with which the contexts of requests, streams
-	// and tasks end if they do not finish within the timeout of the shutdown.
+	// ErrShuttingDown is the cause with which the contexts of streams end at the
+	// start of a shutdown, and those of requests and tasks if they do not finish
+	// within its timeout.
 	ErrShuttingDown = megactx.ErrShuttingDown
 )
 
@@ -308,7 +309,8 @@ func Run(name string, fn any, options ...HookOption) Option { return plan.Run(na
 // that share the locks: see [lock.Locker.Lead]. If the process ends or loses its
 // lock, another one runs fn; a process that shuts down hands over as soon as fn
 // has returned. An error or a panic of fn is logged, and fn is run again, in this
-// or another process. When fn returns nil
+// or another process. The cause of its context is lock.ErrLost after the loss of the
+// lock, and context.Canceled at the end of the program. When fn returns nil
 // under a live lock, this process no longer campaigns.
 //
 // The lock is mega:lead:<namespace>:<program>:<app>:<name>, so an app has one

@@ -18,8 +18,8 @@ var (
 	// its handler has returned. Later writes of the answer return it too:
 	// mega.handler_returned.
 	ErrHandlerReturned = request.ErrHandlerReturned
-	// ErrShuttingDown is the cause of the contexts of requests, streams and
-	// tasks that are not finished at the shutdown timeout:
+	// ErrShuttingDown is the cause of the contexts of streams from the start of a
+	// shutdown on, and of requests and tasks that are not finished at its timeout:
 	// mega.shutting_down.
 	ErrShuttingDown = request.ErrShuttingDown
 
