@@ -115,8 +115,8 @@ var (
 	// from then on.
 	ErrHandlerReturned = megactx.ErrHandlerReturned
 	// ErrShuttingDown is the cause with which the contexts of streams end at the
-	// start of a shutdown, and those of requests and tasks if they do not finish
-	// within its timeout.
+	// start of a shutdown. The contexts of requests and tasks end with it if they do
+	// not finish within the timeout of the shutdown.
 	ErrShuttingDown = megactx.ErrShuttingDown
 )
 
