@@ -157,17 +157,21 @@ type checked struct {
 func (l *commandLine) checkVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "list all errors of the configuration, with file and line",
-		Long: "It starts nothing and connects to nothing. boot --dry-run shows which drivers would be chosen, doctor checks\n" +
-			"the servers. If the configuration has errors, the exit status is 78.\n\nWith --json: {\"ok\", \"env\", \"files\", \"set\"}.",
+		Long: "It starts nothing and connects to nothing. A driver that cannot be chosen is an error; boot --dry-run shows the\n" +
+			"choices, doctor checks the servers. If the configuration has errors, the exit status is 78.\n\nWith --json: {\"ok\", \"env\", \"files\", \"set\"}.",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
-			c, err := l.load()
+			made, err := l.plan()
 			if err == nil {
-				err = doctor.CheckCertificates(c)
+				err = made.Refused
+			}
+			if err == nil {
+				err = doctor.CheckCertificates(made.Config)
 			}
 			if err != nil {
 				return err
 			}
+			c := made.Config
 			doc := checked{OK: true, Env: c.Env, Files: filesOf(c)}
 			for _, v := range c.Values() {
 				if !v.Origin.IsDefault() {

@@ -168,6 +168,18 @@ func TestChoiceIsExplainedForOtherValues(t *testing.T) {
 	}
 }
 
+// The boot would refuse these configurations without a call of any server.
+func TestCheckReportsADriverThatCannotBeSelected(t *testing.T) {
+	for keys, code := range map[string]string{
+		"lock.driver=redis": "lock.no_cache", "lock.require=fleet": "lock.scope_too_small", "bus.driver=nats": "bus.no_server",
+	} {
+		status, stdout, stderr := newBench(t, "name: shop\n").run("config check --set " + keys)
+		if status != failure.ExitConfig || stdout != "" || !strings.Contains(stderr, code) {
+			t.Errorf("%s: exit status %d: %s%s", keys, status, stdout, stderr)
+		}
+	}
+}
+
 func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 	b := newBench(t, "lock:\n  ttl: 5\n  dirver: redis\n")
 	for _, verb := range []string{"config check", "config print", "config explain lock.ttl", "lock ls", "config reload"} {
