@@ -109,6 +109,9 @@ type workerError struct {
 
 func (e *workerError) Error() string { return e.text }
 
+// Code returns the dotted code.
+func (e *workerError) Code() string { return e.code }
+
 // choose returns the candidates for an answer, in the order of their attempts.
 func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 	all := Serving(workers)

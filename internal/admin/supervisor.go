@@ -157,7 +157,8 @@ func (c supervisorOperations) level(w http.ResponseWriter, r *http.Request) {
 	operations{Process{SetLevel: set, Log: c.Log}}.level(w, r)
 }
 
-// setLevels returns an error that names the workers that did not set the level.
+// setLevels returns an error that names the workers that did not set the level. It has
+// the code unanswered if no worker has refused the level.
 func (c supervisorOperations) setLevels(peer context.Context, app, level string) error {
 	ctx, cancel := context.WithTimeout(peer, levelTime)
 	defer cancel()
@@ -173,10 +174,21 @@ func (c supervisorOperations) setLevels(peer context.Context, app, level string)
 	}
 	setting.Wait()
 	err := errors.Join(errs...)
+	refused := slices.ContainsFunc(errs, isRefusal)
 	if app == "" {
-		err = errors.Join(err, c.SetLevel(app, level))
+		own := c.SetLevel(app, level)
+		err, refused = errors.Join(err, own), refused || own != nil
 	}
-	return err
+	if err == nil || refused {
+		return err
+	}
+	return &workerError{http.StatusBadGateway, unanswered, err.Error()}
+}
+
+// isRefusal reports whether err is the answer that a request is wrong.
+func isRefusal(err error) bool {
+	no, answered := errors.AsType[*Error](err)
+	return answered && no.Status < http.StatusInternalServerError
 }
 
 // client returns a client of the worker on behalf of the peer in ctx.

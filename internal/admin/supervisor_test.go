@@ -565,6 +565,27 @@ func TestRestartAndReloadDoNotEndWithTheirClient(t *testing.T) {
 	}
 }
 
+// The level is valid then, and in force in the other workers. A wrong level stays the
+// mistake of the request, whatever the workers do.
+func TestLevelThatAWorkerDoesNotAnswerIsNotRefused(t *testing.T) {
+	c := newWorkers(t)
+	c.join(t, 1, 4001)
+	c.died(t, 2)
+	client := admin.Dial(c.path)
+	for level, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		"debug": {http.StatusBadGateway, "worker.unanswered"},
+		"loud":  {http.StatusBadRequest, "request.invalid"},
+	} {
+		failed, ok := errors.AsType[*admin.Error](client.SetLevel(t.Context(), "", level))
+		if !ok || failed.Status != want.status || failed.Code() != want.code || !strings.Contains(failed.Text, "worker 2, ") {
+			t.Errorf("%s: got %#v", level, failed)
+		}
+	}
+}
+
 // unanswered is the error of a worker that is stopped.
 type unanswered struct{ error }
 

@@ -77,11 +77,7 @@ func (d operations) heal(w http.ResponseWriter, r *http.Request) {
 func (d operations) reload(w http.ResponseWriter, r *http.Request) {
 	changes, err := d.process.Reload(r.Context())
 	if err != nil {
-		status, code := http.StatusUnprocessableEntity, codeOf(err, "config.refused")
-		if code == unanswered { // by a worker: the configuration is valid
-			status = http.StatusBadGateway
-		}
-		refuse(w, status, code, err)
+		refuseChange(w, http.StatusUnprocessableEntity, "config.refused", err)
 		return
 	}
 	logChange(d.process.Log, r, "admin: configuration read again", slog.Int("changes", len(changes)))
@@ -94,11 +90,20 @@ func (d operations) level(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := d.process.SetLevel(in.App, in.Level); err != nil {
-		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
+		refuseChange(w, http.StatusBadRequest, "request.invalid", err)
 		return
 	}
 	logChange(d.process.Log, r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
 	answer(w, http.StatusOK, in)
+}
+
+// refuseChange answers with an error of a change. status and code are those of a wrong
+// request. A worker that has not answered is none: the change is valid then.
+func refuseChange(w http.ResponseWriter, status int, code string, err error) {
+	if code = codeOf(err, code); code == unanswered {
+		status = http.StatusBadGateway
+	}
+	refuse(w, status, code, err)
 }
 
 // logChange logs a change with the operator or the peer that requested it.
