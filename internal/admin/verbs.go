@@ -97,8 +97,8 @@ func (d operations) level(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, in)
 }
 
-// refuseChange answers with an error of a change. status and code are those of a wrong
-// request. A worker that has not answered is none: the change is valid then.
+// refuseChange answers with an error of a change: with status and code for a wrong
+// request, or with 502 if a worker has not answered, because the change is valid then.
 func refuseChange(w http.ResponseWriter, status int, code string, err error) {
 	if code = codeOf(err, code); code == unanswered {
 		status = http.StatusBadGateway

@@ -4,8 +4,10 @@ package shell
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -195,6 +197,38 @@ func TestSignalWhileWaitingLeavesNothing(t *testing.T) { // X8
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	p.waiters(l, 0)
+}
+
+// A cleanup may take as long as its pool allows. A person who does not wait for it does
+// not cut it.
+func TestInterruptLeavesTheCleanupToTheHolder(t *testing.T) { // X9
+	p := newPlace(t)
+	gate := filepath.Join(p.dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := p.start("exec k --slots 1 --init true -- true").rest(); status != 0 { // from now on it is clean
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} {
+		s := p.start("exec k --slots 1 --cleanup", "echo cleans; read line <"+gate+"; echo cleaned", "--", "true")
+		s.expect("cleans")
+		if err := redistest.Signal(s.PID(), signal); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("continues in the background")
+		if exit, ok := errors.AsType[*exec.ExitError](s.Wait()); !ok || exit.ExitCode() != 128+int(signal) {
+			t.Errorf("%v: the status is %v", signal, exit)
+		}
+		if out, status := p.start("exec k --slots 1 --wait 0 -- true").rest(); status != ExitNotAcquired {
+			t.Errorf("%v: the slot is free during the cleanup: exit status %d: %s", signal, status, out)
+		}
+		if err := os.WriteFile(gate, []byte("\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("cleaned")
+	}
+	p.unused(p.locks(), "k")
 }
 
 func TestCommandDiesWithTheLauncher(t *testing.T) { // X5

@@ -39,6 +39,7 @@ type launcher struct {
 	group         int    // of the command
 	stopRequested bool   // SIGTSTP was forwarded to the group
 	done          bool   // the last report has arrived: the lease is released or lost
+	left          bool   // a signal has ended the wait for the last report
 	lossReason    string // why the lease was lost; "" if it was not
 }
 
@@ -83,11 +84,11 @@ func (l *launcher) await(what string) (report, error) {
 }
 
 // close closes the pipe to the holder, and waits at most holderTime for the holder's
-// end. It does not wait if the lease is released and this process ends with its
-// command.
+// end. It does not wait if this process ends with its command and the lease is released
+// or left to the holder.
 func (l *launcher) close() {
 	_ = l.pipe.Close()
-	if l.done && l.alone {
+	if (l.done || l.left) && l.alone {
 		return
 	}
 	bound := time.After(holderTime)
@@ -233,16 +234,28 @@ func (l *launcher) handleLast(r report) {
 	}
 }
 
-// finish waits for the release of the lease and returns the exit status (X2).
+// finish waits for the release of the lease and returns the exit status (X2). SIGINT and
+// SIGQUIT, which a person sends, end the wait for a --cleanup, which may take long. The
+// holder completes it, and has the lease meanwhile (P3).
 func (l *launcher) finish(s syscall.WaitStatus) error {
 	l.terminal.takeBack(l.group)
 	_ = l.messages.Encode(message{Done: true})
-	for !l.done {
-		r, ok := <-l.reports
-		if !ok {
-			break
+	var interrupts chan os.Signal // nil where the release alone is left: it is short
+	if l.order.Cleanup != "" {
+		interrupts = l.signals
+	}
+	for ended := false; !l.done && !ended; {
+		select {
+		case r, ok := <-l.reports:
+			l.handleLast(r)
+			ended = !ok
+		case s := <-interrupts:
+			if s == syscall.SIGINT || s == syscall.SIGQUIT {
+				l.left = true
+				l.p.warn("interrupted; --cleanup continues in the background")
+				return Status(128 + int(s.(syscall.Signal)))
+			}
 		}
-		l.handleLast(r)
 	}
 	if l.lossReason != "" {
 		return &Error{Code: "lock.lost", Exit: ExitLost, Text: "The command was ended because its lease was lost: " + strings.TrimSuffix(l.lossReason, ".") + "."}
