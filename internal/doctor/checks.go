@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -67,6 +68,9 @@ func listening(ctx context.Context, environ []string, name, addr string) int {
 	all, err := admin.Find(ctx, admin.Folders(environ), name)
 	if err != nil {
 		return 0
+	}
+	if at, err := net.ResolveTCPAddr("tcp", addr); err == nil { // a listener reports the address of a name
+		addr = at.String()
 	}
 	host := strings.TrimPrefix(listen.URL(addr), "http://")
 	for _, f := range all {
@@ -165,18 +169,29 @@ func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time
 	return trip, skew, nil
 }
 
-// natsCheck returns a check that reads the greeting of a NATS server.
+// natsCheck returns a check that reads the greeting of a NATS server. One server of a
+// list is enough, as for the client. All are called at once: one that does not answer
+// takes no time from the others.
 func natsCheck(c *settings.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
-		var why []string
-		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {
-			version, err := natsVersion(ctx, strings.TrimSpace(server))
-			if err == nil {
-				return passed("NATS %s answers", version)
-			}
-			why = append(why, err.Error())
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		servers := strings.Split(c.NATS.URL.Reveal(), ",")
+		versions, errs := make([]string, len(servers)), make([]error, len(servers))
+		var calls sync.WaitGroup
+		for i, server := range servers {
+			calls.Go(func() {
+				if versions[i], errs[i] = natsVersion(ctx, strings.TrimSpace(server)); errs[i] == nil {
+					cancel()
+				}
+			})
 		}
-		return failed("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.New(strings.Join(why, "; ")))
+		calls.Wait()
+		if i := slices.Index(errs, nil); i >= 0 {
+			return passed("NATS %s answers", versions[i])
+		}
+		why := strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; ")
+		return failed("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.New(why))
 	}
 }
 
@@ -201,9 +216,7 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // fails on a closed connection, as does the read below
-	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // fails on a closed connection, as does the read below
 	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadString('\n')
 	text, isInfo := strings.CutPrefix(line, "INFO ")
 	switch {

@@ -300,6 +300,17 @@ func TestEachServerOfAListIsTried(t *testing.T) {
 	}
 }
 
+// A server that does not answer takes no time from the others of its list.
+func TestSilentServerOfAListIsNoFailure(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, natstest.Options{})
+	silent, _ := silent(t)
+	p := process("MEGA_NATS_URL=nats://"+silent+","+s.URL(), "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory")
+	if f := found(t, examined(t, p, mega.App("main")), "nats"); f.Verdict != doctor.OK {
+		t.Errorf("got %+v", f)
+	}
+}
+
 // Findings about one server name the same cause, as the boot does.
 func TestExaminationNamesTheMistakeInAnAddress(t *testing.T) {
 	t.Parallel()
