@@ -159,14 +159,22 @@ func FreeText(d time.Duration) string {
 }
 
 func printJSON(p Process, v any) error {
+	text, err := encoded(v)
+	if err != nil {
+		return err
+	}
+	return p.write(text)
+}
+
+// encoded returns a JSON document without a terminal's control sequences: others have
+// written parts of it.
+func encoded(v any) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	return p.write(plain.JSON(b.String())) // others have written the texts
+	err := e.Encode(v)
+	return plain.JSON(b.String()), err
 }
 
 // Listing is the document of ls --json.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
@@ -27,6 +28,7 @@ func Main(p Process, args []string) int {
 			return Run(p, v, args[1:])
 		}
 	}
+	p.JSON = asksJSON(args)
 	return show(p, p.Name+" help", unknownVerb(p.Name, args[0]))
 }
 
@@ -68,13 +70,20 @@ func execute(p *Process, v Verb, args []string) error {
 		}
 		return nil
 	case err != nil:
+		p.JSON = p.JSON || asksJSON(args) // the flag may follow the mistake
 		return WrongFlag(p.Name+" "+v.Name, f, err)
 	}
 	return v.Run(*p, f.Args(), f.ArgsLenAtDash())
 }
 
-// show writes an error and returns the exit status. help is the command that
-// shows the usage.
+// asksJSON reports whether the flag --json is among args, before the command.
+func asksJSON(args []string) bool {
+	i := slices.IndexFunc(args, func(arg string) bool { return arg == "--json" || arg == "--" })
+	return i >= 0 && args[i] == "--json"
+}
+
+// show writes an error to standard error, with --json as JSON, and returns the exit
+// status. help is the command that shows the usage.
 func show(p Process, help string, err error) int {
 	if err == nil {
 		return ExitOK
@@ -88,6 +97,12 @@ func show(p Process, help string, err error) int {
 	}
 	if e.Exit == ExitUsage {
 		e.Actions = append(e.Actions, "show the help: "+help)
+	}
+	if p.JSON {
+		if text, err := encoded(e); err == nil {
+			_, _ = io.WriteString(p.Stderr, text)
+			return e.Exit
+		}
 	}
 	_, _ = fmt.Fprintf(p.Stderr, "%s: %s  (%s)\n", p.Name, plain.Text(e.Text), e.Code) // others have written parts of it
 	for _, a := range e.Actions {

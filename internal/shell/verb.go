@@ -38,10 +38,10 @@ const execStatuses = `  64  the command line is wrong
 
 // Error is why a verb failed.
 type Error struct {
-	Code    string // of the catalogue, as "lock.not_acquired"
-	Exit    int
-	Text    string
-	Actions []string
+	Code    string   `json:"code"` // of the catalogue, as "lock.not_acquired"
+	Exit    int      `json:"exit"`
+	Text    string   `json:"text"`
+	Actions []string `json:"actions,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Text }
