@@ -38,6 +38,8 @@ func CheckName(name string) error {
 		return wrong("is a keyword of Go")
 	case slices.Contains([]string{"false", "null", "true"}, name):
 		return wrong("is a value of YAML and not a text")
+	case name == "service":
+		return wrong("would make the variable MEGA_APPS_SERVICE_HOST, which Kubernetes sets")
 	case slices.Contains(strings.Fields(taken), name), devices.MatchString(name):
 		return wrong("has a meaning for the go command")
 	}

@@ -278,7 +278,7 @@ func TestUnfitNameIsRefusedWithTheReason(t *testing.T) {
 		"": "empty", "Shop": "lower-case", "my-shop": "lower-case", "my_shop": "lower-case", "2shop": "begins with a letter",
 		"shop/x": "lower-case", "../shop": "lower-case", "상점": "lower-case", "func": "keyword", "range": "keyword",
 		"http2x" + strings.Repeat("x", 30): "longer", "fmt": "go command", "main": "go command", "nul": "go command", "com1": "go command", "all": "go command",
-		"true": "YAML", "null": "YAML",
+		"true": "YAML", "null": "YAML", "service": "Kubernetes",
 	} {
 		if err := scaffold.CheckName(name); !errors.Is(err, scaffold.ErrName) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: got %v, want ErrName that says %q", name, err, why)
