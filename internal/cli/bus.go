@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -147,9 +146,7 @@ func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.M
 	if err != nil {
 		return out, err
 	}
-	if out.Text = string(data); !utf8.Valid(data) {
-		out.Data = admin.Data{Binary: data}
-	}
+	out.Data = admin.Data{Binary: data} // as text, JSON may need six bytes for one
 	return out, nil
 }
 

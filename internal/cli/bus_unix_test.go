@@ -46,6 +46,28 @@ func (s site) tail(t *testing.T, environ []string, processes int, args ...string
 	return cmd, bufio.NewReader(out)
 }
 
+// The bus takes such a message, and the way to the process has to carry it: JSON writes
+// six bytes for each of these characters.
+func TestMessageThatJSONEnlargesIsSent(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	c := startChild(t, "talker", environ...)
+	c.until(t, "boot.report")
+	file := filepath.Join(t.TempDir(), "page")
+	for _, part := range []string{"<&>", "\x00", "\""} {
+		text := strings.Repeat(part, 900_000/len(part))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, stdout, stderr := verb(t, "talker", environ, "bus", "pub", "unheard", "@"+file)
+		if status != failure.ExitOK || !strings.Contains(stdout, "published, 900000 bytes") {
+			t.Errorf("%q: exit status %d: %s%s", part, status, stdout, stderr)
+		}
+	}
+	c.signal(t)
+	c.end(t)
+}
+
 func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
