@@ -98,11 +98,15 @@ func (c Client) Request(method, target string, body any, headers ...string) *htt
 		r.Header.Set("Content-Type", contentType)
 	}
 	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ":")
+		name, value, found := strings.Cut(h, ":")
+		if !found {
+			c.t.Fatalf("%s %s: the header %q has no value: want Name: value", method, target, h)
+		}
 		r.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	if host := r.Header.Get("Host"); host != "" {
+	if host := r.Header.Get("Host"); host != "" { // a server moves it, too
 		r.Host = host
+		r.Header.Del("Host")
 	}
 	return r
 }
@@ -156,10 +160,11 @@ func (r *Response) Code(want string) *Response {
 	return r
 }
 
-// Header expects a header with that value.
+// Header expects a header with that value. A header that the handler has set after
+// the answer had begun is not sent, and so it is missing here.
 func (r *Response) Header(name, want string) *Response {
 	r.t.Helper()
-	if got := r.Recorded.Header().Get(name); got != want {
+	if got := r.sent().Get(name); got != want {
 		r.fail("the header %s is %q, want %q", name, got, want)
 	}
 	return r
@@ -174,20 +179,30 @@ func (r *Response) Contains(want string) *Response {
 	return r
 }
 
-// JSON expects a body that decodes into v and has no field that v lacks.
+// JSON expects a body that is one value, which decodes into v and has no field that v
+// lacks.
 func (r *Response) JSON(v any) *Response {
 	r.t.Helper()
 	d := json.NewDecoder(strings.NewReader(r.Body()))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		r.fail("decode the body: %v", err)
+	} else if _, err := d.Token(); err != io.EOF {
+		r.fail("the body has more than one value")
 	}
 	return r
 }
 
+// sent returns the headers as they were when the answer began.
+func (r *Response) sent() http.Header {
+	answer := r.Recorded.Result()
+	_ = answer.Body.Close() // it is in memory
+	return answer.Header
+}
+
 func (r *Response) fail(format string, args ...any) {
 	r.t.Helper()
-	r.t.Errorf("%s: "+format+"\n%d %s\n%s%s", append(append([]any{r.request}, args...), r.Recorded.Code, r.Recorded.Header(), r.Body(), r.cause())...)
+	r.t.Errorf("%s: "+format+"\n%d %s\n%s%s", append(append([]any{r.request}, args...), r.Recorded.Code, r.sent(), r.Body(), r.cause())...)
 }
 
 // cause returns the error of the handler, as the application has logged it: with

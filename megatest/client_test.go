@@ -51,3 +51,63 @@ func TestFailedExpectationShowsTheErrorOfTheHandler(t *testing.T) {
 	}
 	fake.end()
 }
+
+// A client over a socket sees none of these.
+func TestAnswersAndRequestsAreThoseOfAServer(t *testing.T) {
+	var two struct{ N int }
+	for name, x := range map[string]struct {
+		handler mega.Handler
+		headers []string
+		expect  func(*megatest.Response)
+		says    string // "" where the expectation is met
+	}{
+		"a header behind the begin of the answer": {
+			handler: func(ctx *mega.Ctx) error {
+				err := ctx.Text(http.StatusOK, "tea")
+				ctx.Writer().Header().Set("Late", "yes")
+				return err
+			},
+			expect: func(r *megatest.Response) { r.Header("Late", "yes") },
+			says:   `the header Late is "", want "yes"`,
+		},
+		"two values in a body": {
+			handler: func(ctx *mega.Ctx) error {
+				_, err := fmt.Fprint(ctx.Writer(), `{"n":1} {"code":"internal"}`)
+				return err
+			},
+			expect: func(r *megatest.Response) { r.JSON(&two) },
+			says:   "the body has more than one value",
+		},
+		"a value and a line end": {
+			handler: func(ctx *mega.Ctx) error { return ctx.Text(http.StatusOK, "{\"n\":1}\n") },
+			expect:  func(r *megatest.Response) { r.JSON(&two) },
+		},
+		"the host among the headers": {
+			handler: func(ctx *mega.Ctx) error {
+				return ctx.Text(http.StatusOK, ctx.Request().Host+", "+ctx.Request().Header.Get("Host"))
+			},
+			headers: []string{"Host: shop.example"},
+			expect:  func(r *megatest.Response) { r.Contains("shop.example, shop.example") },
+			says:    `the body does not contain "shop.example, shop.example"`,
+		},
+		"a header without a value": {
+			handler: func(ctx *mega.Ctx) error { return nil },
+			headers: []string{"Accept text/html"},
+			expect:  func(*megatest.Response) {},
+			says:    `GET /: the header "Accept text/html" has no value: want Name: value`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &recorder{TB: t}
+			kit := megatest.New(fake, megatest.Config{}, mega.Routes(func(r mega.Router) { r.Get("/", x.handler) }))
+			func() {
+				defer func() { _ = recover() }() // of Fatalf
+				x.expect(kit.Get("/", x.headers...))
+			}()
+			if !strings.Contains(fake.said, x.says) || (fake.failed > 0) != (x.says != "") {
+				t.Errorf("got %q, want %q", fake.said, x.says)
+			}
+			fake.end()
+		})
+	}
+}
