@@ -205,15 +205,15 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 // each lease (two on MySQL). Call it first in the transaction: a read before it
 // may miss the commit of an earlier holder, see [Tx]. Roll back if it
 // returns an error: it is lock.ErrStale for a stale fence, lock.ErrNoLease or
-// lock.ErrLost before any I/O, lock.ErrInvalid for a *sql.DB instead of a
-// transaction, or the database's error.
+// lock.ErrLost before any I/O, lock.ErrInvalid for a *sql.DB, or a type that embeds
+// one, instead of a transaction, or the database's error.
 //
 // A rollback to a savepoint before the check undoes the check. Call SQL again
 // then, before further writes.
 func SQL(ctx context.Context, tx Execer, d Dialect) error {
-	if _, ok := tx.(*sql.DB); ok {
+	if _, ok := tx.(database); ok {
 		// G1: on a *sql.DB the check would commit by itself.
-		return fmt.Errorf("guard: SQL needs a *sql.Tx, not a *sql.DB, so that check and write are one transaction: %w", lock.ErrInvalid)
+		return fmt.Errorf("guard: SQL needs a *sql.Tx, not a %T, so that check and write are one transaction: %w", tx, lock.ErrInvalid)
 	}
 	all, err := claims(ctx)
 	if err != nil {
@@ -221,6 +221,9 @@ func SQL(ctx context.Context, tx Execer, d Dialect) error {
 	}
 	return check(ctx, tx, d, all)
 }
+
+// database is a *sql.DB, or a type that embeds one.
+type database interface{ SetMaxOpenConns(n int) }
 
 // Reset deletes the fences of key, so that the next write passes with any fence
 // (G7). Call it only when no earlier holder can write any more.

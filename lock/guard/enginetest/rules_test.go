@@ -108,8 +108,25 @@ func TestRedisKeepsTheRulesOfGuards(t *testing.T) {
 
 func needsTransaction(t *testing.T, e engine) {
 	db := e.open(t)
-	if err := guard.SQL(acquire(t, t.Context(), "one").Context(), db, e.dialect); !errors.Is(err, lock.ErrInvalid) {
-		t.Errorf("a *sql.DB instead of a transaction: %v", err)
+	lease := acquire(t, t.Context(), "one")
+	for name, tx := range map[string]guard.Execer{"a *sql.DB": db, "a type that embeds one": struct{ *sql.DB }{db}} {
+		if err := guard.SQL(lease.Context(), tx, e.dialect); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("%s instead of a transaction: %v", name, err)
+		}
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(t.Context(), "BEGIN"); err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.SQL(lease.Context(), conn, e.dialect); err != nil {
+		t.Errorf("a connection in a transaction: %v", err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
 	}
 }
 
