@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/stack"
 )
 
@@ -24,6 +25,7 @@ type Client struct {
 	t       testing.TB
 	handler http.Handler
 	log     *Log
+	work    *group.Group
 }
 
 // Get sends a GET.
@@ -80,6 +82,9 @@ func (c Client) completes(w http.ResponseWriter, r *http.Request) (whole bool) {
 			panic(value)
 		}
 	}()
+	if c.work.Begin() { // false when the application has stopped
+		defer c.work.Done()
+	}
 	c.handler.ServeHTTP(w, r)
 	return true
 }

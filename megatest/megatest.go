@@ -18,6 +18,7 @@
 package megatest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
@@ -45,7 +47,8 @@ type Config struct {
 }
 
 // Kit is an application under test. Its methods are safe for use by several
-// goroutines, as long as the test runs.
+// goroutines until the application stops: after the functions that the test has
+// registered with Cleanup since New.
 type Kit struct {
 	Client        // of the first app
 	Lock   *Locks // the locks of the application, seen from outside
@@ -54,14 +57,16 @@ type Kit struct {
 
 	t       testing.TB
 	running *boot.Running
-	held    []string // leases that outlived all work of the application
+	work    group.Group // requests of the test, and the context of all its calls
+	held    []string    // leases that outlived all work of the application
 }
 
 // New boots the application that options describe and stops it when the test
 // ends. Options without an App form one app, called "main".
 //
 // The test fails if the application does not boot, if it does not stop in
-// order, or if a lease is still held when all work of the application has ended.
+// order, or if a lease is still held when all work of the application has ended. A
+// request of another goroutine that is still under way is cancelled and waited for.
 func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	t.Helper()
 	if !slices.ContainsFunc(options, boot.HasApp) {
@@ -70,7 +75,10 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	if _, err := os.ReadDir(c.Dir); c.Dir != "" && err != nil {
 		t.Fatalf("Config.Dir: %v", err)
 	}
-	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t), Bus: &Bus{t: t, driver: newRecording()}}
+	k := new(Kit)
+	k.work.Init()
+	t = lasting{t, k.work.Context()}
+	k.t, k.Log, k.Lock, k.Bus = t, newLog(t), newLocks(t), &Bus{t: t, driver: newRecording()}
 	running, err := boot.Start(t.Context(), boot.Process{
 		// The default of env follows from the name of the binary, which a debugger changes.
 		Name: "test", Environ: append([]string{"MEGA_ENV=test"}, c.Environ...), Stderr: k.Log, Dir: c.Dir, Only: c.Only,
@@ -85,6 +93,16 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	t.Cleanup(k.stop)
 	return k
 }
+
+// lasting is a test whose Context ends when the application stops. The test's own ends
+// before the functions of its Cleanup, which may use the Kit.
+type lasting struct {
+	testing.TB
+	ctx context.Context
+}
+
+// Context returns the context of the Kit's calls.
+func (l lasting) Context() context.Context { return l.ctx }
 
 // explained returns the error of a boot with the places, the stack and the remedies of
 // its panel.
@@ -106,6 +124,9 @@ func explained(err error) string {
 // stop stops the application. A leader keeps its lease until then.
 func (k *Kit) stop() {
 	k.t.Helper()
+	if !k.work.Close(patience) {
+		k.t.Errorf("a request has no answer %v after its context has ended", patience)
+	}
 	k.Lock.letGo()
 	err := k.running.Stop()
 	if len(k.held) > 0 {
@@ -127,11 +148,11 @@ func (k *Kit) App(name string) Client {
 		}
 		k.t.Fatalf("the application runs no app %q, only %s", name, strings.Join(names, ", "))
 	}
-	return Client{t: k.t, handler: handler, log: k.Log}
+	return Client{t: k.t, handler: handler, log: k.Log, work: &k.work}
 }
 
 // Ctx returns a Ctx of the first app outside a request, for code that takes
-// one. It ends with the test.
+// one. It ends when the application stops.
 func (k *Kit) Ctx() *mega.Ctx {
 	ctx, _ := k.running.Ctx(k.t.Context(), k.running.Report().Apps[0].App) // it exists: New used its handler
 	return ctx

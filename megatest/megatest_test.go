@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/megatest"
@@ -61,6 +62,27 @@ func TestApplicationAnswersWithoutSockets(t *testing.T) {
 	kit.Log.Expect("counted", "n", 1, "app", "main")
 	kit.Log.Never("counted", "n", 2)
 	kit.Log.Expect("request", "status", http.StatusNotFound)
+}
+
+// The Context of a test ends before its Cleanup.
+func TestCleanupsUseTheKit(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	kit.Bus.Respond("bank.charge", func(*bus.Msg) (any, error) { return "charged", nil })
+	ended := make(chan *megatest.Response, 1)
+	go func() { ended <- kit.Post("/work", nil) }() // ends with the kit
+	kit.Lock.AwaitHolder("work")
+	t.Cleanup(func() {
+		select {
+		case r := <-ended:
+			t.Errorf("a request has ended before the application: %d %s", r.Recorded.Code, r.Body())
+		default:
+		}
+		kit.Post("/count", nil).Status(http.StatusCreated)
+		kit.Lock.Hold("other")()
+		if _, err := kit.Ctx().Bus.Request("bank.charge", 42); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestHeldLockIsBusyForTheApplication(t *testing.T) {
@@ -301,6 +323,26 @@ func TestAFolderThatDoesNotExistFailsTheTest(t *testing.T) {
 	if !strings.Contains(fake.said, "Config.Dir: ") || !strings.Contains(fake.said, "nowhere") {
 		t.Errorf("got %q", fake.said)
 	}
+}
+
+func TestRequestThatIsNotAnsweredFailsTheTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &recorder{TB: t}
+		release := make(chan struct{})
+		kit := megatest.New(fake, megatest.Config{}, mega.Routes(func(r mega.Router) {
+			r.Get("/", func(*mega.Ctx) error {
+				<-release
+				return nil
+			})
+		}))
+		go kit.Get("/")
+		synctest.Wait()
+		fake.end()
+		if want := "a request has no answer 5s after its context has ended"; !strings.Contains(fake.said, want) {
+			t.Errorf("got %q, want %q", fake.said, want)
+		}
+		close(release)
+	})
 }
 
 func TestRunThatDoesNotReturnIsNamedAtTheEnd(t *testing.T) {

@@ -57,7 +57,7 @@ func layers() map[string][]string {
 		"limit/limittest": {"limit", "limit/driver", "lock", "internal/suite"},
 		"limit":           {"limit/driver", "lock", "lock/driver", "internal/group", "internal/histogram", "internal/outage", "internal/windows"},
 
-		"megatest": {"", "boot", "bus", "bus/driver", "limit", "lock", "lock/driver", "drivers/memory", "internal/stack"},
+		"megatest": {"", "boot", "bus", "bus/driver", "limit", "lock", "lock/driver", "drivers/memory", "internal/group", "internal/stack"},
 
 		"drivers/cluster":                   {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "limit/driver", "internal/windows", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
