@@ -70,6 +70,9 @@ func (c Client) Do(method, target string, body any, headers ...string) *Response
 	if !c.completes(w, r) {
 		answer.fail("the answer is not complete: the connection is closed")
 	}
+	if method == http.MethodHead { // a server sends no body
+		w.Body.Reset()
+	}
 	return answer
 }
 

@@ -111,3 +111,10 @@ func TestAnswersAndRequestsAreThoseOfAServer(t *testing.T) {
 		})
 	}
 }
+
+func TestTheAnswerToAHEADHasNoBody(t *testing.T) {
+	r := megatest.New(t, megatest.Config{}, mega.Routes(broken)).Do(http.MethodHead, "/fine", nil)
+	if r.Status(http.StatusOK).Header("Content-Type", "text/plain; charset=utf-8").Body() != "" {
+		t.Errorf("the body is %q", r.Body())
+	}
+}
