@@ -147,6 +147,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", `"localhost:6379" is not a URL such as redis://localhost:6379/0`},
 		{"MEGA_LOCK_WAIT=-1", "config.no_unit", `MEGA_LOCK_WAIT: "-1" has no unit`},
 		{"MEGA_LOCK_TTL=200", "config.no_unit", `MEGA_LOCK_TTL: "200" has no unit (write 200s or 200ms)`},
+		{"MEGA_ADMIN_ADDR=:1", "config.unknown_key", "did you mean MEGA_APPS_ADMIN_ADDR?"},
+		{"MEGA_APPS_TLS_CERT=c.pem", "config.unknown_key", "did you mean MEGA_APPS_MAIN_TLS_CERT?"},
 		{"MEGA_OPS_PORT=9091", "config.unknown_key", "MEGA_OPS_PORT: no key has this variable (did you mean MEGA_OPS_ADDR?)"},
 		{"MEGA_APPS_ADMIN_PORT=9000", "config.unknown_key", "MEGA_APPS_ADMIN_PORT: no key has this variable (did you mean MEGA_APPS_ADMIN_ADDR?)"},
 		{"MEGA_PORT=80", "config.unknown_key", "MEGA_PORT: no key has this variable"},

@@ -182,7 +182,7 @@ func (sc *schema) unknownVariable(o Origin) Problem {
 }
 
 // nearestVariable returns the variable with the most similar spelling, also
-// where the name of the cache or app was left out.
+// where the name of the cache or app, or the word APPS, was left out.
 func (sc *schema) nearestVariable(name string) string {
 	for _, f := range sc.fields {
 		if pattern := EnvName(f.Key()); strings.Contains(pattern, "*") && name == strings.Replace(pattern, "_*", "", 1) {
@@ -190,8 +190,14 @@ func (sc *schema) nearestVariable(name string) string {
 		}
 	}
 	for _, f := range appFields() {
-		if len(sc.apps) > 0 && name == "MEGA_APPS_"+strings.ToUpper(f.Path[0]) {
-			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
+		key := strings.Join(f.Path, ".")
+		if len(sc.apps) > 0 && name == EnvName("apps."+key) {
+			return EnvName("apps." + sc.apps[0] + "." + key)
+		}
+		for _, app := range sc.apps {
+			if name == EnvName(app+"."+key) {
+				return EnvName("apps." + app + "." + key)
+			}
 		}
 	}
 	if addr := strings.TrimSuffix(name, "PORT") + "ADDR"; sc.variable[addr] != "" {
