@@ -143,9 +143,9 @@ func (e *entry) resize(n int, now instant) int {
 	e.size = n
 	if e.pool != nil {
 		e.pool.shrink(n, e.shard.wall(now))
-		if !e.used() {
-			return 0 // L15: only its records are left
-		}
+	}
+	if !e.used() {
+		return 0 // L15: its last lease has expired, or only its records are left
 	}
 	e.serve(now)
 	return before
