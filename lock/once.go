@@ -133,9 +133,9 @@ func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.G
 	if lease.Context().Err() != nil { // it may have ended during the call: fn does not start
 		run.Due = false
 		if ctx.Err() != nil {
-			err = contextError(ctx)
+			return run, contextError(ctx)
 		}
-		return run, err // a loss is the error of the release
+		return run, nil // a loss is the error of the release, and err may be no more than the end of bounded by it
 	}
 	if err != nil {
 		err = l.unavailable(err, driver.CallTimeout)

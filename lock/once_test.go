@@ -755,3 +755,13 @@ func TestARunWhoseRecordHangsIsBounded(t *testing.T) {
 		})
 	}
 }
+
+func TestALossDuringTheStartOfARunIsNoEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, hanging{sharedMemory{memory.NewLock()}, true}, lock.Config{})
+		ran, err := l.Once(t.Context(), "k", time.Minute, func(context.Context) error { return nil }, lock.TTL(500*time.Millisecond), lock.NoRenew())
+		if ran || !errors.Is(err, lock.ErrLost) || errors.Is(err, context.Canceled) {
+			t.Errorf("ran: %v, %v", ran, err)
+		}
+	})
+}
