@@ -22,8 +22,9 @@ import (
 // minute starts the pauses anew.
 //
 // Otherwise Lead returns ctx's error when ctx has ended, after fn has returned and
-// the key is released. It returns ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at
-// once. It refuses the options Wait and Slots.
+// the key is released; it wraps fn's error too if that is another one. It returns
+// ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at once. It refuses the
+// options Wait and Slots.
 func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newCall(key, opts)
 	l.locate(&c)
@@ -74,6 +75,8 @@ func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) erro
 	}()
 	lasted = l.clock.now().sub(lease.since)
 	switch {
+	case ctx.Err() != nil && err != nil && !errors.Is(err, ctx.Err()): // E2: no retry reports it
+		return true, lasted, fmt.Errorf("lead %q: %w: %w", c.key, contextError(ctx), err)
 	case ctx.Err() != nil && (lost || err != nil):
 		return true, lasted, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
 	case lost:

@@ -102,6 +102,20 @@ func TestTheEndOfItsContextHandsLeadershipOver(t *testing.T) {
 	})
 }
 
+func TestTheFailureOfALeaderAtTheEndOfItsContextIsReturned(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
+		ctx, stop := context.WithCancelCause(t.Context())
+		cause, unsaved := errors.New("the program stops"), errors.New("the work is not saved")
+		err := a.Lead(ctx, "reaper", func(context.Context) error {
+			stop(cause)
+			return unsaved
+		})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || !errors.Is(err, unsaved) {
+			t.Errorf("Lead returned %v", err)
+		}
+	})
+}
+
 // A function that has done its work is no failure, also if its context ends meanwhile (E2).
 func TestALeaderThatHasFinishedReturnsNilAfterTheEndOfItsContext(t *testing.T) {
 	l := process(t, memory.NewLock(), lock.Config{})
