@@ -135,7 +135,7 @@ func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.G
 		if ctx.Err() != nil {
 			return run, contextError(ctx)
 		}
-		return run, nil // a loss is the error of the release, and err may be no more than the end of bounded by it
+		return run, nil // the release returns the loss; err may only be its consequence
 	}
 	if err != nil {
 		err = l.unavailable(err, driver.CallTimeout)
