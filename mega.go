@@ -299,8 +299,8 @@ func OnStop(name string, fn any, options ...HookOption) Option {
 // Run runs fn in the background, in every process of the program, from the start
 // of service. It takes the same parameters as OnStart. Its context ends after the
 // last request has ended; fn then has 15 seconds to return unless options contain
-// a Budget, and its error is ignored. An error or a panic of fn before then ends
-// the process. When fn has returned nil, nothing happens, except that a program
+// a Budget, and an error other than the context's is logged. An error or a panic of
+// fn before then ends the process. When fn has returned nil, nothing happens, except that a program
 // ends which has nothing else to do: no listener, subscription, responder or
 // Every.
 func Run(name string, fn any, options ...HookOption) Option { return plan.Run(name, fn, options...) }

@@ -2,11 +2,14 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
@@ -58,9 +61,11 @@ func (b *booting) task(runs hook) step {
 		go func() {
 			defer close(done)
 			concluded(ctx, runs.run, func(err error) {
-				if ctx.Err() == nil { // else the program stops
+				if ctx.Err() == nil {
 					b.taskReturned(runs.name, err)
+					return
 				}
+				b.taskStopped(runs.name, err)
 			})
 		}()
 		return nil
@@ -91,6 +96,17 @@ func (b *booting) taskReturned(name string, err error) {
 		b.log.Info("all Run functions have returned")
 		b.fail(shutdownError{failure.ExitOK})
 	}
+}
+
+// taskStopped logs the failure of a task that the shutdown has ended. The end of its
+// context is no failure; the error of Lead has this end beside the failure.
+func (b *booting) taskStopped(name string, err error) {
+	_, hasPanicked := errors.AsType[*panicError](err)
+	if err == nil || errors.Is(err, context.Canceled) && !hasPanicked {
+		return
+	}
+	attrs := append([]slog.Attr{slog.String("run", name)}, logging.ErrorAttrs(err)...)
+	b.log.LogAttrs(context.Background(), slog.LevelWarn, "run failed during the shutdown", attrs...)
 }
 
 // ends reports whether the process ends when its Run functions have returned. A

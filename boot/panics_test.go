@@ -2,6 +2,8 @@ package boot_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +58,27 @@ func TestLogHasTheStackOfAPanicInTheBackground(t *testing.T) {
 		if !logged(name) {
 			t.Errorf("no stack with %s in\n%s", name, stderr)
 		}
+	}
+}
+
+// A task whose context has ended may still have work to finish, and it can fail at it.
+func TestFailureOfATaskAtTheShutdownIsLogged(t *testing.T) {
+	t.Parallel()
+	p, stderr := process()
+	r := start(t, p, mega.App("main",
+		mega.Run("import", func(ctx context.Context) { <-ctx.Done(); panicsInRun() }),
+		mega.Run("upload", func(ctx context.Context) error { <-ctx.Done(); return errors.New("2 files are left") }),
+		mega.Run("poll", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("poll: %w", ctx.Err()) }),
+	))
+	if err := r.Stop(); err != nil {
+		t.Errorf("the program stops with %v", err)
+	}
+	for _, line := range []string{`"run":"import"`, "boot_test.panicsInRun", `"run":"upload","error":"2 files are left"`} {
+		if !strings.Contains(stderr.String(), line) {
+			t.Errorf("no %s in\n%s", line, stderr)
+		}
+	}
+	if strings.Contains(stderr.String(), `"run":"poll"`) {
+		t.Errorf("the end of its context is a failure:\n%s", stderr)
 	}
 }
