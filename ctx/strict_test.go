@@ -283,6 +283,25 @@ func TestHostileBodiesHaveSmallAnswers(t *testing.T) {
 	}
 }
 
+// The type of a list's values is inspected once, not for each value: a small body has many.
+func TestManyValuesOfAStructCostLittle(t *testing.T) {
+	type value struct{ A, B, C, D, E, F, G, H int }
+	type list struct{ Values []value }
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&list{}) })
+	allocations := func(values int) float64 {
+		body := `{"Values":[` + strings.Repeat("{},", values-1) + "{}]}"
+		return testing.AllocsPerRun(10, func() {
+			if w := s.ask("POST", "/", body, "Content-Type: application/json"); w.Code != 204 {
+				t.Fatalf("got %d %s", w.Code, w.Body)
+			}
+		})
+	}
+	if each := (allocations(2000) - allocations(1000)) / 1000; each > 8 {
+		t.Errorf("each value costs %.1f allocations", each)
+	}
+}
+
 func TestCompressedBodyIsRefused(t *testing.T) {
 	s := newStage()
 	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&parcel{}) })

@@ -41,7 +41,10 @@ func readJSON(body io.Reader, v any, lenient bool, own func(error) request.Field
 	if failed == nil && lenient {
 		return nil
 	}
-	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, own: own, wrong: request.Fields{}}
+	in := bodyCheck{
+		dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, own: own,
+		structs: map[reflect.Type]map[string]field{}, wrong: request.Fields{},
+	}
 	in.dec.UseNumber() // a float64 cannot hold each number
 	in.value(reflect.TypeOf(v), "")
 	switch {
@@ -64,6 +67,8 @@ type bodyCheck struct {
 	lenient bool
 	failed  bool // the text could not be decoded: inspect each value
 	own     func(error) request.Fields
+
+	structs map[reflect.Type]map[string]field // the fields of each, since a list may have many values of one
 
 	wrong       request.Fields
 	isNotObject bool // the text as a whole
@@ -162,7 +167,7 @@ func (in *bodyCheck) object(t reflect.Type, path string) {
 	}
 	var fields map[string]field
 	if t != nil && t.Kind() == reflect.Struct {
-		fields = fieldsOf(t, jsonTag)
+		fields = in.fieldsOf(t)
 	}
 	seen := map[string]bool{}
 	for in.dec.More() {
@@ -194,6 +199,16 @@ func (in *bodyCheck) object(t reflect.Type, path string) {
 		in.value(member, below(path, written))
 	}
 	_, _ = in.dec.Token() // the brace that closes it
+}
+
+// fieldsOf returns the fields of a struct, which it determines once.
+func (in *bodyCheck) fieldsOf(t reflect.Type) map[string]field {
+	fields, known := in.structs[t]
+	if !known {
+		fields = fieldsOf(t, jsonTag)
+		in.structs[t] = fields
+	}
+	return fields
 }
 
 // list reads the values of a list that belongs to t.
