@@ -351,6 +351,51 @@ func TestFilesOfAnUploadAreRemoved(t *testing.T) {
 	}
 }
 
+// The request of a middleware is a copy of the one whose files net/http removes.
+func TestFilesOfAnUploadThatAMiddlewareRefusesAreRemoved(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("TMP", temp)
+	s := limited(t, request.Limits{Body: 8 << 20})
+	refuse := func(at string) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, at) {
+					next.ServeHTTP(w, r)
+					return
+				}
+				if err := r.ParseMultipartForm(1 << 10); err != nil {
+					t.Error(err)
+				}
+				if left, err := os.ReadDir(temp); err != nil || len(left) != 1 {
+					t.Errorf("during the request there are %v, %v", left, err)
+				}
+				w.WriteHeader(http.StatusForbidden)
+			})
+		}
+	}
+	s.router.UseStd(func(next http.Handler) http.Handler { // puts another Ctx on the request
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, _ := megactx.From(r.Context())
+			next.ServeHTTP(w, r.WithContext(c.WithLocale("en")))
+		})
+	})
+	s.router.UseStd(refuse("/app"))
+	s.router.Route("/in", func(in megactx.Router) {
+		in.UseStd(refuse("/group"))
+		in.Post("/group", func(*megactx.Ctx) error { return nil })
+	})
+	body := "--b\r\nContent-Disposition: form-data; name=\"big\"; filename=\"x\"\r\n\r\n" + strings.Repeat("x", 3<<20) + "\r\n--b--\r\n"
+	for _, target := range []string{"/app", "/in/group", "/in/nowhere/group"} {
+		if w := s.ask("POST", target, body, "Content-Type: multipart/form-data; boundary=b"); w.Code != http.StatusForbidden {
+			t.Errorf("%s is answered %d", target, w.Code)
+		}
+		if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+			t.Errorf("after %s there are %v, %v", target, left, err)
+		}
+	}
+}
+
 // A page cannot be framed by another site, its type is not guessed, and its
 // links give away the origin alone, unless the app says otherwise.
 func TestPagesHaveADefaultHeader(t *testing.T) {

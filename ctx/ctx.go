@@ -114,7 +114,7 @@ func (c *Ctx) Done() <-chan struct{} { return c.std().Done() }
 func (c *Ctx) Err() error { return c.std().Err() }
 
 // Value returns the Ctx or its work for the keys of this framework, and nil for the key
-// of the router, because the router reuses its value for the next request. For
+// of the router, because a router inside a handler takes that value for its own. For
 // other keys it returns the value of the wrapped context.
 func (c *Ctx) Value(key any) any {
 	switch key {

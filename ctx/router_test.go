@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -423,5 +425,59 @@ func TestHandlerContinuesTheCtxOfAMiddleware(t *testing.T) {
 	}
 	if line := s.log.String(); !strings.Contains(line, `"msg":"seen","request":"r-1","user":"ann","route":"/orders/{id}"`) {
 		t.Errorf("the log has\n%s", line)
+	}
+}
+
+// A middleware may leave the handlers behind, as http.TimeoutHandler does when its time
+// is over. They find the route of their own request.
+func TestHandlersThatAMiddlewareLeavesBehindHaveTheirOwnRoute(t *testing.T) {
+	s := newStage()
+	var left sync.WaitGroup
+	wait := map[string]chan struct{}{"/a/1": make(chan struct{}), "/b/2/x": make(chan struct{})}
+	arrived := make(chan struct{})
+	s.router.UseStd(func(next http.Handler) http.Handler { // does not wait
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			left.Go(func() { next.ServeHTTP(httptest.NewRecorder(), r) })
+			<-arrived
+		})
+	})
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			arrived <- struct{}{}
+			<-wait[r.URL.Path]
+			next.ServeHTTP(w, r)
+		})
+	})
+	got := make(chan string, 1)
+	found := func(c *megactx.Ctx) error { got <- c.Request().Pattern + " " + c.Param("id"); return nil }
+	s.router.Get("/a/{id}", found)
+	s.router.Get("/b/{id}/x", found)
+	s.ask("GET", "/a/1", "")
+	s.ask("GET", "/b/2/x", "")
+	close(wait["/a/1"])
+	if route := <-got; route != "/a/{id} 1" {
+		t.Errorf("/a/1 is %s", route)
+	}
+	close(wait["/b/2/x"])
+	if route := <-got; route != "/b/{id}/x 2" {
+		t.Errorf("/b/2/x is %s", route)
+	}
+	left.Wait()
+}
+
+// A middleware of the app runs before the route is found, so it may change what the route
+// is found by.
+func TestPlainMiddlewareMayChangeThePathAndTheMethod(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler { return http.StripPrefix("/v1", next) })
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Method = r.Header.Get("X-HTTP-Method-Override")
+			next.ServeHTTP(w, r)
+		})
+	})
+	s.router.Put("/a/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
+	if w := s.ask("POST", "/v1/a/7", "", "X-HTTP-Method-Override: PUT"); w.Body.String() != "7" {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }

@@ -167,8 +167,7 @@ func (w *Work) routed(r *http.Request, x *Exchange) *Work {
 	return inner
 }
 
-// paramsOf copies the router's result, because the router reuses its memory for
-// the next request.
+// paramsOf returns the parameters that the router has found.
 func paramsOf(r *http.Request) (all []param) {
 	route := chi.RouteContext(r.Context())
 	if route == nil {

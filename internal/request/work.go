@@ -167,17 +167,24 @@ type Exchange struct {
 // Serve calls std with the request on ctx, the handler's Ctx or one that a wrapper
 // has derived from it.
 func (e *Exchange) Serve(ctx context.Context, std http.Handler) {
-	r := e.Request
-	if r.Context() != ctx {
-		r = r.WithContext(ctx)
-		known := r.MultipartForm
-		defer func() {
-			if form := r.MultipartForm; form != known { // of the copy alone
-				_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
-			}
-		}()
+	if e.Request.Context() == ctx {
+		std.ServeHTTP(e.Writer, e.Request)
+		return
 	}
-	std.ServeHTTP(e.Writer, r)
+	ServeCopy(std, e.Writer, e.Request.WithContext(ctx))
+}
+
+// ServeCopy calls std with r, a copy of another request, and removes the temporary
+// files of an upload that std has read into r: net/http knows only the request that it
+// has made.
+func ServeCopy(std http.Handler, w http.ResponseWriter, r *http.Request) {
+	known := r.MultipartForm
+	defer func() {
+		if form := r.MultipartForm; form != nil && form != known {
+			_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
+		}
+	}()
+	std.ServeHTTP(w, r)
 }
 
 // Read calls fn to decode the body. It returns ErrHandlerReturned once the handler

@@ -146,7 +146,7 @@ func (r *Router) through(next http.Handler) http.Handler {
 	for g := r; g != nil; g = g.parent {
 		if enter, inner := g.enter, next; enter != nil {
 			next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				enter.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nextKey{}, inner)))
+				request.ServeCopy(enter, w, r.WithContext(context.WithValue(r.Context(), nextKey{}, inner)))
 			})
 		}
 	}
@@ -175,11 +175,12 @@ func wrapped(wrap func(http.Handler) http.Handler, next http.Handler) http.Handl
 // on the request, which hides it.
 func routed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Value(chi.RouteCtxKey) == nil {
-			route := r.Context().Value(request.RouteKey{})
-			r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+		if r.Context().Value(chi.RouteCtxKey) != nil {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		route := r.Context().Value(request.RouteKey{})
+		request.ServeCopy(next, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
 	})
 }
 

@@ -112,17 +112,20 @@ var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.Me
 
 // serve finds the route of a request. The routes for every method serve methods that chi
 // does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
+//
+// Each request has a separate value for the router. chi's pooled value serves the next
+// request when this one has an answer, although a middleware such as http.TimeoutHandler
+// may have left handlers behind that still look for their route.
 func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
-	isKnown := slices.Contains(methods, r.Method)
-	if !isKnown || r.URL.RawPath != "" {
-		route := chi.NewRouteContext()
-		route.Routes, route.RoutePath = t.mux, routePath(r.URL)
-		if !isKnown {
-			route.RouteMethod = http.MethodTrace
-		}
-		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+	route := chi.NewRouteContext()
+	route.Routes = t.mux
+	if r.URL.RawPath != "" { // else mux takes the path that a middleware may have changed
+		route.RoutePath = routePath(r.URL)
 	}
-	t.mux.ServeHTTP(w, r)
+	if !slices.Contains(methods, r.Method) {
+		route.RouteMethod = http.MethodTrace
+	}
+	request.ServeCopy(t.mux, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
 }
 
 // routePath returns the path by which a route is found: decoded, except for the escapes
