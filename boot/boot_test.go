@@ -482,15 +482,17 @@ func TestTaskThatFailsEndsTheProgram(t *testing.T) {
 }
 
 func TestStopBeforeTheStartIsNoFailure(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	p, stderr := process()
-	status := boot.Main(ctx, p, mega.App("main", mega.OnStart("wait", func(ctx context.Context) error {
-		stop()
-		<-ctx.Done()
-		return ctx.Err()
-	})))
-	if status != failure.ExitOK {
-		t.Errorf("exit status %d:\n%s", status, stderr)
+	for _, end := range []func(context.Context) error{context.Context.Err, func(context.Context) error { return errors.New("signal: killed") }} {
+		ctx, stop := context.WithCancel(t.Context())
+		p, stderr := process()
+		status := boot.Main(ctx, p, mega.App("main", mega.OnStart("wait", func(ctx context.Context) error {
+			stop()
+			<-ctx.Done()
+			return end(ctx)
+		})))
+		if status != failure.ExitOK || strings.Contains(stderr.String(), "could not start") {
+			t.Errorf("exit status %d:\n%s", status, stderr)
+		}
 	}
 }
 

@@ -121,8 +121,11 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 		return nil
 	case isKnown:
 		return known
-	case ctx.Err() == nil && bounded.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() == nil && bounded.Err() != nil:
 		return overrun(h, err)
+	case ctx.Err() != nil && isInterrupted(err):
+		l.log.Info("start interrupted", "hook", h.name, "error", err)
+		return errors.Join(ctx.Err(), err)
 	}
 	f := &Failure{Code: "boot.hook_failed", Exit: failure.ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
 	if errors.Is(err, bus.ErrRefused) {
@@ -132,6 +135,14 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 		}
 	}
 	return f
+}
+
+// isInterrupted reports whether err, of a hook whose context has ended, is a consequence
+// of that end. A hook may return the error of the work that it has given up, such as the
+// one of a child process that was killed.
+func isInterrupted(err error) bool {
+	_, hasPanicked := errors.AsType[*panicError](err)
+	return !hasPanicked && !errors.Is(err, errStuck) && !errors.Is(err, errGone)
 }
 
 func overrun(h hook, err error) error {

@@ -35,6 +35,29 @@ func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
 	})
 }
 
+// A hook whose context has ended may return the error of the work that it has given up,
+// such as the one of a child process that was killed.
+func TestErrorOfAnInterruptedHookNeedNotWrapTheContexts(t *testing.T) {
+	killed := errors.New("signal: killed")
+	begin := func(ctx context.Context) error {
+		l := lifecycle{log: slog.New(slog.DiscardHandler), steps: []step{{
+			start: hook{"dump", time.Minute, func(ctx context.Context) error { <-ctx.Done(); return killed }},
+		}}}
+		return l.start(ctx)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		err := begin(t.Context())
+		if f, ok := errors.AsType[*Failure](err); !ok || f.Code != "boot.hook_overrun" || !errors.Is(f.Cause, killed) {
+			t.Errorf("after its budget: %v", err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, stop)
+		if err := begin(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, killed) {
+			t.Errorf("after the end of the boot: %v", err)
+		}
+	})
+}
+
 // A nil pointer in an error is a frequent mistake of Go programs, and its
 // methods panic. Those that log the error, or answer a probe with it, must not.
 func TestFunctionThatReturnsANilPointerHasPanicked(t *testing.T) {
