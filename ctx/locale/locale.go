@@ -150,18 +150,19 @@ func (l *Texts) Match(wanted ...string) string {
 	return l.names[0]
 }
 
-// maxLanguages bounds the work for a header with a malformed language.
+// maxLanguages bounds the work for a header.
 const maxLanguages = 100
 
 // languages returns the languages of an Accept-Language header, the preferred one
 // first. The parser refuses a whole header because of one item.
 func languages(header string) []language.Tag {
-	tags, _, err := language.ParseAcceptLanguage(header)
+	items := strings.SplitN(header, ",", maxLanguages+1)
+	items = items[:min(len(items), maxLanguages)]
+	tags, _, err := language.ParseAcceptLanguage(strings.Join(items, ","))
 	if err == nil {
 		return tags
 	}
-	items := strings.SplitN(header, ",", maxLanguages+1)
-	items = slices.DeleteFunc(items[:min(len(items), maxLanguages)], func(item string) bool {
+	items = slices.DeleteFunc(items, func(item string) bool {
 		_, _, err := language.ParseAcceptLanguage(item)
 		return err != nil
 	})
