@@ -188,9 +188,16 @@ func (r *Running) Log() *slog.Logger { return r.b.log }
 
 // Wait blocks until ctx ends or the program shuts itself down, and returns nil.
 // If the program cannot continue, Wait returns the cause.
-func (r *Running) Wait(ctx context.Context) error { return r.until(ctx, nil) }
+func (r *Running) Wait(ctx context.Context) error {
+	err := r.until(ctx, nil)
+	if _, isAsked := errors.AsType[shutdownError](err); isAsked {
+		return nil
+	}
+	return err
+}
 
-// until is like Wait, and also reloads the configuration at each hangup.
+// until is like Wait, and also reloads the configuration at each hangup. Its error has
+// the exit status with which the program shuts itself down, unless that is 0.
 func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 	for {
 		select {
@@ -268,7 +275,7 @@ func (p Process) serve(ctx context.Context, running *Running, err error) int {
 	manager.Ready()
 	broken := running.until(ctx, p.Hangups)
 	manager.Stopping()
-	if broken != nil {
+	if _, isAsked := errors.AsType[shutdownError](broken); broken != nil && !isAsked {
 		logError(log, "program failed", broken)
 	}
 	log.Info("stopping")

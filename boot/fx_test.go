@@ -69,8 +69,18 @@ func TestProgramMayAskForItsOwnEnd(t *testing.T) {
 		status := boot.Main(t.Context(), p, mega.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle, s fx.Shutdowner) {
 			l.Append(fx.StartHook(func() error { return s.Shutdown(fx.ExitCode(code)) }))
 		}))))
-		if status != want {
+		if status != want || strings.Contains(stderr.String(), "failed") {
 			t.Errorf("exit status %d, want %d:\n%s", status, want, stderr)
+		}
+	}
+}
+
+func TestWaitEndsWithoutAnErrorWhenTheProgramShutsItselfDown(t *testing.T) {
+	for _, code := range []int{0, 3} {
+		p, _ := process()
+		r := start(t, p, mega.App("main", boot.Fx(fx.Invoke(func(s fx.Shutdowner) error { return s.Shutdown(fx.ExitCode(code)) }))))
+		if err := r.Wait(t.Context()); err != nil {
+			t.Errorf("code %d: %v", code, err)
 		}
 	}
 }
