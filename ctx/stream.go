@@ -89,6 +89,9 @@ func streamHeader() http.Header {
 }
 
 func (s *Stream) begin() error {
+	if !s.out.CanFlush() { // before the answer begins
+		return errors.New("begin a stream: the writer of a middleware cannot send in pieces")
+	}
 	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()}); err != nil {
 		return err
 	}
@@ -99,7 +102,7 @@ func (s *Stream) begin() error {
 		_ = s.out.SetReadDeadline(time.Time{})
 	}
 	if err := s.out.FlushError(); err != nil {
-		return fmt.Errorf("begin a stream: the connection cannot send in pieces: %w", err)
+		return fmt.Errorf("begin a stream: %w", err)
 	}
 	return nil
 }

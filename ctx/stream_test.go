@@ -199,6 +199,19 @@ func TestAStreamThatIsRefusedLeavesTheTimeLimit(t *testing.T) {
 	})
 }
 
+// A browser would take an empty stream for one that has ended, and connect again.
+func TestAStreamThatAMiddlewareHoldsBackIsAnError(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Hour, "") })
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(*megactx.Stream) error { t.Error("it began"); return nil })
+	})
+	w := s.ask("GET", "/", "", wantJSON)
+	if p := problemIn(t, w); w.Code != 500 || p.Code != "internal" || !strings.Contains(str(s.last(t)["error"]), "in pieces") {
+		t.Errorf("got %d %s\n%s", w.Code, w.Body, s.log)
+	}
+}
+
 func TestAStreamThatComesTooLateIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := limited(t, request.Limits{Timeout: time.Second})

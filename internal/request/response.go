@@ -114,6 +114,21 @@ func (r *Response) FlushError() error {
 	return r.failedLocked(http.NewResponseController(r.w).Flush())
 }
 
+// CanFlush reports whether the writer of the connection or of the innermost middleware can
+// flush. It finds the method as [http.ResponseController] does, and writes nothing.
+func (r *Response) CanFlush() bool {
+	for w := r.w; ; {
+		switch next := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = next.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
 // Hijack takes the connection away from the server, for [http.Hijacker].
 func (r *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r.mu.Lock()
