@@ -14,6 +14,7 @@ import (
 
 var outageCases = []testCase{
 	{rule: "S23", claim: "requests in flight fail at once, and so do those made while the backend is away", needs: []fault{"Down", "Up"}, run: outageFailsRequests},
+	{rule: "S23", claim: "a request that waits for room fails with the connection", needs: []fault{"Pause", "Continue", "Down", "Up"}, run: outageFailsWaitingRequests},
 	{rule: "S23", claim: "publishes during an outage arrive in order, after one gap mark per subscription", needs: []fault{"Down", "Up"}, run: outageBuffers},
 	{rule: "S23", claim: "publishes during an outage are bounded in bytes, and wait for room in time", needs: []fault{"Down", "Up"}, run: outageIsBounded},
 	{rule: "S24", claim: "an event that expires while the backend is away is not sent, and is counted", needs: []fault{"Down", "Up"}, run: expiresInOutage},
@@ -92,6 +93,27 @@ func outageFailsRequests(e *env) {
 	e.up()
 	e.isConnected(a, b)
 	a.request("x", "")
+}
+
+func outageFailsWaitingRequests(e *env) {
+	a := e.process()
+	_, err := a.Request(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrNoResponders, "the first request")
+	e.AtEnd(func() { _ = e.h.Faults.Continue() })
+	e.Must(e.h.Faults.Pause(), "pause")
+	e.fill(a)
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
+	defer cancel()
+	over := e.Async(func() {
+		_, err := a.Request(ctx, "x", make([]byte, 1<<19))
+		e.Is(err, bus.ErrDisconnected, "the request")
+	})
+	e.Soon("it is in flight", func() bool { return a.Stats().InFlight == 1 })
+	e.Pass(0.1) // so that it waits
+	e.down()
+	e.Await(over, "the request fails")
+	e.up()
+	e.isConnected(a)
 }
 
 func outageBuffers(e *env) {

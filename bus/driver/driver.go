@@ -123,7 +123,8 @@ type Driver interface {
 	// If no subscription of the kind matches, Request returns an error that
 	// wraps ErrNoResponders, or the driver promptly reports one to the Front.
 	// While the backend cannot be reached, Request returns an error that wraps
-	// ErrDisconnected: requests are not buffered.
+	// ErrDisconnected, and so does a call that waits for room at Disconnected:
+	// requests are not buffered.
 	Request(ctx context.Context, m Message) error
 
 	// Answer sends an answer to a request that was delivered to a Sink. It may

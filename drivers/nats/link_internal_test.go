@@ -112,7 +112,7 @@ func TestMessagesThatAreOver(t *testing.T) {
 	refused := &topic{}
 	refused.refused.Store(true)
 	request := func(change func(*special)) item {
-		s := &special{m: driver.Message{Deadline: now.Add(time.Second)}, ctx: t.Context(), link: w.link.number, inbox: &topic{}}
+		s := &special{m: driver.Message{Deadline: now.Add(time.Second)}, ctx: t.Context(), link: w.link, inbox: &topic{}}
 		change(s)
 		return item{kind: driver.Request, special: s}
 	}
@@ -127,7 +127,7 @@ func TestMessagesThatAreOver(t *testing.T) {
 		"answer":                       {item{kind: driver.Answer, special: &special{m: driver.Message{Deadline: now}}}, false},
 		"request":                      {request(func(*special) {}), false},
 		"request at its deadline":      {request(func(s *special) { s.m.Deadline = now }), true},
-		"request of an earlier link":   {request(func(s *special) { s.link-- }), true},
+		"request of an earlier link":   {request(func(s *special) { s.link = &link{} }), true},
 		"request of a refused inbox":   {request(func(s *special) { s.inbox = refused }), true},
 		"request whose call has ended": {request(func(s *special) { s.ctx = ended }), true},
 	} {

@@ -72,7 +72,7 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	}
 	it := item{subject: m.Subject, kind: driver.Request, special: newSpecial(&m)}
 	it.special.reply = b.inbox.prefix + strconv.FormatUint(m.ID, 36)
-	it.special.ctx, it.special.link, it.special.inbox = ctx, l.number, inbox
+	it.special.ctx, it.special.link, it.special.inbox = ctx, l, inbox
 	return b.put(ctx, &m, &it)
 }
 

@@ -50,7 +50,7 @@ type special struct {
 	m     driver.Message  // without data and header
 	reply string          // of a request
 	ctx   context.Context // of the caller of a request
-	link  uint64          // the only connection that may carry a request
+	link  *link           // the only connection that may carry a request
 	inbox *topic          // of the answers to a request
 }
 
@@ -77,7 +77,8 @@ func newOutbox(limit int) *outbox {
 }
 
 // put copies a message into the queue. It waits for room in every state of the
-// connection, as the driver interface requires (S6). One message always fits.
+// connection, as the driver interface requires (S6); a request waits only while its
+// link lasts (S23). One message always fits.
 func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []pair, closing <-chan struct{}) error {
 	room := o.tryPut(m.Data, it, header)
 	if room == nil {
@@ -85,9 +86,15 @@ func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []
 	}
 	ctx, cancel := driver.RoomContext(ctx, m) // S6
 	defer cancel()
+	var cut <-chan struct{}
+	if it.kind == driver.Request {
+		cut = it.special.link.over
+	}
 	for room != nil {
 		select {
 		case <-room:
+		case <-cut:
+			return driver.ErrDisconnected // S23
 		case <-closing:
 			return driver.ErrClosed
 		case <-ctx.Done():

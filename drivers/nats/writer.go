@@ -145,7 +145,7 @@ func (w *writer) isOver(it *item, now time.Time) bool {
 	}
 	expired := !s.m.Deadline.IsZero() && !now.Before(s.m.Deadline)
 	if it.kind == driver.Request {
-		return expired || s.link != w.link.number || s.inbox.refused.Load() || s.ctx.Err() != nil
+		return expired || s.link != w.link || s.inbox.refused.Load() || s.ctx.Err() != nil
 	}
 	if expired {
 		w.bus.notify(func(f driver.Front) { f.Expired(1) })
