@@ -166,7 +166,8 @@ func (s *Sub) await(giveUp, excused <-chan struct{}) bool {
 // requests in flight fail with ErrClosed, and the contexts of the handlers are
 // ended. They have a quarter of a second to return; the error is an
 // *UnfinishedError that lists those which have not. A backend that does not answer
-// has 5 s for the messages that it has not confirmed. It may be called again, and
+// has 5 s for the messages that it has not confirmed, and the error has their number;
+// one that cannot be reached has no time. Close may be called again, and
 // at once from several goroutines: each call returns when all is over, and the
 // first one's error. Called from within a handler, it does not wait for the
 // handlers of that subscription.

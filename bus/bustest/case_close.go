@@ -3,6 +3,7 @@ package bustest
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/bus"
@@ -16,7 +17,7 @@ var closeCases = []testCase{
 	{rule: "S22", claim: "Close ends a Flush and a Publish that wait for a stopped backend", needs: []fault{"Pause", "Continue"}, run: closeEndsWaitsAtStandstill},
 	{rule: "S22", claim: "Close does not wait for a handler that ignores its context, and names it", run: closeNames},
 	{rule: "S22", claim: "Close while everything is in use leaves nothing", run: closeUnderLoad},
-	{rule: "S22", claim: "Close while the backend is away is quick", needs: []fault{"Down", "Up"}, run: closeWhileDown},
+	{rule: "S22", claim: "Close while the backend is away is quick, and has the number of messages that were not confirmed", needs: []fault{"Down", "Up"}, run: closeWhileDown},
 }
 
 func closed(e *env) {
@@ -195,7 +196,8 @@ func closeWhileDown(e *env) {
 	publishMany(b, "x", 1, 5)
 	before := time.Now()
 	err := b.Close()
-	e.Want(err == nil || errors.Is(err, bus.ErrDisconnected), "close returned %v", err)
+	e.Is(err, bus.ErrDisconnected, "close")
+	e.Want(strings.Contains(err.Error(), "5 accepted messages not confirmed"), "the close does not report 5 messages: %v", err) // S4
 	b.cut.Store(true)
 	e.took(before, 0, 30, "closing")
 	e.up()

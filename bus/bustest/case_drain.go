@@ -169,6 +169,7 @@ func drainFlushes(e *env) {
 
 func drainWhileDown(e *env) {
 	b := e.process()
+	b.cut.Store(true) // nor is the end of the bus confirmed
 	s := e.stick(b, b, "x", "x")
 	publishMany(b, "x", 1, 5)
 	e.arrives(s.Sub, 6)

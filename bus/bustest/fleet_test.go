@@ -308,12 +308,17 @@ func (n *node) Flush(ctx context.Context) error {
 	return n.report()
 }
 
-func (n *node) Close(context.Context) error {
+func (n *node) Close(context.Context) (err error) {
 	if !n.shut.Swap(true) {
 		close(n.shuts)
+		n.out.Lock()
+		if unsent := len(n.waiting); unsent > 0 {
+			err = fmt.Errorf("%w: %d accepted messages not confirmed", errAway, unsent)
+		}
+		n.out.Unlock()
 	}
 	n.end()
-	return nil
+	return err
 }
 
 func (n *node) standing() (all []*subscribed) {

@@ -147,8 +147,8 @@ type Driver interface {
 	// Close ends all registrations and frees what the driver holds of its process:
 	// connections, goroutines, timers. Once it has returned, the driver starts
 	// no new call of a Sink or Front; running calls may still finish. Buffered
-	// messages are sent if that is possible until ctx ends. Close is
-	// idempotent.
+	// messages are sent if that is possible until ctx ends; as in Flush, the error has
+	// the number of unconfirmed ones. Close is idempotent.
 	Close(ctx context.Context) error
 }
 

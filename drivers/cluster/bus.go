@@ -294,6 +294,9 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 			err = nil // no subscription is left to end
 		}
 	}
+	if n := b.out.events(); err == nil && n > 0 {
+		err = fmt.Errorf("%w: %d accepted messages not confirmed", driver.ErrDisconnected, n) // S4
+	}
 	b.calls.Lock()
 	b.quiet = true
 	b.calls.Unlock()

@@ -152,11 +152,14 @@ func (b *Bus) Flush(ctx context.Context) error {
 // settle waits until the server has confirmed everything that was accepted before. If
 // ctx ends earlier, its error has the number of messages that are not confirmed (S21).
 func (b *Bus) settle(ctx context.Context) error {
+	if b.ledger.isAway() && b.out.left() == 0 {
+		return nil
+	}
 	err := b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	n := b.ledger.open(b.out.count())
+	n := b.unconfirmed()
 	if n == 0 {
 		return nil // the server has all of them
 	}
@@ -167,16 +170,28 @@ func (b *Bus) settle(ctx context.Context) error {
 	return err
 }
 
+// unconfirmed returns how many of the accepted messages are neither confirmed nor lost.
+func (b *Bus) unconfirmed() int {
+	if b.ledger.isAway() {
+		return b.out.left()
+	}
+	return int(b.ledger.open(b.out.count())) //nolint:gosec // they fit into the memory
+}
+
 func (b *Bus) kickFlusher() {
 	if l := b.link.Load(); l != nil {
 		wake(l.kick)
 	}
 }
 
-// Close implements [driver.Driver].
+// Close implements [driver.Driver]. Without a connection it does not wait for one.
 func (b *Bus) Close(ctx context.Context) (err error) {
-	if b.life.Err() == nil && b.link.Load() != nil && b.ledger.open(b.out.count()) > 0 {
+	switch n := b.unconfirmed(); {
+	case b.life.Err() != nil || n == 0:
+	case b.link.Load() != nil:
 		err = b.settle(ctx)
+	default:
+		err = fmt.Errorf("%w: %d accepted messages not confirmed", driver.ErrDisconnected, n) // S4
 	}
 	b.end()
 	b.calls.Lock()

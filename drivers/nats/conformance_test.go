@@ -70,7 +70,7 @@ func TestBusConformanceOnAProcess(t *testing.T) {
 			Continue: func() error { server.Continue(); return nil },
 		},
 	}, "S6", "S23", "S21/Drain is bounded while the backend is away",
-		"S21/the error of a drain on a stopped backend has what was left and the number of messages that were not confirmed", "S22/Close while the backend is away is quick",
+		"S21/the error of a drain on a stopped backend has what was left and the number of messages that were not confirmed", "S22/Close while the backend is away is quick, and has the number of messages that were not confirmed",
 		"S22/Close ends a Flush and a Publish that wait for a backend that is away", "S22/Close ends a Flush and a Publish that wait for a stopped backend")
 	if err != nil {
 		t.Error(err)

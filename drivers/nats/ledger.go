@@ -285,6 +285,14 @@ func (l *ledger) open(accepted uint64) uint64 {
 	return accepted - l.resolved
 }
 
+// isAway reports whether there is no connection, and everything that was handed to the
+// last one is resolved.
+func (l *ledger) isAway() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
+}
+
 // state returns the losses and denials so far.
 func (l *ledger) state() trouble {
 	l.mu.Lock()

@@ -149,6 +149,36 @@ func TestCloseNamesWhatASilentServerHasNotConfirmed(t *testing.T) {
 	}
 }
 
+// A request that waits for a silent server fails with the connection. No later connection
+// sends it, so that nothing is left to flush (S21).
+func TestARequestThatFailedIsNotLeftToFlush(t *testing.T) {
+	server := natstest.StartProcess(t)
+	b := open(t, nats.Config{URL: server.URL()})
+	if _, err := b.Request(t.Context(), "nobody", nil); !errors.Is(err, bus.ErrNoResponders) {
+		t.Fatal(err)
+	}
+	server.Pause()
+	const n = 4 // a new connection takes one of them
+	var asking sync.WaitGroup
+	for range n {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := b.Request(ctx, "nobody", make([]byte, 100<<10)); !errors.Is(err, bus.ErrDisconnected) {
+				t.Error(err)
+			}
+		})
+	}
+	await(t, func() bool { return b.Stats().InFlight == n })
+	server.Kill()
+	asking.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // What was flushed with nil has arrived, however often the connection breaks
 // meanwhile.
 func TestFlushedMessagesSurviveCuts(t *testing.T) {

@@ -21,6 +21,7 @@ type outbox struct {
 	filling  batch
 	weight   int // bytes of all waiting messages, also of those in taken
 	accepted uint64
+	unsent   int           // waiting events and answers: those that another connection sends
 	idle     bool          // the writer sleeps
 	room     chan struct{} // closed when there is more room; nil without waiters
 
@@ -133,6 +134,9 @@ func (o *outbox) append(data []byte, it *item, header []pair) (room <-chan struc
 // add appends a copy of the message. The caller holds o.mu.
 func (o *outbox) add(data []byte, it *item, header []pair) {
 	o.accepted++
+	if it.kind != driver.Request {
+		o.unsent++
+	}
 	o.filling.items = append(o.filling.items, *it)
 	own := &o.filling.items[len(o.filling.items)-1]
 	own.data = o.filling.data.copy(data)
@@ -146,6 +150,14 @@ func (o *outbox) count() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.accepted
+}
+
+// left returns how many of the waiting messages another connection sends: requests end
+// with theirs.
+func (o *outbox) left() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unsent
 }
 
 // peek returns the remaining messages of the current batch, or else all waiting
@@ -171,13 +183,17 @@ func (o *outbox) peek() []item {
 func (o *outbox) drop(n int) {
 	done := o.taken.items[o.next : o.next+n]
 	o.next += n
-	weight := 0
+	weight, sent := 0, 0
 	for i := range done {
 		weight += done[i].weight()
+		if done[i].kind != driver.Request {
+			sent++
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.weight -= weight
+	o.unsent -= sent
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
