@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type topic struct {
 	// Guarded by the mutex of the Bus:
 	sub    *nats.Subscription // on the latest link
 	active bool               // the server has confirmed it, on the link in use
+	tried  uint64             // the number taken when the attempt to subscribe it began; without one, more
 	ready  chan struct{}      // closed when it is active, or refused
 	err    error              // why it was refused; no member can join any more
 }
@@ -213,10 +215,10 @@ func (t *topic) handler(l *link, void *bool) nats.MsgHandler {
 		if !l.closed && !*void {
 			t.takeOrShed(m, waiting)
 		}
-		l.gate.RUnlock()
 		if n := t.taken.Add(1); waiting.lost == 0 {
 			t.settled.Store(n)
 		}
+		l.gate.RUnlock()
 	}
 }
 
@@ -256,8 +258,13 @@ func (b *Bus) standing() (all []*topic) {
 	return all
 }
 
-// suspend records that the link has ended, and that no topic is active any more.
+// suspend records that the link has ended, and that no topic is active any more. At the
+// same time the link stops to deliver: a subscription that begins later gets no report
+// of what this link loses, and one that ends later gets one (S10).
 func (b *Bus) suspend(l *link) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	l.closed = true
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.link.Store(nil)
@@ -278,25 +285,24 @@ func (b *Bus) suspend(l *link) {
 	b.leaving = nil
 }
 
-// gap reports to every subscription of the topics that messages may have been lost.
-// No message that came before follows.
+// gap reports to every subscription of the topics that messages may have been lost, also
+// to one whose Subscribe has not returned if messages came before its confirmation. No
+// message that came before follows. It holds b.mu meanwhile, so that no End returns
+// between the end of the debt and the report.
 func (b *Bus) gap(topics []*topic) {
-	var sinks []driver.Sink
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls.RLock()
+	defer b.calls.RUnlock()
 	for _, t := range topics {
 		for _, m := range *t.members.Load() {
-			if m.live {
-				sinks = append(sinks, m.sink)
+			if (m.live || t.tried < t.taken.Load()) && !b.quiet {
+				m.sink.Gap(-1)
 			}
 			m.owed = false
 		}
+		t.tried = math.MaxUint64
 	}
-	b.mu.Unlock()
-	b.notify(func(driver.Front) {
-		for _, s := range sinks {
-			s.Gap(-1)
-		}
-	})
 }
 
 // subscribe makes the topics active on the link, with one confirmation for all.
@@ -330,9 +336,7 @@ func (l *link) subscribe(topics []*topic) error {
 // topics are inactive then, and no message of this attempt follows.
 func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 	b := l.bus
-	b.mu.Lock()
-	b.nameless = nil
-	b.mu.Unlock()
+	b.beginAttempt(topics)
 	void := false // under l.gate
 	subs := make([]*nats.Subscription, len(topics))
 	for i, t := range topics {
@@ -353,6 +357,16 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 		_ = sub.Unsubscribe() // fails with the link
 	}
 	return nameless, nil
+}
+
+// beginAttempt records the state before an attempt to subscribe topics.
+func (b *Bus) beginAttempt(topics []*topic) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nameless = nil
+	for _, t := range topics {
+		t.tried = t.taken.Load()
+	}
 }
 
 // conclude activates the topics that the server has confirmed on the link, and
@@ -377,7 +391,7 @@ func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (und
 // activate records that the server has confirmed a topic. The caller holds
 // b.mu.
 func (b *Bus) activate(t *topic, sub *nats.Subscription) {
-	t.sub, t.active = sub, true
+	t.sub, t.active, t.tried = sub, true, math.MaxUint64
 	for _, m := range *t.members.Load() {
 		m.live = true
 	}
