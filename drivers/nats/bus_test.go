@@ -226,6 +226,8 @@ func TestRequestInFlightFailsWithTheConnection(t *testing.T) {
 		t.Error("the request waits for an answer that cannot come")
 	}
 	close(over)
+	server.Start() // for the answer
+	connected(t, b, 1)
 }
 
 // A server that takes nothing does not hold up who publishes beyond what they

@@ -366,4 +366,5 @@ func TestTheLossThatAWriteDetectsHasItsCause(t *testing.T) {
 	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v, want the error of the write", err)
 	}
+	connected(t, b, 1) // so that Close sends what waits
 }
