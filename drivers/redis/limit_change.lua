@@ -100,14 +100,15 @@ local function grow(units, spaced)
 end
 
 -- refund returns units of the grant at the time at to its own window. The entry
--- of a grant is the first one that is not before it, at most by its rounding: a later
--- one is of another grant, after a step back of the clock while nothing of the key was
--- known. A grant that has left the window has nothing to return. W7
+-- of a grant is the first one that is not before it, at most a tick later: time is
+-- rounded up, and a clock that has stepped back stays within a tick of the newest entry.
+-- A later one is of another grant, after a step back while nothing of the key was known.
+-- A grant that has left the window has nothing to return. W7
 local function refund(l, units, at)
   if not l.known or l.ended then return end
   local rank = search(l, 0, at)
   local time, sum = entry(l, rank)
-  if not time or time + l.per <= now or time > ceil(at / l.tick) * l.tick then return end
+  if not time or time + l.per <= now or time > at + l.tick then return end
   local before = rank > 0 and select(2, entry(l, rank - 1)) or 0
   units = min(units, sum - before)
   if units == 0 then return end
