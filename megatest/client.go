@@ -59,15 +59,18 @@ func (c Client) Delete(target string, headers ...string) *Response {
 }
 
 // Do sends a request and returns its answer. It does not follow redirects. It
-// fails the test if the handler does not complete its answer, so that a server
-// closes the connection; a test that expects this uses [Client.Serve] and recovers
-// [http.ErrAbortHandler].
+// fails the test if the handler does not complete its answer before the application
+// stops, so that a server closes the connection; a test that expects this uses
+// [Client.Serve] and recovers [http.ErrAbortHandler].
 func (c Client) Do(method, target string, body any, headers ...string) *Response {
 	c.t.Helper()
+	if c.work.Begin() { // false when the application has stopped
+		defer c.work.Done()
+	}
 	r := c.Request(method, target, body, headers...)
 	w := httptest.NewRecorder()
 	answer := &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w, log: c.log}
-	if !c.completes(w, r) {
+	if !c.completes(w, r) && r.Context().Err() == nil {
 		answer.fail("the answer is not complete: the connection is closed")
 	}
 	if method == http.MethodHead { // a server sends no body
@@ -85,9 +88,6 @@ func (c Client) completes(w http.ResponseWriter, r *http.Request) (whole bool) {
 			panic(value)
 		}
 	}()
-	if c.work.Begin() { // false when the application has stopped
-		defer c.work.Done()
-	}
 	c.handler.ServeHTTP(w, r)
 	return true
 }

@@ -345,6 +345,30 @@ func TestRequestThatIsNotAnsweredFailsTheTest(t *testing.T) {
 	})
 }
 
+// The end of the kit cuts the answer. A failure would come from a goroutine of a test
+// that has ended.
+func TestAnswerThatTheEndCutsFailsNoTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &recorder{TB: t}
+		kit := megatest.New(fake, megatest.Config{}, mega.Routes(func(r mega.Router) {
+			r.Get("/", func(ctx *mega.Ctx) error {
+				if _, err := fmt.Fprint(ctx.Writer(), "begun"); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}))
+		go kit.Get("/")
+		synctest.Wait()
+		fake.end()
+		synctest.Wait()
+		if fake.failed > 0 {
+			t.Errorf("got %q", fake.said)
+		}
+	})
+}
+
 func TestRunThatDoesNotReturnIsNamedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := &recorder{TB: t}
