@@ -231,6 +231,25 @@ func TestInterruptLeavesTheCleanupToTheHolder(t *testing.T) { // X9
 	p.unused(p.locks(), "k")
 }
 
+// X4: a holder that has lost its slot does not clean it, so that no cleanup continues.
+func TestInterruptAfterALossLeavesTheStatusOfTheLoss(t *testing.T) {
+	l := &launcher{
+		p: Process{Name: "mega-lock", Stderr: io.Discard}, order: Order{Cleanup: "true"}, group: 1, lossReason: "forced",
+		messages: json.NewEncoder(io.Discard), reports: make(chan report), signals: make(chan os.Signal),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- l.finish(0) }()
+	l.signals <- syscall.SIGINT
+	select {
+	case err := <-ended:
+		t.Fatalf("the interrupt ends the wait: %v", err)
+	case l.reports <- report{What: over}:
+	}
+	if e, ok := errors.AsType[*Error](<-ended); !ok || e.Exit != ExitLost {
+		t.Errorf("got %v, want lock.lost", e)
+	}
+}
+
 func TestCommandDiesWithTheLauncher(t *testing.T) { // X5
 	p := newPlace(t)
 	s := p.start("exec k --", "sh", "-c", os.Args[0]+" work "+p.dir+" 1h; true")

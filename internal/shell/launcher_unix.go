@@ -236,7 +236,7 @@ func (l *launcher) handleLast(r report) {
 
 // finish waits for the release of the lease and returns the exit status (X2). SIGINT and
 // SIGQUIT, which a person sends, end the wait for a --cleanup, which may take long. The
-// holder completes it, and has the lease meanwhile (P3).
+// holder completes it, and has the lease meanwhile (P3). After a loss it cleans nothing.
 func (l *launcher) finish(s syscall.WaitStatus) error {
 	l.terminal.takeBack(l.group)
 	_ = l.messages.Encode(message{Done: true})
@@ -250,7 +250,7 @@ func (l *launcher) finish(s syscall.WaitStatus) error {
 			l.handleLast(r)
 			ended = !ok
 		case s := <-interrupts:
-			if s == syscall.SIGINT || s == syscall.SIGQUIT {
+			if l.lossReason == "" && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
 				l.left = true
 				l.p.warn("interrupted; --cleanup continues in the background")
 				return Status(128 + int(s.(syscall.Signal)))
