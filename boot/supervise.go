@@ -131,7 +131,7 @@ func (p Process) executable(dir string) (string, error) {
 	if err != nil || len(p.Args) == 0 {
 		return resolved, err
 	}
-	if physical, err := filepath.EvalSymlinks(dir); err != nil || physical == dir {
+	if physical, err := filepath.EvalSymlinks(dir); err != nil || physical == filepath.Clean(dir) {
 		return resolved, nil
 	}
 	path, err := exec.LookPath(p.Args[0])

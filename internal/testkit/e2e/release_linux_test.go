@@ -46,6 +46,7 @@ func TestNewWorkersRunOneReleaseOfALinkThatWasSwitched(t *testing.T) {
 		{"by a relative path", relative, link, "1"},
 		{"with a folder without a name", absolute, "", "0"},
 		{"with a folder under another name", absolute, filepath.Join(releases, "0"), "0"},
+		{"with a folder under another name and a slash", absolute, filepath.Join(releases, "0") + "/", "0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			point("0")
