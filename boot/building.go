@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -96,7 +97,8 @@ func (a *building) finish(host *request.Host) error {
 		router.UseStd(wrap)
 	}
 	for _, f := range a.routes {
-		if err := f.AddRoutes(router); err != nil {
+		add := func(context.Context) error { return f.AddRoutes(router) }
+		if err := a.awaitReturn("A function of mega.Routes", placeOf(f.Function, host), add); err != nil {
 			return err
 		}
 	}

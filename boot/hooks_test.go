@@ -174,6 +174,17 @@ func TestStopThatLeavesSomethingBehindIsNoSuccess(t *testing.T) {
 	}
 }
 
+func TestStopEndsABootWhoseRoutesHang(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stuck := make(chan struct{})
+	defer close(stuck)
+	p, stderr := process()
+	status := boot.Main(ctx, p, mega.App("main", mega.Routes(func(mega.Router) { stop(); <-stuck })))
+	if status != failure.ExitCut || !strings.Contains(stderr.String(), "hooks_test.go") || !strings.Contains(stderr.String(), "it does not end") {
+		t.Errorf("exit status %d:\n%s", status, stderr)
+	}
+}
+
 func TestRequirementOfAnAppIsKept(t *testing.T) {
 	p, _ := process()
 	f := fail(t, p, mega.App("main", mega.RequireScope(mega.Fleet)))

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/settings"
 )
 
@@ -161,6 +163,29 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 		hang := program.Shared.Provides[0]
 		began := time.Now()
 		_, err = b.construct(hang, nil)
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
+			t.Errorf("got %+v", err)
+		}
+		if took := time.Since(began); took != time.Minute+hookBudget+noticeTime {
+			t.Errorf("it took %v", took)
+		}
+		close(leave)
+	})
+}
+
+func TestFunctionOfRoutesThatDoesNotReturnIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		b := &booting{ctx: t.Context(), plan: &plan.Plan{Config: &settings.Config{Config: config.Config{Boot: config.Boot{WaitFor: time.Minute}}}}}
+		program, err := plan.NewProgram([]Option{plan.App("main", plan.Routes(func(megactx.Router) { <-leave }))}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := &building{booting: b, name: "main"}
+		app.route(program.Apps[0].Routes[0].Unbound(nil))
+		began := time.Now()
+		err = app.finish(&request.Host{})
 		f, ok := errors.AsType[*Failure](err)
 		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
 			t.Errorf("got %+v", err)

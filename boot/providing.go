@@ -63,33 +63,42 @@ func (b *booting) constructor(f plan.Function) any {
 	}).Interface()
 }
 
-// construct calls a constructor with a timeout: the time in which a server may
-// start, plus the budget of a hook. A constructor has no context that could end
-// it, so one that hangs is abandoned and reported by name.
-func (b *booting) construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err error) {
-	if err := b.ctx.Err(); err != nil {
-		return nil, err
-	}
-	budget := b.plan.Config.Boot.WaitFor + hookBudget
-	ctx, cancel := context.WithTimeout(b.ctx, budget)
-	defer cancel()
-	err = await(ctx, func(context.Context) (err error) {
+// construct calls a constructor with a timeout.
+func (b *booting) construct(f plan.Function, in []reflect.Value) ([]reflect.Value, error) {
+	var values []reflect.Value // not a result: a constructor that was abandoned may still assign it
+	err := b.awaitReturn("A constructor", constructed(f), func(context.Context) error {
 		made, err := construct(f, in)
 		values = made
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+// awaitReturn calls a function of the program with a timeout: the time in which a
+// server may start, plus the budget of a hook. The function has no context that could
+// end it, so one that hangs is abandoned and reported. The failure has the kind of the
+// function, and as facts its name and the place of its option.
+func (b *booting) awaitReturn(kind string, facts []failure.Fact, fn func(context.Context) error) error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+	budget := b.plan.Config.Boot.WaitFor + hookBudget
+	ctx, cancel := context.WithTimeout(b.ctx, budget)
+	defer cancel()
+	err := await(ctx, fn)
 	switch {
-	case err == nil:
-		return values, nil
 	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
-		return nil, &Failure{
-			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
-			Facts: constructed(f), Actions: failure.Actions("Do what takes long later", "mega.OnStart, mega.Run", "Wait longer for servers", "MEGA_BOOT_WAIT_FOR=60s"),
+		return &Failure{
+			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("%s did not return within %v.", kind, budget),
+			Facts: facts, Actions: failure.Actions("Do what takes long later", "mega.OnStart, mega.Run", "Wait longer for servers", "MEGA_BOOT_WAIT_FOR=60s"),
 		}
 	case errors.Is(err, errStuck): // the boot was stopped meanwhile
-		return nil, fmt.Errorf("constructor %s, provided at %s: %w", f.Declared(), f.Site, err)
+		return fmt.Errorf("%s %s, %s %s: %w", facts[0].Name, facts[0].Value, facts[1].Name, facts[1].Value, err)
 	}
-	return nil, err
+	return err
 }
 
 func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err error) {
