@@ -102,23 +102,24 @@ func (h *Host) writeDevPage(w http.ResponseWriter, r *http.Request, rec *record,
 }
 
 func (h *Host) newDevPage(r *http.Request, rec *record, p problem) devPage {
+	o := rec.outcome()
 	d := devPage{
-		problem: p, Style: template.CSS(devPageStyle), Method: r.Method, Route: rec.route,
+		problem: p, Style: template.CSS(devPageStyle), Method: r.Method, Route: o.route,
 		Path: r.URL.Path, Took: time.Since(rec.began).Round(time.Microsecond).String(),
 	}
-	d.Chain = appendCauses(nil, rec.err, 0)
-	if p, ok := errors.AsType[*panicError](rec.err); ok {
+	d.Chain = appendCauses(nil, o.err, 0)
+	if p, ok := errors.AsType[*panicError](o.err); ok {
 		for _, part := range stack.Fold(stack.Parse(p.stack)) {
 			d.Frames = append(d.Frames, newFrames(part))
 		}
 	} else {
-		d.Sources = h.sources(rec)
+		d.Sources = h.sources(rec, o)
 	}
-	for _, param := range rec.params {
+	for _, param := range o.params {
 		d.Params = append(d.Params, pair{param.name, param.value})
 	}
 	d.Query, d.Header = shownQuery(r), shownHeader(r)
-	d.Locks = rec.usedLocks()
+	d.Locks = rec.usedLocks(o.err)
 	return d
 }
 
@@ -142,15 +143,15 @@ func appendCauses(all []cause, err error, depth int) []cause {
 
 // sources returns the places to look at: of the error, or of the line of the
 // view, and the handler.
-func (h *Host) sources(rec *record) (all []source) {
-	if f, ok := rec.where(rec.err); ok {
+func (h *Host) sources(rec *record, o outcome) (all []source) {
+	if f, ok := rec.where(o.err); ok {
 		all = append(all, newSource("the error", f))
 	}
-	if s, ok := h.Files().Views.source(rec.err); ok {
+	if s, ok := h.Files().Views.source(o.err); ok {
 		all = append(all, s)
 	}
-	if len(all) == 0 && rec.handler != nil {
-		if f, ok := stack.Declared(rec.handler); ok {
+	if len(all) == 0 && o.handler != nil {
+		if f, ok := stack.Declared(o.handler); ok {
 			all = append(all, newSource("the handler that returned the error", f))
 		}
 	}
@@ -209,14 +210,14 @@ func shownQuery(r *http.Request) (all []pair) {
 	return all
 }
 
-func (rec *record) usedLocks() (all []usedLock) {
+func (rec *record) usedLocks(err error) (all []usedLock) {
 	if rec.inspection == nil {
 		return nil
 	}
 	rec.inspection.mu.Lock()
 	defer rec.inspection.mu.Unlock()
 	for _, u := range rec.inspection.locks {
-		used := usedLock{Keys: strings.Join(u.keys, ", "), State: u.stateLocked(rec.err), Waited: u.waited.Round(time.Microsecond).String(), Fence: "-"}
+		used := usedLock{Keys: strings.Join(u.keys, ", "), State: u.stateLocked(err), Waited: u.waited.Round(time.Microsecond).String(), Fence: "-"}
 		if u.lease != nil {
 			used.Fence = strconv.FormatUint(u.lease.Fence(), 10)
 		}

@@ -120,17 +120,59 @@ type record struct {
 	localeOnce sync.Once // chooses the locale
 	chosen     string
 
-	// The rest belongs to the goroutine that serves the request.
-	span       trace.Span // nil if no tracer records it
-	trace      string     // its id, or ""
-	route      string
-	handler    any         // the function of the route, once it has been chosen
-	params     []param     // of the route
 	inspection *inspection // nil except in env dev and test
-	err        error
-	code       string // of the error, if any
-	errStatus  int    // the status of the answer for err
-	serving    bool   // the handlers of the app have not returned
+
+	// These belong to the goroutine that serves the request.
+	span    trace.Span // nil if no tracer records it
+	trace   string     // its id, or ""
+	serving bool       // the handlers of the app have not returned
+
+	// A handler that a middleware such as http.TimeoutHandler has left behind runs
+	// on another goroutine, also after the end of the request.
+	mu     sync.Mutex // guards the fields below
+	result outcome
+	left   bool // the request has ended
+}
+
+// outcome is the route of a request and its error.
+type outcome struct {
+	route     string
+	handler   any     // the function of the route, once it has been chosen
+	params    []param // of the route
+	err       error
+	code      string // of the error, if any
+	errStatus int    // the status of the answer for err
+}
+
+// outcome returns the outcome so far.
+func (rec *record) outcome() outcome {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.result
+}
+
+// found records the route of a request.
+func (rec *record) found(route string, handler any, params []param) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.result.route, rec.result.handler, rec.result.params = route, handler, params
+}
+
+// abort records that a handler has aborted the connection, unless it has failed.
+func (rec *record) abort() {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.result.err == nil {
+		rec.result.err, rec.result.code = http.ErrAbortHandler, codeAborted
+	}
+}
+
+// end returns the final outcome.
+func (rec *record) end() outcome {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.left = true
+	return rec.result
 }
 
 func (h *Host) enter(rec *record) {
@@ -147,44 +189,62 @@ func (h *Host) leave(rec *record) {
 	h.mu.Lock()
 	delete(h.active, rec)
 	h.mu.Unlock()
+	o := rec.end()
 	r := Finished{
-		App: h.App.Name, Route: rec.route, Method: rec.method,
+		App: h.App.Name, Route: o.route, Method: rec.method,
 		Status: rec.out.status, Took: time.Since(rec.began), Bytes: rec.out.bytes,
 	}
 	if rec.method == http.MethodHead {
 		r.Bytes = 0 // the server sends no body
 	}
-	if rec.code == codeCancelled && r.Status == 0 {
+	if o.code == codeCancelled && r.Status == 0 {
 		r.Status = clientClosed
 	}
-	h.endSpan(rec, r)
-	h.access(rec, r)
+	h.endSpan(rec, o, r)
+	h.access(rec, o, r)
 	if h.Served != nil {
 		h.Served(r)
 	}
 }
 
 // access writes the line of a request in the log.
-func (h *Host) access(rec *record, r Finished) {
+func (h *Host) access(rec *record, o outcome, r Finished) {
 	attrs := []slog.Attr{
 		slog.String("request", rec.id), slog.String("method", r.Method), slog.String("path", rec.path),
 		slog.String("route", r.Route), slog.Int("status", r.Status), slog.Int64("bytes", r.Bytes),
 		slog.Duration("took", r.Took),
 	}
+	attrs, level := rec.explained(attrs, o)
+	h.Logger().LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// failedLate logs the error of a handler that a middleware has left behind, after the
+// line of the request.
+func (h *Host) failedLate(rec *record, o outcome) {
+	attrs := []slog.Attr{
+		slog.String("request", rec.id), slog.String("method", rec.method), slog.String("path", rec.path), slog.String("route", o.route),
+	}
+	attrs, level := rec.explained(attrs, o)
+	h.Logger().LogAttrs(context.Background(), level, "handler failed after its answer", attrs...)
+}
+
+// explained adds the trace and the error of a request to the attributes of a line in
+// the log, and returns its level.
+func (rec *record) explained(attrs []slog.Attr, o outcome) ([]slog.Attr, slog.Level) {
 	if rec.trace != "" {
 		attrs = append(attrs, slog.String("trace_id", rec.trace))
 	}
 	level := slog.LevelInfo
-	if rec.err != nil {
-		attrs = append(attrs, slog.String("code", rec.code), slog.String("error", rec.err.Error()))
-		level = severity(rec.errStatus)
-		attrs = append(attrs, rec.places()...)
+	if o.err != nil {
+		attrs = append(attrs, slog.String("code", o.code), slog.String("error", o.err.Error()))
+		level = severity(o.errStatus)
+		attrs = append(attrs, rec.places(o)...)
 	}
-	if p, ok := errors.AsType[*panicError](rec.err); ok {
+	if p, ok := errors.AsType[*panicError](o.err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 		level = slog.LevelError
 	}
-	h.Logger().LogAttrs(context.Background(), level, "request", attrs...)
+	return attrs, level
 }
 
 // Severity returns the log level for the error of a handler that is its answer.

@@ -131,19 +131,19 @@ func (rec *record) where(err error) (stack.Frame, bool) {
 	return stack.Frame{}, false
 }
 
-// places returns the place of the request's error as attributes of the log, or
+// places returns the place of the error of o as attributes of the log, or
 // else the place of the handler, in the envs dev and test.
-func (rec *record) places() []slog.Attr {
+func (rec *record) places(o outcome) []slog.Attr {
 	if rec.inspection == nil {
 		return nil
 	}
-	if f, ok := rec.where(rec.err); ok {
+	if f, ok := rec.where(o.err); ok {
 		return []slog.Attr{slog.String("at", f.File+":"+strconv.Itoa(f.Line))}
 	}
-	if rec.handler == nil {
+	if o.handler == nil {
 		return nil
 	}
-	f, ok := stack.Declared(rec.handler)
+	f, ok := stack.Declared(o.handler)
 	if !ok || !f.Own {
 		return nil
 	}

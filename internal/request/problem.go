@@ -185,8 +185,9 @@ func codeOf(err error, code string) string {
 	return code
 }
 
-// note records an error for the log, and returns its answer.
-func (rec *record) note(err error) problem {
+// note records an error for the log, and returns its answer. After the end of the
+// request, it logs the error.
+func (h *Host) note(rec *record, err error) problem {
 	end := rec.ended()
 	p := problemOf(err, end)
 	read, write := rec.out.body.causes(err), rec.out.causes(err)
@@ -200,7 +201,16 @@ func (rec *record) note(err error) problem {
 		p = problemOf(context.Canceled, end)
 	}
 	p.Request = rec.id
-	rec.err, rec.code, rec.errStatus = err, p.Code, p.Status
+	rec.mu.Lock()
+	o, late := rec.result, rec.left
+	o.err, o.code, o.errStatus = err, p.Code, p.Status
+	if !late {
+		rec.result = o
+	}
+	rec.mu.Unlock()
+	if late {
+		h.failedLate(rec, o)
+	}
 	return p
 }
 
@@ -220,7 +230,7 @@ var aboutContent = []string{"Content-Disposition", "Content-Range", "Etag", "Las
 // fail answers a request with an error, unless an answer has begun or the
 // client has disconnected.
 func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
-	p := rec.note(err)
+	p := h.note(rec, err)
 	if p.Status == clientClosed || rec.out.begun() != 0 {
 		return
 	}

@@ -57,7 +57,7 @@ func (d Door) Handler(next http.Handler) http.Handler {
 		rec.serving = true
 		next.ServeHTTP(&rec.out, r)
 		rec.serving = false
-		if rec.code != codeCancelled {
+		if rec.outcome().code != codeCancelled {
 			rec.out.Begin() // net/http sends 200 for an empty answer
 		}
 	})
@@ -93,12 +93,10 @@ func (h *Host) contain(r *http.Request, rec *record) {
 	switch value := recover(); value {
 	case nil:
 		if rec.serving { // runtime.Goexit: net/http closes the connection without an answer
-			rec.note(errHandlerGone)
+			h.note(rec, errHandlerGone)
 		}
 	case http.ErrAbortHandler:
-		if rec.err == nil {
-			rec.err, rec.code = http.ErrAbortHandler, codeAborted
-		}
+		rec.abort()
 		panic(value)
 	default:
 		begun := rec.out.begun() != 0
@@ -121,7 +119,6 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 			return
 		}
 		rec := outer.Exchange.record
-		rec.route, rec.handler = r.Pattern, own
 		encoded := w.Header().Get("Content-Encoding") != "" // by a middleware
 		std, end := context.WithCancelCause(r.Context())
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
@@ -129,6 +126,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		out := &Response{w: w}
 		defer out.close()
 		work := outer.routed(r, &Exchange{Writer: out, End: end, record: rec})
+		rec.found(r.Pattern, own, work.params)
 		c := d.Bind(carrier{std, work})
 		r = r.WithContext(c)
 		work.Exchange.Request = r
@@ -137,7 +135,7 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		out.close()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
 		case err != nil && answered:
-			rec.note(err)
+			d.Host.note(rec, err)
 			if !out.whole() {
 				panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 			}
@@ -158,7 +156,6 @@ func (w *Work) routed(r *http.Request, x *Exchange) *Work {
 		Host: w.Host, ID: w.ID, Exchange: x, outer: w,
 		query: r.URL.RawQuery, params: paramsOf(r), locale: w.locale, attrs: []slog.Attr{slog.String("route", r.Pattern)},
 	}
-	x.record.params = inner.params
 	if r.URL.RawPath != "" { // the router has set the escaped values
 		for _, p := range inner.params {
 			r.SetPathValue(p.name, p.value)

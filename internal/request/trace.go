@@ -119,7 +119,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 }
 
 // endSpan ends the span of a request with its outcome.
-func (h *Host) endSpan(rec *record, r Finished) {
+func (h *Host) endSpan(rec *record, o outcome, r Finished) {
 	if rec.span == nil {
 		return
 	}
@@ -131,15 +131,15 @@ func (h *Host) endSpan(rec *record, r Finished) {
 	if r.Status != 0 {
 		rec.span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
 	}
-	if rec.code != "" {
-		rec.span.SetAttributes(attribute.String("error.type", rec.code))
+	if o.code != "" {
+		rec.span.SetAttributes(attribute.String("error.type", o.code))
 	}
-	if rec.errStatus >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
-		rec.span.SetStatus(codes.Error, rec.code)
-		if rec.err != nil {
+	if o.errStatus >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
+		rec.span.SetStatus(codes.Error, o.code)
+		if o.err != nil {
 			rec.span.AddEvent("exception", trace.WithAttributes(
-				attribute.String("exception.type", fmt.Sprintf("%T", rec.err)),
-				attribute.String("exception.message", h.masked(rec.err.Error())), // RecordError would not mask it
+				attribute.String("exception.type", fmt.Sprintf("%T", o.err)),
+				attribute.String("exception.message", h.masked(o.err.Error())), // RecordError would not mask it
 			))
 		}
 	}
