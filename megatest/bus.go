@@ -142,7 +142,7 @@ func (b *Bus) Respond(pattern string, answer func(*bus.Msg) (any, error)) {
 			b.t.Fatalf("respond to %s: %s does so already, at %s", pattern, s.Name, s.Site)
 		}
 	}
-	_, err := b.bus.RespondValue(b.t.Context(), pattern, func(_ context.Context, m *bus.Msg) (any, error) { return answer(m) }, bus.Name("the test"))
+	_, err := b.bus.RespondValue(context.WithoutCancel(b.t.Context()), pattern, func(_ context.Context, m *bus.Msg) (any, error) { return answer(m) }, bus.Name("the test"))
 	if err != nil {
 		b.t.Fatalf("%v", err)
 	}

@@ -57,7 +57,7 @@ type Kit struct {
 
 	t       testing.TB
 	running *boot.Running
-	work    group.Group // requests of the test, and the context of all its calls
+	work    group.Group // requests of the test, and the context of the calls in Cleanup
 	held    []string    // leases that outlived all work of the application
 }
 
@@ -94,15 +94,20 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	return k
 }
 
-// lasting is a test whose Context ends when the application stops. The test's own ends
-// before the functions of its Cleanup, which may use the Kit.
+// lasting is a test with a context also for the functions of its Cleanup, which may use
+// the Kit: the test's own context ends before them.
 type lasting struct {
 	testing.TB
-	ctx context.Context
+	rest context.Context // ends when the application stops
 }
 
-// Context returns the context of the Kit's calls.
-func (l lasting) Context() context.Context { return l.ctx }
+// Context returns the context of a call that begins now.
+func (l lasting) Context() context.Context {
+	if ctx := l.TB.Context(); ctx.Err() == nil {
+		return ctx
+	}
+	return l.rest
+}
 
 // explained returns the error of a boot with the places, the stack and the remedies of
 // its panel.
@@ -152,7 +157,8 @@ func (k *Kit) App(name string) Client {
 }
 
 // Ctx returns a Ctx of the first app outside a request, for code that takes
-// one. It ends when the application stops.
+// one. It ends with the test, or when the application stops if a function of Cleanup
+// has called Ctx.
 func (k *Kit) Ctx() *mega.Ctx {
 	ctx, _ := k.running.Ctx(k.t.Context(), k.running.Report().Apps[0].App) // it exists: New used its handler
 	return ctx

@@ -1,6 +1,7 @@
 package megatest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,19 +65,16 @@ func TestApplicationAnswersWithoutSockets(t *testing.T) {
 	kit.Log.Expect("request", "status", http.StatusNotFound)
 }
 
-// The Context of a test ends before its Cleanup.
+// The context of a test ends before the functions of its Cleanup: they can wait for a
+// request of the test, and make others.
 func TestCleanupsUseTheKit(t *testing.T) {
 	kit := megatest.New(t, megatest.Config{}, module())
 	kit.Bus.Respond("bank.charge", func(*bus.Msg) (any, error) { return "charged", nil })
-	ended := make(chan *megatest.Response, 1)
-	go func() { ended <- kit.Post("/work", nil) }() // ends with the kit
+	var asking sync.WaitGroup
+	asking.Go(func() { kit.Post("/work", nil) }) // works until its context ends
 	kit.Lock.AwaitHolder("work")
 	t.Cleanup(func() {
-		select {
-		case r := <-ended:
-			t.Errorf("a request has ended before the application: %d %s", r.Recorded.Code, r.Body())
-		default:
-		}
+		asking.Wait()
 		kit.Post("/count", nil).Status(http.StatusCreated)
 		kit.Lock.Hold("other")()
 		if _, err := kit.Ctx().Bus.Request("bank.charge", 42); err != nil {
@@ -453,6 +451,17 @@ type recorder struct {
 	failed   int
 	said     string
 	cleanups []func()
+	ctx      context.Context
+	stop     context.CancelFunc
+}
+
+// Context returns a context that ends before the cleanups, as that of a test does.
+// New calls it first.
+func (r *recorder) Context() context.Context {
+	if r.ctx == nil {
+		r.ctx, r.stop = context.WithCancel(r.TB.Context())
+	}
+	return r.ctx
 }
 
 func (r *recorder) Errorf(format string, args ...any) {
@@ -469,6 +478,9 @@ func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
 // end runs the cleanups, the last one first.
 func (r *recorder) end() {
+	if r.stop != nil {
+		r.stop()
+	}
 	for len(r.cleanups) > 0 {
 		last := len(r.cleanups) - 1
 		f := r.cleanups[last]
