@@ -52,7 +52,8 @@ func all() []Verb { return append(Verbs(), LimitVerb("limit")) }
 // Run executes one verb with its flags and arguments, and returns the exit
 // status.
 func Run(p Process, v Verb, args []string) int {
-	return show(p, p.Name+" "+v.Name+" --help", execute(&p, v, args))
+	err := execute(&p, v, args)
+	return show(p, p.Name+" "+v.Name+" --help", err)
 }
 
 func execute(p *Process, v Verb, args []string) error {
