@@ -127,26 +127,40 @@ func (s *supervisor) newWorkers() error {
 // executable as to the folder. Otherwise the path has no links either, so that no
 // worker runs the executable of one release with the files of another.
 func (p Process) executable(dir string) (string, error) {
-	resolved, err := os.Executable()
-	if err != nil || len(p.Args) == 0 {
-		return resolved, err
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
 	}
-	if physical, err := filepath.EvalSymlinks(dir); err != nil || physical == filepath.Clean(dir) {
-		return resolved, nil
+	if physical, err := filepath.EvalSymlinks(path); err == nil { // Linux has none here, other systems do
+		path = physical
+	}
+	if named := p.startedAs(dir); isSameFile(named, path) { // else another program has this name
+		return named, nil
+	}
+	return path, nil
+}
+
+// startedAs returns the path by which this process was started, or "" if dir has no
+// symbolic link in its name, or the path is not known.
+func (p Process) startedAs(dir string) string {
+	physical, err := filepath.EvalSymlinks(dir)
+	if err != nil || physical == filepath.Clean(dir) || len(p.Args) == 0 {
+		return ""
 	}
 	path, err := exec.LookPath(p.Args[0])
 	if err != nil {
-		return resolved, nil
+		return ""
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	named, errNamed := os.Stat(path)
-	runs, errRuns := os.Stat(resolved)
-	if errNamed != nil || errRuns != nil || !os.SameFile(named, runs) {
-		return resolved, nil // another program has this name
-	}
-	return path, nil
+	return path
+}
+
+func isSameFile(a, b string) bool {
+	first, errFirst := os.Stat(a)
+	second, errSecond := os.Stat(b)
+	return errFirst == nil && errSecond == nil && os.SameFile(first, second)
 }
 
 // permanent reports whether a worker that ended with this status would fail in
