@@ -38,7 +38,7 @@ var limitMutants = []mutant{
 	{name: "returns no units", noticed: "W7/returned units can be had at once, and once",
 		old: `int(e[i + 1] - units)`, new: `int(e[i + 1])`},
 	{name: "returns units of a past window", noticed: "W7/returned units belong to their own window",
-		old: `local rank = search(l, 0, at)`, new: `local rank = search(l, l.first, at)`},
+		old: `local rank = search(l, 0, at)`, new: `local rank = search(l, l.first, at); at = now`},
 	{name: "forgets debts", noticed: "W7/a debt delays later grants",
 		old: `grow(-units)`, new: `grow(0)`},
 	{name: "keeps dead tickets for long", noticed: "W7/dead tickets cost two seconds together",
