@@ -75,10 +75,12 @@ func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) erro
 	}()
 	lasted = l.clock.now().sub(lease.since)
 	switch {
-	case ctx.Err() != nil && err != nil && !errors.Is(err, ctx.Err()): // E2: no retry reports it
-		return true, lasted, fmt.Errorf("lead %q: %w: %w", c.key, contextError(ctx), err)
 	case ctx.Err() != nil && (lost || err != nil):
-		return true, lasted, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
+		ended := contextError(ctx)
+		if err != nil && !errors.Is(err, ctx.Err()) { // E2: no retry reports it
+			ended = fmt.Errorf("%w: %w", ended, err)
+		}
+		return true, lasted, fmt.Errorf("lead %q: %w", c.key, ended)
 	case lost:
 		return false, lasted, nil // E2
 	}
