@@ -98,8 +98,8 @@ func (b *booting) taskReturned(name string, err error) {
 	}
 }
 
-// taskStopped logs the failure of a task that the shutdown has ended. The end of its
-// context is no failure; the error of Lead has this end beside the failure.
+// taskStopped logs the failure of a task that the shutdown has ended. An error that wraps
+// the end of its context is no failure; each error of Lead does so then.
 func (b *booting) taskStopped(name string, err error) {
 	_, hasPanicked := errors.AsType[*panicError](err)
 	if err == nil || errors.Is(err, context.Canceled) && !hasPanicked {

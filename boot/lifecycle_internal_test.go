@@ -152,6 +152,19 @@ func TestWhatPanicsAtTheEndDoesNotKeepTheRestFromEnding(t *testing.T) {
 	}
 }
 
+// overran fails t unless err is the failure of a function of this file that did not return,
+// after all of its time.
+func overran(t *testing.T, err error, took time.Duration) {
+	t.Helper()
+	f, ok := errors.AsType[*Failure](err)
+	if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
+		t.Errorf("got %+v", err)
+	}
+	if took != time.Minute+hookBudget+noticeTime {
+		t.Errorf("it took %v", took)
+	}
+}
+
 func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
@@ -163,13 +176,7 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 		hang := program.Shared.Provides[0]
 		began := time.Now()
 		_, err = b.construct(hang, nil)
-		f, ok := errors.AsType[*Failure](err)
-		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
-			t.Errorf("got %+v", err)
-		}
-		if took := time.Since(began); took != time.Minute+hookBudget+noticeTime {
-			t.Errorf("it took %v", took)
-		}
+		overran(t, err, time.Since(began))
 		close(leave)
 	})
 }
@@ -186,13 +193,7 @@ func TestFunctionOfRoutesThatDoesNotReturnIsNamed(t *testing.T) {
 		app.route(program.Apps[0].Routes[0].Unbound(nil))
 		began := time.Now()
 		err = app.finish(&request.Host{})
-		f, ok := errors.AsType[*Failure](err)
-		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
-			t.Errorf("got %+v", err)
-		}
-		if took := time.Since(began); took != time.Minute+hookBudget+noticeTime {
-			t.Errorf("it took %v", took)
-		}
+		overran(t, err, time.Since(began))
 		close(leave)
 	})
 }

@@ -111,14 +111,8 @@ func printSlots(w io.Writer, s lock.State) {
 	if s.Size < 2 && s.Slots == nil {
 		return
 	}
-	dirty := 0 // lock ls counts them beside the free ones
-	for _, slot := range s.Slots {
-		if slot.Number < s.Size && slot.Status == lock.SlotDirty {
-			dirty++
-		}
-	}
 	fmt.Fprintf(w, "  %d of %d free", s.Free(), s.Size)
-	if dirty > 0 {
+	if dirty := s.Free() - s.Tally().Free; dirty > 0 { // the column FREE of lock ls is without them
 		fmt.Fprintf(w, ", %d of them dirty", dirty)
 	}
 	fmt.Fprintln(w)
