@@ -71,9 +71,15 @@ func (l *link) examine(ctx context.Context) (warnings []string, err error) {
 	case !useful:
 		return nil, fmt.Errorf("%w: the permissions of the user do not include: %s", nats.ErrPermissionViolation, strings.Join(lacks, ", "))
 	case len(lacks) > 0:
-		return []string{"the permissions of the NATS user do not include: " + strings.Join(lacks, ", ")}, nil
+		warnings = append(warnings, "the permissions of the NATS user do not include: "+strings.Join(lacks, ", "))
 	}
-	return nil, nil
+	// The server refuses a subscription that is denied, but only leaves denied subjects
+	// out of a wider one, without a report (S4).
+	if denied := p.Subscribe.denied(l.bus.prefixes[driver.Event] + ">"); len(denied) > 0 {
+		warnings = append(warnings, "the permissions of the NATS user deny it to receive: "+strings.Join(denied, ", ")+
+			"; a subscription with wildcards that includes these subjects gets none of their events, and no gap")
+	}
+	return warnings, nil
 }
 
 // need is what a bus needs to do below a prefix.
@@ -203,15 +209,34 @@ func (s *subjects) allow(want string) bool {
 	if s == nil {
 		return true
 	}
-	allowed := s.Allow
-	if len(allowed) == 0 {
-		allowed = []string{">"}
-	}
-	return slices.ContainsFunc(allowed, func(a string) bool {
-		a, _, _ = strings.Cut(a, " ")
+	return slices.ContainsFunc(s.allowed(), func(a string) bool {
 		return overlap(a, want) && !slices.ContainsFunc(s.Deny, func(d string) bool {
 			return !strings.Contains(d, " ") && (covers(d, want) || covers(d, a))
 		})
+	})
+}
+
+// allowed returns the allowed patterns, without queues.
+func (s *subjects) allowed() (patterns []string) {
+	if len(s.Allow) == 0 {
+		return []string{">"}
+	}
+	for _, a := range s.Allow {
+		a, _, _ = strings.Cut(a, " ")
+		patterns = append(patterns, a)
+	}
+	return patterns
+}
+
+// denied returns the patterns that are denied although a part of want is allowed.
+func (s *subjects) denied(want string) []string {
+	if s == nil || !s.allow(want) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Deny), func(d string) bool {
+		matters := func(a string) bool { return overlap(a, d) }
+		reserved := want == ">" && (d[0] == '$' || d[0] == '_') // of no event
+		return reserved || strings.Contains(d, " ") || !overlap(d, want) || !slices.ContainsFunc(s.allowed(), matters)
 	})
 }
 
