@@ -157,6 +157,23 @@ func TestGroupIsPatternAndName(t *testing.T) {
 	}
 }
 
+// Two groups stay apart if their names and patterns make up the same text.
+func TestGroupsWithColonsAreApart(t *testing.T) {
+	b := open(t, nats.Config{URL: natstest.Start(t, natstest.Options{}).URL()})
+	groups := []<-chan *bus.Msg{listen(t, b, "a.x:a.>", bus.Group("g")), listen(t, b, "a.>", bus.Group("g:a.x")), listen(t, b, "a.>", bus.Group("g%3Aa.x"))}
+	const n = 20
+	for i := range n {
+		publish(t, b, "a.x:a.b", fmt.Sprint(i))
+	}
+	for _, got := range groups {
+		for i := range n {
+			if m := next(t, got); string(m.Data) != fmt.Sprint(i) {
+				t.Fatalf("got %s, want %d", m.Data, i)
+			}
+		}
+	}
+}
+
 func await(t *testing.T, seen func() bool) {
 	t.Helper()
 	for began := time.Now(); !seen(); time.Sleep(time.Millisecond) {

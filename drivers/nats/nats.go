@@ -9,7 +9,8 @@
 // never match each other and `nats sub 'ev.>'` shows the events: see [Config].
 // A group is a pattern and a name, but NATS identifies a queue by its name
 // alone; so the queue's name contains both, "mailer:order.*". Foreign members
-// of a group must use that name.
+// of a group must use that name. In the name of a group, ":" becomes "%3A", and
+// "%" becomes "%25".
 //
 // # What NATS cannot do
 //

@@ -86,12 +86,15 @@ func (t *topic) list() []*member {
 
 func (t *topic) setMembers(all []*member) { t.members.Store(&all) }
 
+// queueName escapes the colon of a group's name, because a pattern may contain one, too.
+var queueName = strings.NewReplacer("%", "%25", ":", "%3A")
+
 // queue returns the name of a group on NATS: see the package's documentation.
 func queue(s driver.Subscription) string {
 	if s.Group == "" {
 		return ""
 	}
-	return s.Group + ":" + s.Pattern
+	return queueName.Replace(s.Group) + ":" + s.Pattern // S11
 }
 
 // await waits until the topic is active. It returns ErrDisconnected when cut is
