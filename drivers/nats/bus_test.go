@@ -285,6 +285,9 @@ func TestOpenReturnsTheReason(t *testing.T) {
 		"nested events": {nats.Config{URL: server.URL(), EventPrefix: "x.rpc.ev.", RequestPrefix: "x.rpc."}, true, "begins with"},
 		"nested":        {nats.Config{URL: server.URL(), EventPrefix: "x.", RequestPrefix: "x.rpc."}, true, "begins with"},
 		"one prefix":    {nats.Config{URL: server.URL(), EventPrefix: "x.", RequestPrefix: "x."}, true, "same prefix"},
+		"event answers": {nats.Config{URL: server.URL(), Prefix: "x.", InboxPrefix: "x.ev.inbox"}, true, "answers"},
+		"rpc answers":   {nats.Config{URL: server.URL(), InboxPrefix: "rpc"}, true, "answers"},
+		"raw answers":   {nats.Config{URL: server.URL(), Prefix: "x.", Raw: true, InboxPrefix: "x._INBOX"}, false, "Authorization Violation"},
 		"no such creds": {nats.Config{URL: server.URL(), CredsFile: "missing.creds"}, true, "missing.creds"},
 		"no such CA":    {nats.Config{URL: server.URL(), TLS: nats.TLS{CA: "missing.pem"}}, true, "missing.pem"},
 	} {

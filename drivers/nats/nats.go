@@ -99,7 +99,7 @@ type Config struct {
 	Raw, RawRequests bool
 	// InboxPrefix is the first part of the subjects of answers, "_INBOX" by
 	// default: a permission for it can keep the answers of one process from
-	// others.
+	// others. It is not below a prefix of events or requests.
 	InboxPrefix string
 
 	// Buffer bounds the messages in the outbox, in bytes, connected or not.
@@ -148,6 +148,11 @@ func (c Config) check() error {
 	}
 	if !c.Raw && !c.RawRequests && (strings.HasPrefix(c.RequestPrefix, c.EventPrefix) || strings.HasPrefix(c.EventPrefix, c.RequestPrefix)) { // S3
 		return fmt.Errorf("one of the prefixes %q of events and %q of requests begins with the other: %w", c.EventPrefix, c.RequestPrefix, driver.ErrInvalid)
+	}
+	for _, prefix := range []string{c.EventPrefix, c.RequestPrefix} {
+		if prefix != "" && strings.HasPrefix(c.InboxPrefix+".", c.Prefix+prefix) { // S3
+			return fmt.Errorf("answers, with the prefix %q, are below the prefix %q of events or requests: %w", c.InboxPrefix, c.Prefix+prefix, driver.ErrInvalid)
+		}
 	}
 	if c.Connect != nil {
 		return nil
