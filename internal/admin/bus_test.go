@@ -250,6 +250,8 @@ func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 		{http.StatusBadRequest, "request.invalid", admin.Message{Subject: "stock.lamp", Timeout: "soon"}},
 		{http.StatusBadRequest, "request.invalid", admin.Message{Subject: "stock.lamp", Data: admin.Data{Text: "a", Binary: []byte("b")}}},
 		{http.StatusRequestEntityTooLarge, "bus.too_large", admin.Message{Subject: "stock.lamp", Data: admin.Data{Binary: make([]byte, 1<<20+1)}}},
+		{http.StatusRequestEntityTooLarge, "bus.too_large", admin.Message{Subject: "stock.lamp", Data: admin.Data{Text: strings.Repeat("x", 3<<20)}}},
+		{http.StatusRequestEntityTooLarge, "bus.too_large", admin.Message{Subject: "stock.lamp", Data: admin.Data{Text: strings.Repeat("x", 8<<20)}}},
 	} {
 		_, err := c.Request(t.Context(), x.m)
 		if no, ok := errors.AsType[*admin.Error](err); !ok || no.Code() != x.code || no.Status != x.status {

@@ -121,11 +121,17 @@ func (m Message) timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// message decodes the message to send, or answers with an error. Its limit
-// allows for base64, which is a third longer than the data.
+// message decodes the message to send, or answers with an error. Its limit allows
+// for the escapes of text, which take up to six bytes for one of the data.
 func (d operations) message(w http.ResponseWriter, r *http.Request) (m Message, ok bool) {
-	limit := 2*int64(d.process.Bus.Info().MaxPayload) + maxBody
-	if !readUpTo(w, r, limit, &m) {
+	limit := 6*int64(d.process.Bus.Info().MaxPayload) + maxBody
+	err := readUpTo(w, r, limit, &m)
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		failBus(w, fmt.Errorf("%w: its form as JSON has more than %d bytes", bus.ErrTooLarge, limit)) // S17
+		return m, false
+	}
+	if err != nil {
+		refuseBody(w, err)
 		return m, false
 	}
 	if err := m.check(); err != nil {

@@ -159,21 +159,28 @@ type (
 )
 
 // read decodes the body of a request strictly, or answers with an error.
-func read(w http.ResponseWriter, r *http.Request, in any) bool { return readUpTo(w, r, maxBody, in) }
-
-func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(unwrapped(w), r.Body, limit))
-	d.DisallowUnknownFields()
-	err := d.Decode(in)
-	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("more than one value")
-		}
-	}
+func read(w http.ResponseWriter, r *http.Request, in any) bool {
+	err := readUpTo(w, r, maxBody, in)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("decode the body: %w", err))
+		refuseBody(w, err)
 	}
 	return err == nil
+}
+
+func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) error {
+	d := json.NewDecoder(http.MaxBytesReader(unwrapped(w), r.Body, limit))
+	d.DisallowUnknownFields()
+	if err := d.Decode(in); err != nil {
+		return err
+	}
+	if _, more := d.Token(); !errors.Is(more, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+func refuseBody(w http.ResponseWriter, err error) {
+	refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("decode the body: %w", err))
 }
 
 // unwrapped returns the writer of net/http. MaxBytesReader makes that one give the
