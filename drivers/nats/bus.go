@@ -251,7 +251,7 @@ func (b *Bus) serve(l *link) {
 	running.Wait()
 	b.learnServers(l) // those that have joined meanwhile
 	why := l.reason()
-	lost := b.ledger.cut(why)
+	lost := b.ledger.cut(why, b.out.abandon())
 	b.learn(why, lost)
 	if b.life.Err() != nil {
 		return

@@ -194,8 +194,8 @@ func (l *ledger) release() {
 }
 
 // cut records that the connection has ended, and returns the messages that may
-// be lost.
-func (l *ledger) cut(err error) (lost sequence) {
+// be lost. dropped is the number of those behind them that no connection will send.
+func (l *ledger) cut(err error, dropped uint64) (lost sequence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range []sequence{l.written, l.handed, l.pinged} {
@@ -205,7 +205,7 @@ func (l *ledger) cut(err error) (lost sequence) {
 	l.away = true
 	clear(l.denied)
 	clear(l.denials)
-	l.resolved += lost.count
+	l.resolved += lost.count + dropped
 	l.lose(lost.messages, lost.bytes, err)
 	l.release() // there is no PONG to wait for
 	return lost

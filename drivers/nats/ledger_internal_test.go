@@ -115,7 +115,7 @@ func failed(t *testing.T, l *ledger, want ...uint64) {
 func TestFlushEndsWithAConnectionThatLostNothing(t *testing.T) {
 	flushEnds(t, 0, func(l *ledger) {
 		l.ping()
-		l.cut(errors.New("EOF"))
+		l.cut(errors.New("EOF"), 0)
 	})
 }
 
@@ -137,7 +137,42 @@ func flushEnds(t *testing.T, target uint64, happens func(*ledger)) {
 			}
 		default:
 			t.Errorf("it waits until %v, for the next PING", time.Until(l.due(5*time.Second)))
-			l.cut(nil)
+			l.cut(nil, 0)
+		}
+	})
+}
+
+// A Flush has nothing to wait for if only requests are left, which have failed with
+// their connection (S12). Their room is free at once.
+func TestFlushEndsWithTheRequestsOfItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(Config{}.withDefaults())
+		defer b.end()
+		put := func(k driver.Kind) {
+			m := driver.Message{Kind: k, Data: make([]byte, b.config.Buffer*2/3)}
+			it := item{kind: k, size: int32(len(m.Data)), special: &special{link: &link{}}}
+			if err := b.out.put(t.Context(), &m, &it, nil, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		put(driver.Request)
+		flushed, queued := make(chan error, 1), make(chan struct{})
+		go func() { flushed <- b.Flush(t.Context()) }()
+		go func() { put(driver.Event); close(queued) }()
+		synctest.Wait()
+		b.ledger.cut(errors.New("EOF"), b.out.abandon())
+		synctest.Wait()
+		select {
+		case err := <-flushed:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits for the next connection")
+		}
+		<-queued
+		if n := b.unconfirmed(); n != 1 || len(b.out.peek()) != 1 {
+			t.Errorf("%d messages wait, want the event", n)
 		}
 	})
 }
@@ -200,7 +235,7 @@ func TestFlushWaitsForTheMessagesBehindALoss(t *testing.T) {
 		l.done(sequence{count: 1, messages: 1})
 		go func() { done <- l.confirmed(t.Context(), 2, func() {}, nil) }()
 		synctest.Wait()
-		l.cut(errors.New("EOF"))
+		l.cut(errors.New("EOF"), 0)
 		l.restart()
 		synctest.Wait()
 		if len(done) != 0 {

@@ -160,6 +160,31 @@ func (o *outbox) left() int {
 	return o.unsent
 }
 
+// abandon empties the queue if only requests wait in it, which have failed with their
+// connection (S12), and returns their number. If other messages wait, the next writer
+// skips the requests among them. No writer runs meanwhile.
+func (o *outbox) abandon() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unsent > 0 {
+		return 0
+	}
+	n := len(o.taken.items) - o.next + len(o.filling.items)
+	o.taken.reset()
+	o.filling.reset()
+	o.next, o.weight = 0, 0
+	o.freed()
+	return uint64(n) //nolint:gosec // a length
+}
+
+// freed wakes the calls that wait for room. The caller holds o.mu.
+func (o *outbox) freed() {
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
+}
+
 // peek returns the remaining messages of the current batch, or else all waiting
 // messages. It returns none if the writer should sleep. Only the writer calls
 // peek and drop.
@@ -194,10 +219,7 @@ func (o *outbox) drop(n int) {
 	defer o.mu.Unlock()
 	o.weight -= weight
 	o.unsent -= sent
-	if o.room != nil {
-		close(o.room)
-		o.room = nil
-	}
+	o.freed()
 }
 
 // wake makes the receiver of c check again. c has capacity 1.
