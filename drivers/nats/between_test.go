@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
@@ -57,6 +58,33 @@ func TestALossBetweenServersIsNotReported(t *testing.T) {
 	for len(got) > 0 {
 		if m := <-got; m.Missed != 0 || string(m.Data) == "lost" {
 			t.Errorf("got %q after a gap of %d", m.Data, m.Missed)
+		}
+	}
+}
+
+// Over a leaf node, a server passes the messages of a group to the other side only if no
+// member is on its own. Info().Lacks has this limit of NATS (S11).
+func TestAGroupOverALeafNodeIsServedOnThePublishersSide(t *testing.T) {
+	leaves, err := redistest.FindAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := natstest.Start(t, natstest.Options{Config: fmt.Sprintf(`leafnodes: {listen: %q}`, leaves)})
+	leaf := natstest.Start(t, natstest.Options{Config: fmt.Sprintf(`leafnodes: {remotes: [{url: "nats-leaf://%s"}]}`, leaves)})
+	publisher, other := open(t, nats.Config{URL: leaf.URL()}), open(t, nats.Config{URL: hub.URL()})
+	if !strings.Contains(fmt.Sprint(publisher.Info().Lacks), "{S11 ") {
+		t.Error("Info().Lacks does not have S11")
+	}
+	far := listen(t, other, "x", bus.Group("g"))
+	await(t, func() bool { publish(t, publisher, "x", "first"); return len(far) > 0 })
+	near := listen(t, publisher, "x", bus.Group("g"))
+	const n = 100
+	for range n {
+		publish(t, publisher, "x", "1")
+	}
+	for range n {
+		if m := next(t, near); string(m.Data) != "1" {
+			t.Errorf("got %s", m.Data)
 		}
 	}
 }

@@ -17,11 +17,14 @@
 // The death of a responder is not reported: the request ends with
 // [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
 // subscription spreads a moment after Subscribe has returned: another server
-// may miss messages that are published in that moment. Messages that are lost
-// between two servers, when their connection breaks, are not reported: the
-// publisher's server has confirmed them. A server that stood still
+// may miss messages that are published in that moment. The end of a responder
+// spreads in the same way: a request in that moment ends at its deadline. Messages
+// that are lost between two servers, when their connection breaks, are not reported:
+// the publisher's server has confirmed them. A server that stood still
 // for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after messages of the next one. [driver.Info] lists all four.
+// which count as lost, after messages of the next one. Over leaf nodes and
+// gateways, servers prefer the members of a group on the publisher's side.
+// [driver.Info] lists all of these.
 //
 // # How it works
 //
