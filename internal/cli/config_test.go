@@ -39,11 +39,11 @@ func newBench(t *testing.T, yaml string, environ ...string) bench {
 	return b
 }
 
-func (b bench) run(line string) (status int, stdout, stderr string) {
+func (b bench) run(line string, more ...mega.Option) (status int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	p := cli.Process{Args: append([]string{"shop"}, strings.Fields(line)...), Environ: b.environ, Dir: b.dir, Stdout: &out, Stderr: &err}
-	status = cli.Run(p, mega.Config[shelf]("shelf"),
-		mega.App("web", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
+	status = cli.Run(p, append(more, mega.Config[shelf]("shelf"),
+		mega.App("web", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))...)
 	return status, out.String(), err.String()
 }
 
@@ -199,6 +199,32 @@ func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 	if status, stdout, stderr := newBench(t, yaml).run("config check"); status != failure.ExitOK ||
 		stdout != "The configuration is valid: env production, 4 keys set.\n  mega.config.yaml  3 keys\n" {
 		t.Errorf("of a right one: exit status %d: %s%s", status, stdout, stderr)
+	}
+}
+
+func TestMissingKeyIsExplained(t *testing.T) {
+	type mail struct {
+		Host string `key:"host" required:"true" doc:"the server of outgoing mail"`
+		User string `key:"user" required:"true"`
+	}
+	b, news := newBench(t, "mail: {user: ''}\n"), mega.App("news", mega.Config[mail]("mail"))
+	const want = `mail.host: the server of outgoing mail
+  value  not set
+  takes  text
+  variable  MEGA_MAIL_HOST
+  note  required
+`
+	status, stdout, stderr := b.run("config explain mail.host", news)
+	if status != failure.ExitConfig || squeezed(stdout) != want || !strings.Contains(stderr, "MEGA_MAIL_HOST") {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	if _, stdout, _ := b.run("config explain apps.news.mail.host --json", news); !strings.Contains(stdout, `"set": false`) {
+		t.Errorf("the key of the app: %s", stdout)
+	}
+	for _, key := range []string{"mail.user", "lock.ttl", "mail.hots"} { // is set to an empty text; has a value that is not known; is no key
+		if status, stdout, _ := b.run("config explain "+key, news); status != failure.ExitConfig || stdout != "" {
+			t.Errorf("%s: exit status %d: %s", key, status, stdout)
+		}
 	}
 }
 

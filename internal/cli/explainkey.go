@@ -33,7 +33,7 @@ func (l *commandLine) explainKeyVerb() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			have, err := l.load()
 			if err != nil {
-				return err
+				return errors.Join(l.explainMissing(args[0], err), err)
 			}
 			e, err := have.Explain(args[0])
 			if err != nil {
@@ -43,6 +43,25 @@ func (l *commandLine) explainKeyVerb() *cobra.Command {
 			return l.shell.Print(doc, doc.print)
 		},
 	}
+}
+
+// explainMissing explains a required key without a value, for which err is the reason
+// that the configuration cannot be loaded.
+func (l *commandLine) explainMissing(key string, err error) error {
+	f, ok := errors.AsType[*failure.Failure](err)
+	if !ok {
+		return nil
+	}
+	program, wrong := plan.NewProgram(l.options, l.flags.only)
+	if wrong != nil {
+		return nil // err is the same
+	}
+	e, ok := settings.ExplainMissing(settings.Source{Apps: program.Names(), Sections: program.Sections()}, key, f.Problems)
+	if !ok {
+		return nil
+	}
+	doc := explained{Explanation: e}
+	return l.shell.Print(doc, doc.print)
 }
 
 // explainSection lists the keys of a section.

@@ -55,6 +55,20 @@ func (c *Config) Explain(key string) (Explanation, error) {
 	return e, nil
 }
 
+// ExplainMissing describes a required key that no source sets. problems is the error of
+// [Load]. ok is false if it does not report this key.
+func ExplainMissing(s Source, key string, problems Problems) (e Explanation, ok bool) {
+	sc, wrong := newSchema(s)
+	ok = len(wrong) == 0 && slices.ContainsFunc(problems, func(p Problem) bool {
+		f, _ := sc.find(p.Key)
+		return p.Code == "config.missing" && p.Origin == (Origin{}) && (p.Key == key || f.Inherits == key)
+	})
+	if ok {
+		e, _ = (&Config{schema: sc}).Explain(key) // it is a key
+	}
+	return e, ok
+}
+
 // Keys returns all keys, sorted. It lists the keys of a cache once for each
 // configured cache.
 func (c *Config) Keys() []string {
