@@ -32,6 +32,7 @@
 //
 //	launcher                   holder
 //	order           ───►       waits for the lease
+//	                ◄───       preparing (with --init or --cleanup; failing after a failure)
 //	                ◄───       granted
 //	start           ───►       (after the TTL without it, the lease is given back)
 //	                ◄───       go

@@ -127,10 +127,12 @@ type message struct {
 
 // The reports of the holder.
 const (
-	granted  = "granted"  // with Fence, Slot and Token
-	going    = "go"       // the command may start
-	stopping = "stopping" // the command was asked to end, with the reason in Text
-	over     = "over"     // the lease is released or lost; with Err if the launcher must report that
+	preparing = "preparing" // the slot is granted; --cleanup or --init has begun
+	failing   = "failing"   // --cleanup or --init has failed; another slot may be waited for
+	granted   = "granted"   // with Fence, Slot and Token
+	going     = "go"        // the command may start
+	stopping  = "stopping"  // the command was asked to end, with the reason in Text
+	over      = "over"      // the lease is released or lost; with Err if the launcher must report that
 )
 
 // report is a message from the holder to the launcher.

@@ -231,6 +231,34 @@ func TestInterruptLeavesTheCleanupToTheHolder(t *testing.T) { // X9
 	p.unused(p.locks(), "k")
 }
 
+// The first holder of a slot cleans it before its command.
+func TestInterruptBeforeTheCommandLeavesTheCleanupToTheHolder(t *testing.T) { // X9
+	p := newPlace(t)
+	gate := filepath.Join(p.dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := p.start("exec k --slots 1 --cleanup", "echo cleans; read line <"+gate+"; echo cleaned", "--", "echo", "runs")
+	s.expect("cleans")
+	if err := redistest.Signal(s.PID(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("continues in the background")
+	if exit, ok := errors.AsType[*exec.ExitError](s.Wait()); !ok || exit.ExitCode() != 130 {
+		t.Errorf("the status is %v", exit)
+	}
+	if err := os.WriteFile(gate, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("cleaned")
+	p.unused(p.locks(), "k")
+	for line := range s.out {
+		if line == "runs" {
+			t.Error("the command runs after the interrupt")
+		}
+	}
+}
+
 // X4: a holder that has lost its slot does not clean it, so that no cleanup continues.
 func TestInterruptAfterALossLeavesTheStatusOfTheLoss(t *testing.T) {
 	l := &launcher{

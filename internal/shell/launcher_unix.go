@@ -38,6 +38,8 @@ type launcher struct {
 
 	group         int    // of the command
 	stopRequested bool   // SIGTSTP was forwarded to the group
+	preparing     bool   // the holder has the slot, and cleans or prepares it
+	interrupted   bool   // a person has ended the wait before the command
 	done          bool   // the last report has arrived: the lease is released or lost
 	left          bool   // a signal has ended the wait for the last report
 	lossReason    string // why the lease was lost; "" if it was not
@@ -74,18 +76,28 @@ func (l *launcher) await(what string) (report, error) {
 			case r.What == what:
 				return r, nil
 			}
+			l.track(r)
 		case s := <-l.signals:
 			switch s {
 			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+				l.interrupted = isPersons(s)
 				return report{}, Status(128 + int(s.(syscall.Signal)))
 			}
 		}
 	}
 }
 
+// track records whether the holder has a slot in hand.
+func (l *launcher) track(r report) {
+	if r.What == preparing || r.What == failing {
+		l.preparing = r.What == preparing
+	}
+}
+
 // close closes the pipe to the holder, and waits at most holderTime for the holder's
 // end. It does not wait if this process ends with its command and the lease is released
-// or left to the holder.
+// or left to the holder. A person who has interrupted the wait for a slot does not wait
+// for its --cleanup, as in finish; the report of it may come after the signal.
 func (l *launcher) close() {
 	_ = l.pipe.Close()
 	if (l.done || l.left) && l.alone {
@@ -93,11 +105,16 @@ func (l *launcher) close() {
 	}
 	bound := time.After(holderTime)
 	for {
+		if l.interrupted && l.preparing && l.order.Cleanup != "" {
+			l.p.warn(cleaningOn)
+			return
+		}
 		select {
-		case _, ok := <-l.reports:
+		case r, ok := <-l.reports:
 			if !ok {
 				return
 			}
+			l.track(r)
 		case <-bound:
 			return
 		}
@@ -250,9 +267,9 @@ func (l *launcher) finish(s syscall.WaitStatus) error {
 			l.handleLast(r)
 			ended = !ok
 		case s := <-interrupts:
-			if l.lossReason == "" && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+			if l.lossReason == "" && isPersons(s) {
 				l.left = true
-				l.p.warn("interrupted; --cleanup continues in the background")
+				l.p.warn(cleaningOn)
 				return Status(128 + int(s.(syscall.Signal)))
 			}
 		}
@@ -262,6 +279,12 @@ func (l *launcher) finish(s syscall.WaitStatus) error {
 	}
 	return statusOf(s)
 }
+
+// isPersons reports whether s is a signal that a person sends at a terminal.
+func isPersons(s os.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGQUIT }
+
+// cleaningOn is the message to a person who has interrupted a --cleanup.
+const cleaningOn = "interrupted; --cleanup continues in the background"
 
 // statusOf returns the exit status of a command that has ended (X2).
 func statusOf(s syscall.WaitStatus) Status {

@@ -15,7 +15,7 @@ import (
 
 // holdSlot is hold for a slot that is prepared and cleaned (X9).
 func (h *holder) holdSlot(ctx context.Context, c *Connection) error {
-	pool := &lock.Pool{Key: h.order.Key, Size: h.order.Slots, Init: step("init", h.order.Init), Cleanup: step("cleanup", h.order.Cleanup)}
+	pool := &lock.Pool{Key: h.order.Key, Size: h.order.Slots, Init: h.step("init", h.order.Init), Cleanup: h.step("cleanup", h.order.Cleanup)}
 	slot, err := c.AcquireSlot(ctx, pool, h.order.options()...)
 	if err != nil {
 		return err
@@ -31,12 +31,14 @@ func (h *holder) holdSlot(ctx context.Context, c *Connection) error {
 	return err
 }
 
-// step returns the function that runs line in sh, or nil for no line.
-func step(name, line string) func(context.Context, *lock.Slot) error {
+// step returns the function that runs line in sh, or nil for no line. It reports to the
+// launcher that the wait for the slot is over, and that it goes on after a failure.
+func (h *holder) step(name, line string) func(context.Context, *lock.Slot) error {
 	if line == "" {
 		return nil
 	}
 	return func(ctx context.Context, s *lock.Slot) error {
+		h.send(report{What: preparing})
 		cmd := exec.CommandContext(ctx, "sh", "-c", line)
 		cmd.Env = runEnviron(os.Environ(), s.Key(), s.Fence(), s.Number(), s.Token())
 		if left := s.Left(); left != nil {
@@ -49,6 +51,7 @@ func step(name, line string) func(context.Context, *lock.Slot) error {
 			return nil
 		}
 		if err := cmd.Run(); err != nil {
+			h.send(report{What: failing})
 			return &stepError{name, errors.Join(err, context.Cause(ctx))}
 		}
 		return nil
