@@ -9,17 +9,20 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
 // usage returns the failure for a wrong command line: the mistake and the
-// correction.
+// correction. Both may repeat arguments, and a log may keep them longer than the
+// process has them.
 func usage(c *cobra.Command, code, text string, actions ...string) error {
-	return &failure.Failure{
-		Code: code, Exit: failure.ExitUsage, Text: text,
-		Actions: append(actions, "show the help: "+typed(c)+" --help"),
+	f := &failure.Failure{Code: code, Exit: failure.ExitUsage, Text: mask.Text(text)}
+	for _, action := range append(actions, "show the help: "+typed(c)+" --help") {
+		f.Actions = append(f.Actions, mask.Text(action))
 	}
+	return f
 }
 
 // typed returns the command as a user types it.

@@ -67,6 +67,8 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"limit k --rate 5/1s --url redis://127.0.0.1:1/0 -- true", nil, ExitUnavailable, "Cannot use the limits: open redis limit at redis://127.0.0.1:1/0: "},
 		{"ls --url redis://127.0.0.1:1/0", nil, ExitUnavailable, "127.0.0.1:1"},
 		{"nothing", nil, ExitUsage, "nothing"},
+		{"exec k redis://u:secret@h", nil, ExitUsage, "• mega-lock exec k -- redis://***@h"},
+		{"renew redis://u:secret@h", nil, ExitUsage, `"redis://***@h" is not a handle`},
 		{"help", nil, ExitOK, "mega-lock VERB [flags]"},
 		{"help exec", nil, ExitOK, "--cleanup CMD"},
 		{"help nothing", nil, ExitUsage, "Unknown verb \"nothing\""},

@@ -9,6 +9,7 @@ import (
 	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
 
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/spelling"
 )
@@ -98,6 +99,10 @@ func show(p Process, help string, err error) int {
 	}
 	if e.Exit == ExitUsage {
 		e.Actions = append(e.Actions, "show the help: "+help)
+		e.Text = mask.Text(e.Text) // it may repeat arguments
+		for i, action := range e.Actions {
+			e.Actions[i] = mask.Text(action)
+		}
 	}
 	if p.JSON {
 		if text, err := encoded(e); err == nil {
