@@ -28,6 +28,9 @@ type Handle struct {
 	PID    int    `json:"pid"` // of the process that keeps the lease
 }
 
+// acquireLabel is the label of a lease from acquire without --label.
+const acquireLabel = "acquire"
+
 // handlePrefix begins every handle.
 const handlePrefix = "lease-"
 
@@ -51,7 +54,7 @@ func acquireVerb() Verb {
 			"With --json: {\"handle\", \"key\", \"fence\", \"slot\", \"token\", \"pid\"}.",
 		Statuses: acquireStatuses,
 		Flags: func(f *pflag.FlagSet) {
-			o.flags(f)
+			o.flags(f, acquireLabel)
 			f.IntVar(&o.For, "for", 0, "give the lock back when the process `PID` has ended, as in --for $$")
 			f.DurationVar(&o.Max, "max", 0, "give it back after `TIME`; renew begins anew")
 		},

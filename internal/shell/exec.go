@@ -65,12 +65,13 @@ func isFolder(dir string) error {
 	return err
 }
 
-func (o *Order) flags(f *pflag.FlagSet) {
+// flags adds the flags of an order. label is the label without the flag.
+func (o *Order) flags(f *pflag.FlagSet, label string) {
 	f.IntVar(&o.Slots, "slots", 0, "let `N` commands of KEY run at once; each has a slot number")
 	o.slots = f.Lookup("slots")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the lock; 0 does not wait")
 	f.DurationVar(&o.TTL, "ttl", 30*time.Second, "others wait `TIME` if this machine dies")
-	f.StringVar(&o.Label, "label", "", "`TEXT` that others see about the holder (default: the command)")
+	f.StringVar(&o.Label, "label", "", "`TEXT` that others see about the holder (default: "+label+")")
 	f.BoolVar(&o.FIFO, "fifo", false, "serve waiters strictly first come, first served")
 	o.Backend.Flags(f)
 }
@@ -165,7 +166,7 @@ func execVerb() Verb {
 			"cluster.socket: auto. A program with locks elsewhere does not see it. No server is needed.",
 		Statuses: execStatuses,
 		Flags: func(f *pflag.FlagSet) {
-			o.flags(f)
+			o.flags(f, "the command")
 			f.Var(Text(&o.Init), "init", "prepare the slot with `CMD`")
 			f.Var(Text(&o.Cleanup), "cleanup", "clean the slot with `CMD`, which may find it clean or half done")
 			f.DurationVar(&o.Grace, "grace", 5*time.Second, "`TIME` between SIGTERM and SIGKILL when the lease ends")

@@ -70,6 +70,8 @@ func TestExitStatusIsTheCommands(t *testing.T) { // X2
 		{"exec k redis://u:secret@h", nil, ExitUsage, "• mega-lock exec k -- redis://***@h"},
 		{"renew redis://u:secret@h", nil, ExitUsage, `"redis://***@h" is not a handle`},
 		{"help", nil, ExitOK, "mega-lock VERB [flags]"},
+		{"help exec", nil, ExitOK, "(default: the command)"},
+		{"help acquire", nil, ExitOK, "(default: acquire)"},
 		{"help exec", nil, ExitOK, "--cleanup CMD"},
 		{"help nothing", nil, ExitUsage, "Unknown verb \"nothing\""},
 		{"exce", nil, ExitUsage, "• did you mean: mega-lock exec"},

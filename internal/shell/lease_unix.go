@@ -31,7 +31,7 @@ func leasesFolder() string { return filepath.Join(filepath.Dir(cluster.AutoSocke
 // process releases the lease if this one ends before it has printed the handle.
 func runAcquire(p Process, o acquireOrder) error {
 	if o.Label == "" {
-		o.Label = "acquire"
+		o.Label = acquireLabel
 	}
 	o.Owner = os.Getpid()
 	if o.For != 0 {
