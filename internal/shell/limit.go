@@ -2,6 +2,7 @@ package shell
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,17 +72,21 @@ func LimitVerb(name string) Verb {
 		Statuses: limitStatuses,
 		Flags:    o.flags,
 		Run: func(p Process, args []string, dash int) error {
-			if lists && o.isList(args, dash) {
+			if lists && o.isVerb(args, dash, "ls") {
 				return o.runList(p, args[1:])
+			}
+			if lists && o.isVerb(args, dash, "show", "pause", "reset") { // not a KEY without its "--"
+				return usage("cli.unknown_verb", "limit "+args[0]+" is a verb of an application, for the limits of its own processes.", "show the limits of scripts: "+p.line("limit")+" ls")
 			}
 			return o.run(p, name, args, dash)
 		},
 	}
 }
 
-// isList reports whether the arguments are those of limit ls [PREFIX].
-func (o *PermitOrder) isList(args []string, dash int) bool {
-	return dash < 0 && (len(args) == 1 || len(args) == 2) && args[0] == "ls" && len(o.Rates) == 0
+// isVerb reports whether the arguments are one of verbs with at most one argument, as
+// in limit ls [PREFIX], and not a KEY with a command.
+func (o *PermitOrder) isVerb(args []string, dash int, verbs ...string) bool {
+	return dash < 0 && (len(args) == 1 || len(args) == 2) && slices.Contains(verbs, args[0]) && len(o.Rates) == 0
 }
 
 // runList prints the limits whose keys begin with the prefix in args, if any.
