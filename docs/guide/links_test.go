@@ -42,6 +42,22 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// The list of the decisions has a row with the number and the title of each page.
+func TestListOfDecisionsIsComplete(t *testing.T) {
+	pages, err := filepath.Glob("../adr/0*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%q, %v", pages, err)
+	}
+	list := read(t, "../adr/README.md")
+	for _, page := range pages {
+		heading, _, _ := strings.Cut(strings.TrimPrefix(read(t, page), "# "), "\n")
+		number, title, _ := strings.Cut(heading, ". ")
+		if row := "| [" + number + "](" + filepath.Base(page) + ") | " + title; !strings.Contains(list, row) {
+			t.Errorf("docs/adr/README.md has no row for %s: %s", page, row)
+		}
+	}
+}
+
 // anchors are the headings of a page as links have them, a line each.
 func anchors(page string) string {
 	var b strings.Builder
