@@ -157,7 +157,7 @@ func (l *Locker) tickAfter(tick instant, every time.Duration) instant {
 }
 
 // pauses are the pauses of a campaign: from 1 s to 1 min, each twice as long as
-// the last.
+// the last, before a random part of up to a fifth.
 type pauses struct {
 	locker *Locker
 	key    string
@@ -169,7 +169,7 @@ const (
 	maxPause = time.Minute
 )
 
-// pause reports failed and sleeps, for most at most, or until ctx ends.
+// pause reports failed and sleeps, for about most at most, or until ctx ends.
 func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
 	p.last = min(max(2*p.last, minPause), maxPause)
 	d := group.Jitter(min(p.last, most))
