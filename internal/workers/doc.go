@@ -41,8 +41,8 @@
 //     accept from the same listeners. The first process of the generation reads
 //     the configuration; the others get a copy from the supervisor.
 //  4. The new process calls ready on its line. If it dies five times before
-//     that, it is given up, the old process continues, and the restart ends with
-//     an error.
+//     that, or once with an exit status that a retry does not change, it is given
+//     up, the old process continues, and the restart ends with an error.
 //  5. slot.keep sends SIGTERM to the old process, which stops accepting without
 //     refusing a connection, finishes its work and exits. It is killed after its
 //     grace period.

@@ -37,8 +37,8 @@ type runnerConfig struct {
 	Serve func(p *Process, conn net.Conn)
 
 	// Permanent reports whether a worker that ended with this status would end
-	// in the same way again. The supervisor calls it until one worker has been
-	// ready. It may be nil.
+	// in the same way again. It does not count for the replacement of a dead worker
+	// once any worker has been ready. It may be nil.
 	Permanent func(status int) bool
 
 	Log *slog.Logger // nil disables logging

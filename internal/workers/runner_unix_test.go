@@ -379,6 +379,21 @@ func TestReplacementThatIsNeverReadyLeavesTheOldOne(t *testing.T) {
 	}
 }
 
+// Another attempt would read the same files, and exit with the same status.
+func TestRestartThatFailsForGoodIsNotRetried(t *testing.T) {
+	c := startRunner(t, 2)
+	before := c.serving(t, 2)
+	write(t, c.folder, "crash-2")
+	err := c.Restart(t.Context())
+	var spent *SpentError
+	if !errors.As(err, &spent) || spent.Deaths != 1 || spent.Status != 78 || !strings.Contains(err.Error(), "the old process continues to serve") {
+		t.Fatalf("got %v", err)
+	}
+	if after := c.serving(t, 2); after[1] != before[1] {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
 // rests waits until worker id waits for its next attempt.
 func (c *testRunner) rests(t *testing.T, id int) {
 	t.Helper()

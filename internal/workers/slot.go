@@ -171,7 +171,7 @@ const stableTime = time.Second
 // ends the program.
 func (w *slot) givesUp(died *SpentError) bool {
 	w.logDeath(died)
-	if w.permanent(died.Status) {
+	if w.permanent(died.Status) && !w.of.settled.Load() { // a program that has started can start
 		return true
 	}
 	if died.Deaths < maxDeaths {
@@ -185,10 +185,10 @@ func (w *slot) givesUp(died *SpentError) bool {
 	return false
 }
 
-// permanent reports whether every attempt would end with this exit status. It
-// reports false once any worker was ready, because then the program can start.
+// permanent reports whether every attempt with the same files would end with this
+// exit status.
 func (w *slot) permanent(status int) bool {
-	return !w.of.settled.Load() && w.of.config.Permanent != nil && w.of.config.Permanent(status)
+	return w.of.config.Permanent != nil && w.of.config.Permanent(status)
 }
 
 func (w *slot) logDeath(died *SpentError) {
@@ -233,7 +233,7 @@ func (w *slot) startBeside(ctx context.Context, old *Process, generation int) (*
 		}
 		died.Deaths = deaths
 		w.logDeath(died)
-		if deaths == maxDeaths || !old.pause(ctx, w.of.backoff(deaths)) {
+		if deaths == maxDeaths || w.permanent(died.Status) || !old.pause(ctx, w.of.backoff(deaths)) {
 			return nil, died
 		}
 	}

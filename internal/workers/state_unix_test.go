@@ -54,13 +54,13 @@ func TestTheOldestGenerationIsThatOfAnyWorker(t *testing.T) {
 }
 
 // A program that has started can start: a later failure may pass.
-func TestNoExitStatusIsPermanentOnceAWorkerWasReady(t *testing.T) {
+func TestNoExitStatusEndsTheProgramAtOnceOnceAWorkerWasReady(t *testing.T) {
 	s := newRunner(runnerConfig{Workers: 1, Permanent: func(status int) bool { return status == 78 }})
-	if !s.slots[0].permanent(78) || s.slots[0].permanent(1) {
+	if !s.slots[0].givesUp(&SpentError{Deaths: 1, Status: 78}) || s.slots[0].givesUp(&SpentError{Deaths: 1, Status: 1}) {
 		t.Error("before")
 	}
 	s.settled.Store(true)
-	if s.slots[0].permanent(78) {
+	if s.slots[0].givesUp(&SpentError{Deaths: 1, Status: 78}) {
 		t.Error("after")
 	}
 }
