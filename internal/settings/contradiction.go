@@ -42,7 +42,7 @@ func (c *Config) badTemplate() Problems {
 func (c *Config) badSocket() Problems {
 	const key = "cluster.socket"
 	at := c.Cluster.Socket
-	if at == "" || at == "auto" || path.IsAbs(at) {
+	if at == "" || at == "auto" || path.IsAbs(at) && !strings.Contains(at, "\x00") {
 		return nil
 	}
 	p := Problem{

@@ -158,3 +158,14 @@ func TestHangTimeoutIsOffInDevAndNotBelowASecond(t *testing.T) {
 		t.Errorf("got %v", p)
 	}
 }
+
+func TestPathOfTheSocketHasNoNUL(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mega.config.yaml"), []byte(`cluster: {socket: "/run/shop/a\0b"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := problems(t, source(dir))
+	if len(p) != 1 || p[0].Key != "cluster.socket" || !strings.Contains(p[0].Text, `"/run/shop/a\x00b" is not auto or an absolute path`) {
+		t.Errorf("got %v", p)
+	}
+}
