@@ -112,6 +112,8 @@ func (e *workerError) Error() string { return e.text }
 // Code returns the dotted code.
 func (e *workerError) Code() string { return e.code }
 
+var errNoneReady = &workerError{http.StatusServiceUnavailable, "worker.none_ready", "no worker is ready; retry later"}
+
 // choose returns the candidates for an answer, in the order of their attempts.
 func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 	all := Serving(workers)
@@ -119,7 +121,7 @@ func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 		return chosen(workers, all, text[0])
 	}
 	if len(all) == 0 {
-		return nil, &workerError{http.StatusServiceUnavailable, "worker.none_ready", "no worker is ready; retry later"}
+		return nil, errNoneReady
 	}
 	return all, nil
 }

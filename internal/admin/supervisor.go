@@ -163,6 +163,9 @@ func (c supervisorOperations) setLevels(peer context.Context, app, level string)
 	ctx, cancel := context.WithTimeout(peer, levelTime)
 	defer cancel()
 	workers := Serving(c.Workers())
+	if app != "" && len(workers) == 0 { // the supervisor has no level of an app
+		return errNoneReady
+	}
 	errs := make([]error, len(workers))
 	var setting sync.WaitGroup
 	for i, worker := range workers {

@@ -276,8 +276,15 @@ func TestUnreachableWorkerIsReported(t *testing.T) {
 func TestNoWorkerIsReady(t *testing.T) {
 	c := newWorkers(t, admin.Worker{ID: 1, PID: 4001, State: "starting"})
 	var no *admin.Error
-	if _, err := admin.Dial(c.path).Locks(t.Context(), "", 0); !errors.As(err, &no) || no.Status != 503 || no.Code() != "worker.none_ready" {
+	client, ctx := admin.Dial(c.path), t.Context()
+	if _, err := client.Locks(ctx, "", 0); !errors.As(err, &no) || no.Status != 503 || no.Code() != "worker.none_ready" {
 		t.Errorf("got %+v", err)
+	}
+	if err := client.SetLevel(ctx, "web", "debug"); !errors.As(err, &no) || no.Status != 503 || no.Code() != "worker.none_ready" {
+		t.Errorf("the level of an app: %v", err)
+	}
+	if err := client.SetLevel(ctx, "", "debug"); err != nil { // the supervisor has a level of its own
+		t.Errorf("the level of the process: %v", err)
 	}
 }
 

@@ -98,8 +98,13 @@ func (d operations) level(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuseChange answers with an error of a change: with status and code for a wrong
-// request, or with 502 if a worker has not answered, because the change is valid then.
+// request, or with 502 or 503 if a worker has not answered or none is ready, because the
+// change is valid then.
 func refuseChange(w http.ResponseWriter, status int, code string, err error) {
+	if _, ok := errors.AsType[*workerError](err); ok {
+		refuseWorker(w, err)
+		return
+	}
 	if code = codeOf(err, code); code == unanswered {
 		status = http.StatusBadGateway
 	}
