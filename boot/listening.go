@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
@@ -26,10 +28,9 @@ func (b *booting) listen(c *settings.Config, log *slog.Logger) error {
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.apps.intake})
 	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Mask: b.veil.Text}
 	all := listen.Addresses(b.answering())
-	for _, a := range all {
-		if err := b.listenAt(c, a, host); err != nil {
-			return err
-		}
+	err := openAll(all, c.Boot.WaitFor, func(a listen.Address, wait time.Duration) error { return b.listenAt(c, a, host, wait) })
+	if err != nil {
+		return err
 	}
 	for _, s := range b.apps.servers {
 		s.Limit(listen.AppConnections(len(all)), log)
@@ -49,14 +50,14 @@ func (b *booting) answering() (all []listen.App) {
 	return all
 }
 
-// listenAt opens the listener of an address. host answers requests that match none
-// of its apps.
-func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.Host) error {
+// listenAt opens the listener of an address, and waits for one that another process is
+// about to give up. host answers requests that match none of its apps.
+func (b *booting) listenAt(c *settings.Config, a listen.Address, host *request.Host, wait time.Duration) error {
 	certificates, err := listen.LoadCertificates(c, b.current.files, a.Names()...)
 	if err != nil {
 		return err
 	}
-	l, err := b.open(a)
+	l, err := b.open(a, wait)
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
 	}
@@ -104,6 +105,47 @@ func (b *booting) serves() []step {
 		}}},
 		{start: hook{"readiness", hookBudget, func(context.Context) error { b.probes.Begin(); return nil }}},
 	}
+}
+
+// openAll calls open for each address. Its failure names all addresses that cannot be
+// opened: after the first of them it tries the others, without a wait.
+func openAll(all []listen.Address, wait time.Duration, open func(a listen.Address, wait time.Duration) error) error {
+	var failed *Failure
+	for _, a := range all {
+		err := open(a, wait)
+		if err == nil {
+			continue
+		}
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || f.Code != cannotListen {
+			return err
+		}
+		failed, wait = together(failed, f), 0
+	}
+	if failed != nil {
+		return failed
+	}
+	return nil
+}
+
+// cannotListen is the code of an address that cannot be opened.
+const cannotListen = "app.cannot_listen"
+
+// together adds the failure of another address to f, which is nil for the first one.
+func together(f, another *Failure) *Failure {
+	if f == nil {
+		return another
+	}
+	if f.Text != another.Text {
+		f.Text += " " + another.Text
+	}
+	for _, fact := range another.Facts {
+		if !slices.Contains(f.Facts, fact) {
+			f.Facts = append(f.Facts, fact)
+		}
+	}
+	f.Cause = errors.Join(f.Cause, another.Cause)
+	return f
 }
 
 // listenFailure returns the Failure for an address that cannot be opened.

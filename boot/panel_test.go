@@ -71,6 +71,8 @@ func breakages() []broken {
 		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},
 		{code: "boot.unknown_trace", exit: 64, run: run{args: []string{"serve", "--trace", "everything"}}},
 		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},
+		{code: "app.cannot_listen", name: "all taken", exit: 69, needs: allOf(taken("MEGA_APPS_WEB_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
+		{code: "app.cannot_listen", name: "all taken for workers", exit: 69, run: with("MEGA_CLUSTER_WORKERS=2"), needs: allOf(taken("MEGA_APPS_WEB_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
 		{code: "app.cannot_listen", name: "ops", exit: 69, needs: taken("MEGA_OPS_ADDR")},
 		{code: "app.cannot_listen", name: "not ours", exit: 69, run: with("MEGA_APPS_ADMIN_ADDR=192.0.2.1:80")},
 		{code: "app.bad_certificate", exit: 78, run: with("MEGA_APPS_WEB_TLS_CERT=/nowhere/cert.pem", "MEGA_APPS_WEB_TLS_KEY=/nowhere/key.pem")},
@@ -171,6 +173,16 @@ func taken(variable string) func(t *testing.T) []string {
 		}
 		t.Cleanup(func() { _ = l.Close() })
 		return []string{variable + "=" + l.Addr().String()}
+	}
+}
+
+func allOf(needs ...func(*testing.T) []string) func(*testing.T) []string {
+	return func(t *testing.T) (all []string) {
+		t.Helper()
+		for _, need := range needs {
+			all = append(all, need(t)...)
+		}
+		return all
 	}
 }
 

@@ -90,12 +90,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 	if err := s.backends.JoinSocket(ctx, s.plan.Config, s.plan.Decisions, s.log); err != nil {
 		return err
 	}
-	for _, a := range s.addresses() {
-		if err := s.listen(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
+	return openAll(s.addresses(), s.plan.Config.Boot.WaitFor, func(a listen.Address, wait time.Duration) error { return s.listen(ctx, a, wait) })
 }
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
@@ -192,12 +187,12 @@ func (s *supervisor) addresses() []listen.Address {
 
 // listen opens the listener of an address, and reads its certificates into the
 // copy of the files that the workers get.
-func (s *supervisor) listen(ctx context.Context, a listen.Address) error {
+func (s *supervisor) listen(ctx context.Context, a listen.Address, wait time.Duration) error {
 	name := a.Apps[0].Name
 	if _, err := listen.LoadCertificates(s.plan.Config, s.plan.Files, a.Names()...); err != nil {
 		return err
 	}
-	l, err := workers.OpenAddress(ctx, a.Addr, s.plan.Config.Boot.WaitFor, s.log)
+	l, err := workers.OpenAddress(ctx, a.Addr, wait, s.log)
 	if err != nil {
 		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
 	}

@@ -126,10 +126,11 @@ func (b *booting) reportReady() {
 }
 
 // open opens the listener of an address, or takes over the listener that the
-// supervisor has passed for it.
-func (b *booting) open(a listen.Address) (*listen.Listener, error) {
+// supervisor has passed for it. It waits for an address that a worker of an ended
+// supervisor still has.
+func (b *booting) open(a listen.Address, wait time.Duration) (*listen.Listener, error) {
 	if b.line == nil {
-		return workers.OpenAddress(b.ctx, a.Addr, b.plan.Config.Boot.WaitFor, b.log)
+		return workers.OpenAddress(b.ctx, a.Addr, wait, b.log)
 	}
 	l, err := b.line.Listen(a.Apps[0].Name)
 	if err != nil {
@@ -174,7 +175,7 @@ func (b *booting) leftOver() error {
 // listeners.
 func moved(cause error) error {
 	return &Failure{
-		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: cause,
+		Code: cannotListen, Exit: failure.ExitUnavailable, Cause: cause,
 		Text:    "The listeners of the supervisor do not match the configuration. The addresses of the apps have changed.",
 		Actions: []string{"Restart the whole program: the supervisor opens its listeners only once"},
 	}
