@@ -72,8 +72,15 @@ func socketUnusable(c *settings.Config, d plan.Decision, path string, cause erro
 }
 
 // NoSupervisor returns the failure for a process whose environment declares it
-// a worker, but which has no supervisor.
+// a worker, but which has no supervisor, or one that does not answer.
 func NoSupervisor(cause error) error {
+	if errors.Is(cause, context.DeadlineExceeded) { // the next worker may have its answer
+		return &failure.Failure{
+			Code: "cluster.unavailable", Exit: failure.ExitUnavailable, Cause: cause,
+			Text:    "The supervisor of this worker does not answer.",
+			Actions: failure.Actions("Let it continue", "kill -CONT and the supervisor's process id", "Run one process", "unset MEGA_WORKER_*"),
+		}
+	}
 	return &failure.Failure{
 		Code: "cluster.no_supervisor", Exit: failure.ExitConfig, Cause: cause,
 		Text:    "The environment declares this process a worker, but it has no supervisor.",

@@ -1,11 +1,14 @@
 package selection
 
 import (
+	"context"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
@@ -35,5 +38,19 @@ func TestASocketOnAFullDiskIsUnavailable(t *testing.T) {
 		if !ok || f.Exit != failure.ExitUnavailable || !strings.Contains(f.Actions[0], "Free space") {
 			t.Errorf("%T: %+v", cause, f)
 		}
+	}
+}
+
+// A supervisor that was stopped goes on later. With the status of a mistake in the
+// configuration, the first worker that has waited for it would end the program for good.
+func TestSupervisorThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	here, there := net.Pipe()
+	defer func() { _ = here.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := cluster.Dial(ctx, cluster.Config{Conn: there})
+	f, ok := errors.AsType[*failure.Failure](NoSupervisor(err))
+	if !ok || f.Code != "cluster.unavailable" || f.Exit != failure.ExitUnavailable {
+		t.Errorf("%+v", f)
 	}
 }
