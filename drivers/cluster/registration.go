@@ -2,12 +2,15 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/group"
 )
 
 // registrationKey is the identity of a registration. The hub knows it once,
@@ -38,17 +41,43 @@ type subscription struct {
 	err  error         // set before gone is closed: messages may have been lost, and no gap is reported
 }
 
-// Subscribe implements [driver.Driver].
+// Subscribe implements [driver.Driver]. If the hub ends meanwhile, or has just ended,
+// Subscribe goes on with the next one (S7).
 func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+	for {
+		x, err := b.subscribe(ctx, s)
+		if err == nil {
+			return x, nil
+		}
+		if !errors.Is(err, driver.ErrDisconnected) || !b.awaitHub(ctx) {
+			return nil, err
+		}
+	}
+}
+
+// subscribe is Subscribe at the present hub.
+func (b *Bus) subscribe(ctx context.Context, s driver.Subscription) (*subscription, error) {
 	x, line, err := b.enter(s)
 	if err != nil {
 		return nil, err
 	}
 	if err := b.syncs.wait(ctx, line); err != nil {
-		x.leave()
+		select {
+		case <-x.leave(): // the sink must not have two subscriptions
+		case <-ctx.Done():
+		}
 		return nil, err
 	}
 	return x, nil
+}
+
+// awaitHub waits for the next hub until ctx ends, and reports whether there is one.
+func (b *Bus) awaitHub(ctx context.Context) bool {
+	if !b.node.mayReturn() || !group.Sleep(ctx, time.Millisecond) { // until the node has noticed the end of the line
+		return false
+	}
+	_, err := b.out.await(ctx)
+	return err == nil
 }
 
 // enter adds a subscription and registers it at the hub.

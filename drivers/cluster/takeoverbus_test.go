@@ -10,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/internal/suite"
 )
 
@@ -126,6 +128,55 @@ func TestTheReasonWhyNoHubComesIsReported(t *testing.T) {
 		t.Errorf("the outage counts as %d", cuts)
 	}
 }
+
+// The change of a hub, which takes milliseconds, is no error of a subscription that begins
+// meanwhile (S7).
+func TestSubscribeDuringTheChangeOfTheHubGoesOnWithTheNextOne(t *testing.T) {
+	socket := socketPath(t)
+	hub, n := meetAt(t, socket), meetAt(t, socket)
+	must(t, n.Bus().Attach(deaf{}))
+	must(t, os.Chmod(filepath.Dir(socket), 0o755)) // no process can become the hub
+	must(t, hub.Close(t.Context()))
+	soon(t, "the hub is gone", func() bool { _, err := n.session(); return err != nil })
+	subscribed := make(chan error, 1)
+	var s countSink
+	go func() {
+		_, err := n.Bus().Subscribe(t.Context(), driver.Subscription{Pattern: "a", Sink: &s})
+		subscribed <- err
+	}()
+	must(t, os.Chmod(filepath.Dir(socket), 0o700))
+	must(t, <-subscribed)
+	must(t, meetAt(t, socket).Bus().Publish(t.Context(), driver.Message{Subject: "a"}))
+	soon(t, "the event arrives", func() bool { return s.got.Load() > 0 })
+	must(t, n.Bus().Flush(t.Context()))
+	if got := s.got.Load(); got != 1 {
+		t.Errorf("it arrives %d times", got)
+	}
+}
+
+// Without a next hub, Subscribe waits as long as its caller.
+func TestSubscribeWithoutAHubEndsWithItsContext(t *testing.T) {
+	socket := socketPath(t)
+	hub, n := meetAt(t, socket), meetAt(t, socket)
+	must(t, os.Chmod(filepath.Dir(socket), 0o755))
+	must(t, hub.Close(t.Context()))
+	soon(t, "the hub is gone", func() bool { _, err := n.session(); return err != nil })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	var s countSink
+	if _, err := n.Bus().Subscribe(ctx, driver.Subscription{Pattern: "a", Sink: &s}); !errors.Is(err, driver.ErrDisconnected) || ctx.Err() == nil {
+		t.Errorf("got %v, and its context has ended: %v", err, ctx.Err() != nil)
+	}
+	must(t, os.Chmod(filepath.Dir(socket), 0o700)) // to clean up
+}
+
+// countSink counts its messages.
+type countSink struct {
+	sink
+	got atomic.Int64
+}
+
+func (s *countSink) Deliver(driver.Message) bool { s.got.Add(1); return true }
 
 // Requests whose callers have gone make room in the outbound queue, and nobody
 // answers them (S12).
