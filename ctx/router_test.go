@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/router"
 )
 
@@ -53,6 +55,33 @@ func TestWrappersRunFromTheOutside(t *testing.T) {
 	}
 	if line := s.ask("GET", "/in/7", ""); line.Body.String() != "7" {
 		t.Errorf("the parameter is %s", line.Body)
+	}
+}
+
+// The middleware may check who may read the public files.
+func TestPlainMiddlewareServesAnAppWithoutARoute(t *testing.T) {
+	s := newStage()
+	public, err := request.ReadPublic(fstest.MapFS{"report.txt": {Data: []byte("secret")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Public = public
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	for _, target := range []string{"/report.txt", "/nowhere"} {
+		if w := s.ask("GET", target, ""); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
+	}
+	if w := s.ask("GET", "/report.txt", "", "Authorization: Basic x"); w.Body.String() != "secret" {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 

@@ -25,8 +25,8 @@ type Router struct {
 	parent *Router // nil for the router of the app
 	prefix string
 	wraps  []func(megactx.Handler) megactx.Handler
-	std    []func(http.Handler) http.Handler // of the group alone
-	enter  http.Handler                      // std around onward; nil without std, and until the group has a route
+	std    []func(http.Handler) http.Handler // of this router alone
+	enter  http.Handler                      // of a group: std around onward; nil without std, and until the group has a route
 	routed bool
 }
 
@@ -61,8 +61,11 @@ func run(h megactx.Handler) func(context.Context) error {
 }
 
 // Handler returns the handler that serves the routes behind the app's front
-// door.
-func (r *Router) Handler() http.Handler { return r.all.door.Handler(http.HandlerFunc(r.all.serve)) }
+// door. The router takes no further middleware.
+func (r *Router) Handler() http.Handler {
+	r.begin()
+	return r.all.door.Handler(http.HandlerFunc(r.all.serve))
+}
 
 // Routes lists the routes in the order in which they were added.
 func (r *Router) Routes() []Route { return slices.Clone(r.all.routes) }
@@ -116,27 +119,28 @@ func (r *Router) Use(wrap func(megactx.Handler) megactx.Handler) {
 // UseStd wraps everything that this router serves with a net/http middleware.
 // It must come before the routes.
 func (r *Router) UseStd(wrap func(http.Handler) http.Handler) {
-	switch {
-	case r.routed:
+	if r.routed {
 		panic("mega: UseStd has to come before the routes of its router")
-	case r.parent == nil:
-		r.all.mux.Use(func(next http.Handler) http.Handler { return wrapped(wrap, next) })
-	default:
-		r.std = append(r.std, wrap)
 	}
+	r.std = append(r.std, wrap)
 }
 
-// begin is called before the first route of r.
+// begin is called before the first route of r. The middleware of the app is around
+// mux, which would serve an app without a route without its own.
 func (r *Router) begin() {
 	if r.routed {
 		return
 	}
 	r.routed = true
-	if len(r.std) > 0 {
-		r.enter = http.HandlerFunc(onward)
+	first := &r.all.first
+	if r.parent != nil {
+		first = &r.enter
+		if len(r.std) > 0 {
+			*first = http.HandlerFunc(onward)
+		}
 	}
 	for _, wrap := range slices.Backward(r.std) {
-		r.enter = wrapped(wrap, r.enter)
+		*first = wrapped(wrap, *first)
 	}
 }
 

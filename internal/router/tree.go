@@ -18,7 +18,8 @@ import (
 type tree struct {
 	door    request.Door
 	mux     chi.Router
-	areas   chi.Router // the groups with middleware of net/http, for paths without a route
+	first   http.Handler // the middleware of the app around mux
+	areas   chi.Router   // the groups with middleware of net/http, for paths without a route
 	entries []entry
 	claims  claims
 	routes  []Route
@@ -36,6 +37,7 @@ type entry struct {
 
 func newTree(h *request.Host) *tree {
 	t := &tree{door: request.Door{Host: h, Bind: bind}, mux: chi.NewRouter(), areas: chi.NewRouter()}
+	t.first = t.mux
 	t.missing = t.unmatched(orFile(h, notFound))
 	t.mux.NotFound(t.missing)
 	t.mux.MethodNotAllowed(t.unmatched(orFile(h, func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) })))
@@ -125,7 +127,7 @@ func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 	if !slices.Contains(methods, r.Method) {
 		route.RouteMethod = http.MethodTrace
 	}
-	request.ServeCopy(t.mux, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
+	request.ServeCopy(t.first, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
 }
 
 // routePath returns the path by which a route is found: decoded, except for the escapes
