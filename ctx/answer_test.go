@@ -277,6 +277,33 @@ func TestErrorsHaveAPlainPage(t *testing.T) {
 	}
 }
 
+// An escaped slash separates no parts of a path, so that the path of a file is below the
+// prefix of the group that checks who may read it.
+func TestPublicFileIsNotServedWithAnEscapedSlash(t *testing.T) {
+	s := newStage()
+	public, err := request.ReadPublic(fstest.MapFS{"app.css": {}, "admin/report.txt": {Data: []byte("secret")}, "admin/50%2F50.txt": {Data: []byte("half")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Public = public
+	s.router.Route("/admin", func(r megactx.Router) {
+		r.UseStd(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Checked", "yes")
+				next.ServeHTTP(w, r)
+			})
+		})
+	})
+	for target, want := range map[string]int{
+		"/admin/report.txt": 200, "/%61dmin/report.txt": 200, "/admin/50%252F50.txt": 200,
+		"/admin%2Freport.txt": 404, "/admin%2freport.txt": 404, "/admin/50%2F50.txt": 404,
+	} {
+		if w := s.ask("GET", target, ""); w.Code != want || want == 200 && w.Header().Get("Checked") == "" {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
+	}
+}
+
 func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
 	s := newStage()
 	public, err := request.ReadPublic(fstest.MapFS{"public/app.css": {Data: []byte("body{}")}, "public/a/b.txt": {Data: []byte("b")}})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (p *Public) Serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	file, ok := p.files[r.URL.Path]
-	if !ok || strings.HasSuffix(r.URL.Path, "/") {
+	if !ok || strings.HasSuffix(r.URL.Path, "/") || hasEscapedSlash(r.URL) {
 		return false
 	}
 	w.Header().Set("ETag", file.etag)
@@ -64,4 +65,11 @@ func (p *Public) Serve(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	http.ServeContent(w, r, file.name, time.Time{}, bytes.NewReader(file.content))
 	return true
+}
+
+// hasEscapedSlash reports whether the path of u has a slash that separates no parts. The
+// router did not take it for a separator, and so the middleware of a group did not serve
+// the request.
+func hasEscapedSlash(u *url.URL) bool {
+	return u.RawPath != "" && strings.Contains(strings.ToUpper(u.EscapedPath()), "%2F")
 }
