@@ -164,6 +164,12 @@ type labels struct {
 	ID   int    `json:"id"`
 }
 
+// A form has no value for a struct, also for one that reflection cannot set.
+type (
+	marks struct{ Marks int }
+	stamp struct{ Stamp int }
+)
+
 // Owner is exported: a form makes the struct that an embedded pointer misses.
 type Owner struct {
 	Owner string `form:"owner"`
@@ -176,6 +182,8 @@ func TestFormSetsEmbeddedStructsAndLists(t *testing.T) {
 		in := struct {
 			labels
 			*Owner
+			marks  `form:"marks"`
+			*stamp `form:"stamp"`
 			ID     string            `json:"id"`
 			Tags   []string          `json:"tags"`
 			Sizes  *[]uint16         `json:"sizes"`
@@ -202,6 +210,7 @@ func TestFormSetsEmbeddedStructsAndLists(t *testing.T) {
 		"levels=high&image=aGk%3D&gift=yes":       ` 0  - ["old"] [] [1] hi true`,
 		"levels=low&levels=high&sizes=1&sizes=-1": `"errors":{"levels[0]":"has to be high","sizes[1]":"must be a whole number, 0 or more"}`,
 		"gift=perhaps&image=!&extra=x":            `"errors":{"extra":"must be an object","gift":"must be true or false","image":"must be text in base64"}`,
+		"marks=1&stamp=1":                         `"errors":{"marks":"must be an object","stamp":"must be an object"}`,
 	} {
 		w := s.ask("POST", "/", body, "Content-Type: application/x-www-form-urlencoded", "Accept: application/json")
 		if got := w.Body.String(); got != want && (w.Code != 422 || !strings.Contains(got, want)) {

@@ -143,6 +143,9 @@ func setField(v reflect.Value, text string) error {
 	if text == "" && v.Kind() != reflect.String {
 		return nil
 	}
+	if !v.CanSet() { // an embedded struct whose type is not exported
+		return errors.New(expected(elem(v.Type())))
+	}
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		err := u.UnmarshalText([]byte(text))
 		if err != nil && v.Type() == reflect.TypeFor[time.Time]() {
