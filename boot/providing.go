@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -80,7 +81,7 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) ([]reflect.Valu
 // awaitReturn calls a function of the program with a timeout: the time in which a
 // server may start, plus the budget of a hook. The function has no context that could
 // end it, so one that hangs is abandoned and reported. The failure has the kind of the
-// function, and as facts its name and the place of its option.
+// function and the facts about it.
 func (b *booting) awaitReturn(kind string, facts []failure.Fact, fn func(context.Context) error) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
@@ -96,7 +97,11 @@ func (b *booting) awaitReturn(kind string, facts []failure.Fact, fn func(context
 			Facts: facts, Actions: failure.Actions("Do what takes long later", "mega.OnStart, mega.Run", "Wait longer for servers", "MEGA_BOOT_WAIT_FOR=60s"),
 		}
 	case errors.Is(err, errStuck): // the boot was stopped meanwhile
-		return fmt.Errorf("%s %s, %s %s: %w", facts[0].Name, facts[0].Value, facts[1].Name, facts[1].Value, err)
+		var about []string
+		for _, f := range facts {
+			about = append(about, f.Name+" "+f.Value)
+		}
+		return fmt.Errorf("%s: %w", strings.Join(about, ", "), err)
 	}
 	return err
 }
