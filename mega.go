@@ -115,8 +115,9 @@ var (
 	// from then on.
 	ErrHandlerReturned = megactx.ErrHandlerReturned
 	// ErrShuttingDown is the cause with which the contexts of streams end at the
-	// start of a shutdown. The contexts of requests and tasks end with it if they do
-	// not finish within the timeout of the shutdown.
+	// start of a shutdown. The contexts of Run, Lead and Every end with it after the last
+	// request, and the contexts of requests and tasks if they do not finish within the
+	// timeout of the shutdown.
 	ErrShuttingDown = megactx.ErrShuttingDown
 )
 
@@ -310,7 +311,7 @@ func Run(name string, fn any, options ...HookOption) Option { return plan.Run(na
 // lock, another one runs fn; a process that shuts down hands over as soon as fn
 // has returned. An error or a panic of fn is logged, and fn is run again, in this
 // or another process. The cause of its context is lock.ErrLost after the loss of the
-// lock, and context.Canceled at the end of the program. When fn returns nil
+// lock, and ErrShuttingDown at the end of the program. When fn returns nil
 // under a live lock, this process no longer campaigns.
 //
 // The lock is mega:lead:<namespace>:<program>:<app>:<name>, so an app has one

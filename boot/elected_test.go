@@ -120,6 +120,57 @@ func TestWorkThatCallsGoexitIsAsWorkThatFails(t *testing.T) {
 	}
 }
 
+func TestBackgroundFunctionsEndWithTheCauseOfTheShutdown(t *testing.T) {
+	t.Parallel()
+	causes := make(chan error, 3)
+	begun := make(chan struct{})
+	waits := func(ctx context.Context) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+	p, stderr := process()
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Run("pump", waits), mega.Lead("reaper", waits), mega.Every("cleanup", time.Hour, waits)))
+	for range cap(causes) {
+		<-begun
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	for range cap(causes) {
+		if cause := <-causes; !errors.Is(cause, mega.ErrShuttingDown) {
+			t.Errorf("a function ended because of %v", cause)
+		}
+	}
+	if strings.Contains(stderr.String(), "run failed during the shutdown") {
+		t.Errorf("the end of a function is a failure:\n%s", stderr)
+	}
+}
+
+func TestErrorOfALeaderThatTheShutdownEndsIsLogged(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func() error{
+		"disk full":     func() error { return errors.New("disk full") },
+		"panic: broken": func() error { panic("broken") },
+	} {
+		p, stderr := process()
+		leads := make(chan struct{})
+		r := start(t, p, mega.App("main", mega.Routes(hello), mega.Lead("reaper", func(ctx context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			return fails()
+		})))
+		<-leads
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(stderr.String(), name); n != 1 || !strings.Contains(stderr.String(), `"run failed during the shutdown","run":"reaper"`) {
+			t.Errorf("%q is logged %d times:\n%s", name, n, stderr)
+		}
+	}
+}
+
 func TestEveryAtLeastOnceRepeatsATickWhoseLockWasLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

@@ -54,10 +54,10 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 // task returns a step that runs a function in a goroutine until the program
 // stops.
 func (b *booting) task(runs hook) step {
-	var cancel context.CancelFunc
+	var cancel context.CancelCauseFunc
 	done := make(chan struct{})
 	begin := func(ctx context.Context) error {
-		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		ctx, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		go func() {
 			defer close(done)
 			concluded(ctx, runs.run, func(err error) {
@@ -71,7 +71,7 @@ func (b *booting) task(runs hook) step {
 		return nil
 	}
 	end := func(ctx context.Context) error {
-		cancel()
+		cancel(request.ErrShuttingDown)
 		select {
 		case <-done:
 			return nil
@@ -99,10 +99,11 @@ func (b *booting) taskReturned(name string, err error) {
 }
 
 // taskStopped logs the failure of a task that the shutdown has ended. An error that wraps
-// the end of its context is no failure; each error of Lead does so then.
+// the end of its context, or the cause of that end, is no failure.
 func (b *booting) taskStopped(name string, err error) {
 	_, hasPanicked := errors.AsType[*panicError](err)
-	if err == nil || errors.Is(err, context.Canceled) && !hasPanicked {
+	isEnd := errors.Is(err, context.Canceled) || errors.Is(err, request.ErrShuttingDown)
+	if err == nil || isEnd && !hasPanicked {
 		return
 	}
 	attrs := append([]slog.Attr{slog.String("run", name)}, logging.ErrorAttrs(err)...)

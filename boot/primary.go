@@ -125,13 +125,18 @@ func (b *booting) elected(h plan.Hook, does hook, host *request.Host) hook {
 		Name: h.Name, Every: h.Every, Scope: b.locker.Info().Scope.String(), Lock: key,
 	})
 	run := does.run
-	work := func(ctx context.Context) error {
-		done := make(chan error, 1)
-		go concluded(ctx, run, func(err error) { done <- err })
-		return <-done
-	}
 	does.run = func(ctx context.Context) error {
 		c, _ := megactx.From(host.Context(ctx)) // the holder names the app
+		var last error                          // of the run that the shutdown has ended
+		work := func(held context.Context) error {
+			done := make(chan error, 1)
+			go concluded(held, run, func(err error) { done <- err })
+			err := <-done
+			if ctx.Err() != nil {
+				last = err
+			}
+			return err
+		}
 		if h.Kind == plan.KindEvery {
 			var opts []lock.Option
 			if h.AtLeastOnce {
@@ -139,7 +144,11 @@ func (b *booting) elected(h plan.Hook, does hook, host *request.Host) hook {
 			}
 			return b.locker.Every(c, key, h.Every, work, opts...)
 		}
-		return b.locker.Lead(c, key, work)
+		err := b.locker.Lead(c, key, work)
+		if ctx.Err() != nil {
+			return last // no retry reports it, and Lead joins it to the end of ctx, which is no failure
+		}
+		return err
 	}
 	return does
 }

@@ -19,8 +19,8 @@ var (
 	// mega.handler_returned.
 	ErrHandlerReturned = request.ErrHandlerReturned
 	// ErrShuttingDown is the cause of the contexts of streams from the start of a
-	// shutdown on, and of requests and tasks that are not finished at its timeout:
-	// mega.shutting_down.
+	// shutdown on, of background functions after the last request, and of requests and
+	// tasks that are not finished at its timeout: mega.shutting_down.
 	ErrShuttingDown = request.ErrShuttingDown
 
 	errNoLocks  = without("locks")
