@@ -98,7 +98,7 @@ func (a *building) finish(host *request.Host) error {
 	}
 	for _, f := range a.routes {
 		add := func(context.Context) error { return f.AddRoutes(router) }
-		if err := a.awaitReturn("A function of mega.Routes", placeOf(f.Function, host), add); err != nil {
+		if err := a.awaitReturn("A function of mega.Routes", f.Place(host.App.Name), add); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (b *booting) has(p *plan.Part) bool { return slices.ContainsFunc(p.Hooks, b
 func (b *booting) bindCommand(f plan.Bound, host *request.Host) {
 	b.command = command{
 		run:  func(ctx context.Context) error { return f.RunCommand(ctx, host, b.process.Words) },
-		from: placeOf(f.Function, host),
+		from: f.Place(host.App.Name),
 	}
 }
 

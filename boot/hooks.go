@@ -32,7 +32,7 @@ func (b *booting) bindHooks(hooks []plan.Hook) (options []fx.Option) {
 
 func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 	does := hook{name: h.Name, budget: h.Budget, run: func(ctx context.Context) error { return f.Run(ctx, host) }}
-	from := placeOf(h.Fn, host)
+	from := h.Fn.Place(host.App.Name)
 	switch h.Kind {
 	case plan.KindCommand:
 		b.bindCommand(f, host)
@@ -114,14 +114,4 @@ func (b *booting) taskStopped(name string, err error) {
 // supervisor would start a worker again.
 func (b *booting) ends() bool {
 	return b.plan.Program.Ends() && !b.supervised() && b.process.Offline == nil
-}
-
-// placeOf returns where a function is declared and passed to an option, as
-// facts of a Failure.
-func placeOf(f plan.Function, host *request.Host) []failure.Fact {
-	facts := []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
-	if app := host.App.Name; app != "" {
-		facts = append(facts, failure.Fact{Name: "app", Value: app})
-	}
-	return facts
 }

@@ -53,7 +53,7 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.
 		}},
 		end:   hook{name: "subscription " + name, budget: longBudget, run: d.drain},
 		phase: working,
-		from:  placeOf(m.Fn, host),
+		from:  m.Fn.Place(host.App.Name),
 	}
 }
 

@@ -78,24 +78,19 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) ([]reflect.Valu
 	return values, nil
 }
 
-// awaitReturn calls a function of the program with a timeout: the time in which a
-// server may start, plus the budget of a hook. The function has no context that could
-// end it, so one that hangs is abandoned and reported. The failure has the kind of the
-// function and the facts about it.
+// awaitReturn calls a function of the program with a timeout. The function has no
+// context that could end it, so one that hangs is abandoned and reported. The failure has
+// the kind of the function and the facts about it.
 func (b *booting) awaitReturn(kind string, facts []failure.Fact, fn func(context.Context) error) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
-	budget := b.plan.Config.Boot.WaitFor + hookBudget
-	ctx, cancel := context.WithTimeout(b.ctx, budget)
+	ctx, cancel := context.WithTimeout(b.ctx, b.plan.ReturnBudget())
 	defer cancel()
 	err := await(ctx, fn)
 	switch {
 	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
-		return &Failure{
-			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("%s did not return within %v.", kind, budget),
-			Facts: facts, Actions: failure.Actions("Do what takes long later", "mega.OnStart, mega.Run", "Wait longer for servers", "MEGA_BOOT_WAIT_FOR=60s"),
-		}
+		return b.plan.Overrun(kind, facts)
 	case errors.Is(err, errStuck): // the boot was stopped meanwhile
 		var about []string
 		for _, f := range facts {

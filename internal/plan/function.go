@@ -194,6 +194,16 @@ func (f Function) Declared() string {
 	return fmt.Sprintf("%s, %s:%d", f.Name(), file, line)
 }
 
+// Place returns where the function is declared and passed to its option, as facts of a
+// Failure. app is empty for a function that belongs to no app.
+func (f Function) Place(app string) []failure.Fact {
+	facts := []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
+	if app != "" {
+		facts = append(facts, failure.Fact{Name: "app", Value: app})
+	}
+	return facts
+}
+
 // Name returns the function's name with its package.
 func (f Function) Name() string {
 	name := runtime.FuncForPC(f.Value.Pointer()).Name()

@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
@@ -95,11 +97,31 @@ func (p *Plan) routesOf(a *Part) ([]router.Route, error) {
 	}
 	router := router.New(&request.Host{App: request.App(info)})
 	for _, f := range p.Program.Served(a).Routes {
-		if err := f.Unbound(known).AddRoutes(router); err != nil {
+		add := func() error { return f.Unbound(known).AddRoutes(router) }
+		if err := p.awaitReturn(f, a.Name, add); err != nil {
 			return nil, unlisted(f, err)
 		}
 	}
 	return router.Routes(), nil
+}
+
+// awaitReturn calls a function of Routes of an app, with the timeout that it has at a
+// start. A function that hangs is left running.
+func (p *Plan) awaitReturn(f Function, app string, call func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := fmt.Errorf("%s, %s: the function ended its goroutine (runtime.Goexit) and did not return", f.Declared(), f.Site)
+		defer func() { done <- err }()
+		err = call()
+	}()
+	timer := time.NewTimer(p.ReturnBudget())
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return p.Overrun("A function of mega.Routes", f.Place(app))
+	}
 }
 
 // AddRoutes calls a function of Routes. The router panics on an invalid route;
@@ -152,7 +174,7 @@ func unlisted(f Function, err error) error {
 		return err
 	}
 	return &failure.Failure{
-		Code: "boot.routes_unknown", Exit: failure.ExitUnavailable, Cause: errors.Unwrap(err),
+		Code: "boot.routes_unknown", Exit: failure.ExitUnavailable, Cause: cmp.Or(errors.Unwrap(err), err),
 		Text:  "The routes cannot be listed before what their function takes is made.",
 		Facts: []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: f.Site}, {Name: "takes", Value: fmt.Sprint(f.Needs())}},
 		Actions: failure.Actions("Ask the running program", "/ops/routes at ops.addr",
