@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
@@ -86,4 +87,29 @@ func TestHandlerMayFailWhileItsRequestEnds(t *testing.T) {
 		s.ask("GET", "/orders/7", "", wantJSON)
 	}
 	left.Wait()
+}
+
+func TestShutdownWaitsForAHandlerThatAMiddlewareHasLeftBehind(t *testing.T) {
+	for _, tt := range []struct{ works, budget time.Duration }{{time.Second, time.Minute}, {time.Minute, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage()
+			s.router.UseStd(func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Millisecond, "late") })
+			returned := false
+			s.router.Get("/orders/{id}", func(*megactx.Ctx) error {
+				time.Sleep(tt.works)
+				returned = true
+				return nil
+			})
+			s.ask("GET", "/orders/7", "")
+			ctx, cancel := context.WithTimeout(t.Context(), tt.budget)
+			defer cancel()
+			switch err := s.host.Drain(ctx); {
+			case tt.works < tt.budget && (err != nil || !returned):
+				t.Errorf("returned %v, %v", returned, err)
+			case tt.works > tt.budget && (err == nil || !strings.Contains(err.Error(), "handler of GET /orders/7 (1.251s), which does not end")):
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(tt.works) // the bubble ends with its goroutines
+		})
+	}
 }

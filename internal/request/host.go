@@ -129,9 +129,11 @@ type record struct {
 
 	// A handler that a middleware such as http.TimeoutHandler has left behind runs
 	// on another goroutine, also after the end of the request.
-	mu     sync.Mutex // guards the fields below
-	result outcome
-	left   bool // the request has ended
+	mu       sync.Mutex // guards the fields below
+	result   outcome
+	left     bool  // the request has ended
+	handlers int   // of routes, that have not returned
+	behind   *task // for the handlers that run on after the end of the request; may be nil
 }
 
 // outcome is the route of a request and its error.
@@ -151,11 +153,35 @@ func (rec *record) outcome() outcome {
 	return rec.result
 }
 
-// found records the route of a request.
-func (rec *record) found(route string, handler any, params []param) {
+// enterRoute records the route of a request before its handler runs.
+func (h *Host) enterRoute(rec *record, route string, handler any, params []param) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.result.route, rec.result.handler, rec.result.params = route, handler, params
+	rec.handlers++
+	h.keepLocked(rec)
+}
+
+// leaveRoute records that the handler of a route has returned.
+func (h *Host) leaveRoute(rec *record) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.handlers--; rec.handlers == 0 && rec.behind != nil {
+		h.tasks.remove(rec.behind)
+		rec.behind = nil
+	}
+}
+
+// keepLocked makes the shutdown wait for the handlers that a middleware has left behind,
+// as for a task. Their context has ended, so that nothing more ends them.
+func (h *Host) keepLocked(rec *record) {
+	if !rec.left || rec.handlers == 0 || rec.behind != nil {
+		return
+	}
+	t := &task{name: "handler of " + rec.method + " " + rec.path, began: rec.began, end: func(error) {}}
+	if h.tasks.add(t) {
+		rec.behind = t
+	}
 }
 
 // abort records that a handler has aborted the connection, unless it has failed.
@@ -167,11 +193,12 @@ func (rec *record) abort() {
 	}
 }
 
-// end returns the final outcome.
-func (rec *record) end() outcome {
+// end ends a request and returns its final outcome.
+func (h *Host) end(rec *record) outcome {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.left = true
+	h.keepLocked(rec)
 	return rec.result
 }
 
@@ -186,10 +213,10 @@ func (h *Host) enter(rec *record) {
 
 // leave records the end of a request, also of one that ends in a panic.
 func (h *Host) leave(rec *record) {
+	o := h.end(rec)
 	h.mu.Lock()
 	delete(h.active, rec)
 	h.mu.Unlock()
-	o := rec.end()
 	r := Finished{
 		App: h.App.Name, Route: o.route, Method: rec.method,
 		Status: rec.out.status, Took: time.Since(rec.began), Bytes: rec.out.bytes,

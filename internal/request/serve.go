@@ -126,7 +126,8 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 		out := &Response{w: w}
 		defer out.close()
 		work := outer.routed(r, &Exchange{Writer: out, End: end, record: rec})
-		rec.found(r.Pattern, own, work.params)
+		d.Host.enterRoute(rec, r.Pattern, own, work.params)
+		defer d.Host.leaveRoute(rec)
 		c := d.Bind(carrier{std, work})
 		r = r.WithContext(c)
 		work.Exchange.Request = r

@@ -15,7 +15,8 @@ import (
 // grace is the time that a cancelled task has to return.
 const grace = 250 * time.Millisecond
 
-// tasks are the running functions of Ctx.Go.
+// tasks are the running functions of Ctx.Go, and the handlers that run on after the end
+// of their request.
 type tasks struct {
 	mu       sync.Mutex // guards the fields below
 	running  map[*task]struct{}
@@ -23,8 +24,7 @@ type tasks struct {
 	empty    chan struct{} // closed when a drain has no task left to wait for
 }
 
-// task is one running function. Its goroutine belongs to the Host, and Drain
-// waits for it.
+// task is one running function. Drain waits for it.
 type task struct {
 	name  string
 	began time.Time
