@@ -39,11 +39,13 @@ func Subscribe(pattern string, payload reflect.Type, fn any, options ...Subscrib
 	f.message, f.payload = true, payload
 	m := Message{Fn: f, Pattern: pattern}
 	for _, o := range options {
-		if g, ok := o.(gapOption); ok {
-			m.Gap = &g.fn
-			continue
+		switch o := o.(type) {
+		case nil:
+		case gapOption:
+			m.Gap = &o.fn
+		default:
+			m.Options = append(m.Options, o.SubOption())
 		}
-		m.Options = append(m.Options, o.SubOption())
 	}
 	return m
 }

@@ -193,7 +193,9 @@ func Command(name string, fn any) Option { return named(KindCommand, name, fn, H
 func named(kind Kind, name string, fn any, budget time.Duration, options []HookOption) Hook {
 	h := Hook{Kind: kind, Name: name, Fn: newFunction(string(kind), fn), Budget: budget}
 	for _, o := range options {
-		o.change(&h)
+		if o != nil {
+			o.change(&h)
+		}
 	}
 	return h
 }

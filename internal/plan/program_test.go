@@ -30,6 +30,17 @@ func TestWorkersHaveTheTimeOfTheirLongestCheck(t *testing.T) {
 	}
 }
 
+// A program may leave an option out by a condition, inside a function's option too.
+func TestNilOptionsAreLeftOut(t *testing.T) {
+	look := func(context.Context) error { return nil }
+	handle := func(*megactx.Ctx, string) error { return nil }
+	_, err := plan.NewProgram([]plan.Option{nil, plan.App("web", nil, plan.Module(nil),
+		plan.OnStart("warm up", look, nil), plan.Subscribe("sold", reflect.TypeFor[string](), handle, nil))}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOptionWithoutFilesIsRefusedWithItsPlace(t *testing.T) {
 	for name, o := range map[string]plan.Option{"Views": plan.Views(nil), "Public": plan.Public(nil), "Locales": plan.Locales(nil)} {
 		for _, options := range [][]plan.Option{{plan.App("web", o)}, {plan.App("web"), o}} {
