@@ -92,6 +92,9 @@ func (s *Stream) begin() error {
 	if !s.out.CanFlush() { // before the answer begins
 		return errors.New("begin a stream: the writer of a middleware cannot send in pieces")
 	}
+	if !s.out.FullDuplex() {
+		s.exchange().ReadRest()
+	}
 	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()}); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package listen
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -82,4 +83,38 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// net/http reads 256 KiB of a body that the handler has left, and detects a client that
+// disconnects only after all of it. The heartbeat of the stream would, 15 s later.
+func TestStreamEndsWithItsClientAfterALongBodyThatNobodyHasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &request.Host{App: request.App{Name: "main"}}
+		routes := router.New(host)
+		over := make(chan struct{})
+		routes.Post("/", func(c *megactx.Ctx) error {
+			defer close(over)
+			return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
+		})
+		s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
+		here, there := net.Pipe()
+		l := oneConn{conns: make(chan net.Conn, 1)}
+		l.conns <- &conn{Conn: here, conns: s.conns}
+		go func() { _ = s.http.Serve(l) }()
+		defer func() { close(l.conns); _ = s.http.Close() }()
+		const length = 512 << 10
+		go func() {
+			_, _ = fmt.Fprintf(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%*s", length, length, "")
+		}()
+		if _, err := http.ReadResponse(bufio.NewReader(there), nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		left := time.Now()
+		_ = there.Close()
+		<-over
+		if took := time.Since(left); took > 0 {
+			t.Errorf("the stream ended after %v", took)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -48,6 +49,15 @@ func (h *Host) EndStreams() {
 	h.streams.mu.Unlock()
 	for e := range open {
 		e.End(ErrShuttingDown)
+	}
+}
+
+// ReadRest reads the rest of the body, within the limit of the app. net/http reads it, too,
+// before it sends an answer, but at most 256 KiB, and it detects a client that disconnects
+// only after the whole body. HTTP/2 needs neither.
+func (e *Exchange) ReadRest() {
+	if b := e.record.out.body; b != nil && e.Request.ProtoMajor == 1 {
+		_, _ = io.Copy(io.Discard, b) // the stream of a client that has disconnected ends at once
 	}
 }
 
