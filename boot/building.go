@@ -11,6 +11,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
@@ -29,6 +30,8 @@ type building struct {
 	wraps  []func(megactx.Handler) megactx.Handler
 	std    []func(http.Handler) http.Handler
 	routes []plan.Bound
+
+	stdPlaces []failure.Fact // of the functions in std
 }
 
 // readFromDisk makes the app read its embedded files from disk, under mega dev:
@@ -80,7 +83,11 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 // use adds the middleware of a Use option, which wraps all handlers of the app.
 func (a *building) use(f plan.Bound) {
 	if f.Takes() == reflect.TypeFor[http.Handler]() {
-		a.std = append(a.std, func(next http.Handler) http.Handler { return f.Call(next)[0].Interface().(http.Handler) })
+		a.stdPlaces = append(a.stdPlaces, f.Place(a.name)...)
+		a.std = append(a.std, func(next http.Handler) http.Handler {
+			h, _ := f.Call(next)[0].Interface().(http.Handler) // the router refuses nil
+			return h
+		})
 		return
 	}
 	a.wraps = append(a.wraps, func(next megactx.Handler) megactx.Handler {
@@ -99,6 +106,12 @@ func (a *building) finish(host *request.Host) error {
 	for _, f := range a.routes {
 		add := func(context.Context) error { return f.AddRoutes(router) }
 		if err := a.awaitReturn("A function of mega.Routes", f.Place(host.App.Name), add); err != nil {
+			return err
+		}
+	}
+	if len(a.std) > 0 { // without a route, the router calls them now
+		complete := func(context.Context) error { router.Handler(); return nil }
+		if err := a.awaitReturn("A function of mega.Use", a.stdPlaces, complete); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,29 @@ func TestStopEndsABootWhoseRoutesHang(t *testing.T) {
 	status := boot.Main(ctx, p, mega.App("main", mega.Routes(func(mega.Router) { stop(); <-stuck })))
 	if status != failure.ExitCut || !strings.Contains(stderr.String(), "hooks_test.go") || !strings.Contains(stderr.String(), "it does not end") {
 		t.Errorf("exit status %d:\n%s", status, stderr)
+	}
+}
+
+// The router calls the function without a route, too.
+func TestStopEndsABootWhoseMiddlewareHangs(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stuck := make(chan struct{})
+	defer close(stuck)
+	p, stderr := process()
+	hangs := func(next http.Handler) http.Handler { stop(); <-stuck; return next }
+	status := boot.Main(ctx, p, mega.App("main", mega.Use(hangs)))
+	if status != failure.ExitCut || !strings.Contains(stderr.String(), "hooks_test.go") || !strings.Contains(stderr.String(), "it does not end") {
+		t.Errorf("exit status %d:\n%s", status, stderr)
+	}
+}
+
+func TestMiddlewareWithoutAHandlerStopsTheBoot(t *testing.T) {
+	p, _ := process()
+	none := mega.Use(func(http.Handler) http.Handler { return nil })
+	for name, option := range map[string]mega.Option{"with a route": mega.Routes(hello), "without a route": mega.Module()} {
+		if f := fail(t, p, mega.App("main", none, option)); !strings.Contains(f.Error(), "UseStd returns no handler") {
+			t.Errorf("%s: got %v", name, f)
+		}
 	}
 }
 
