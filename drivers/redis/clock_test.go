@@ -186,69 +186,6 @@ func TestASettlementThatArrivesHalfAMinuteLaterAgainReturnsNothing(t *testing.T)
 	}
 }
 
-// W7: the clock has stepped back behind the grant while its key was not used.
-func TestASettlementOfAForgottenGrantReturnsNothingOfAGrantAtAnEarlierTime(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.Options{Clock: true})
-	d := openLimit(t, redis.Config{URL: s.URL()})
-	of := []limit.Rate{{N: 5, Per: time.Hour}}
-	take := func(cost int) limit.Answer {
-		t.Helper()
-		a, err := d.Take(t.Context(), limit.Request{Key: "k", Rates: of, Cost: cost})
-		must(t, err)
-		if !a.Granted {
-			t.Fatal("refused")
-		}
-		return a
-	}
-	old := take(5)
-	must(t, s.StepClock(24*time.Hour))
-	_, err := d.Inspect(t.Context(), "k", of) // what the server has of the key expires
-	must(t, err)
-	must(t, s.StepClock(-30*time.Minute))
-	take(1)
-	must(t, s.StepClock(10*time.Minute))
-	take(3)
-	must(t, d.Settle(t.Context(), limit.Settlement{Key: "k", Rates: of, At: old.At, Cost: 5, Actual: 0}))
-	state, err := d.Inspect(t.Context(), "k", of)
-	must(t, err)
-	if n := state.Rates[0].Used; n != 4 {
-		t.Errorf("%d units are used, want 4", n)
-	}
-}
-
-// W7: after a step back, a grant is at most a tick before the newest entry, and shares
-// that entry.
-func TestASettlementAfterAStepBackReturnsTheUnitsOfItsOwnGrant(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.Options{Clock: true})
-	d := openLimit(t, redis.Config{URL: s.URL()})
-	for _, n := range []int{100, 1000} { // exact, and rounded up
-		key, of := fmt.Sprint("k", n), []limit.Rate{{N: n, Per: time.Minute}}
-		take := func(cost int) limit.Answer {
-			t.Helper()
-			a, err := d.Take(t.Context(), limit.Request{Key: key, Rates: of, Cost: cost})
-			must(t, err)
-			if !a.Granted {
-				t.Fatal("refused")
-			}
-			return a
-		}
-		must(t, s.StepClock(0))
-		take(1)
-		must(t, s.StepClock(time.Second)) // more than a tick: the next grant has an entry of its own
-		take(1)
-		must(t, s.StepClock(-10*time.Second))
-		a := take(3)
-		must(t, d.Settle(t.Context(), limit.Settlement{Key: key, Rates: of, At: a.At, Cost: 3, Actual: 0}))
-		state, err := d.Inspect(t.Context(), key, of)
-		must(t, err)
-		if used := state.Rates[0].Used; used != 2 {
-			t.Errorf("%d units per minute: %d are used, want 2", n, used)
-		}
-	}
-}
-
 // The record of a run is kept for a day and two of its intervals.
 func TestARunOfAShorterIntervalLeavesALongerTickSpent(t *testing.T) {
 	t.Parallel()

@@ -135,16 +135,21 @@ func (l *log) stamp(n, now int64) int64 {
 	return l.rounded(now)
 }
 
+// tick returns the unit of rounded times.
+func (l *log) tick() int64 { return max(l.per/driver.Exact, 1) }
+
 // rounded returns the first tick that is not before at.
 func (l *log) rounded(at int64) int64 {
-	tick := max(l.per/driver.Exact, 1)
+	tick := l.tick()
 	return (at + tick - 1) / tick * tick
 }
 
 // refund takes units of the grant at the time at, to a caller with the limit n, out
-// of the log. The entry of a grant is the first one that is not before it, because
-// times are only rounded up. A grant whose entry has left the window has nothing to
-// return. A log that was restored may not have known that entry.
+// of the log. The entry of a grant is the first one that is not before it, at most a
+// tick later, because times are only rounded up, and an entry may serve a grant that is
+// up to a tick before it. A later entry is of another grant, after a step back of the
+// clock while nothing of the key was known. A grant whose entry has left the window has
+// nothing to return. A log that was restored may not have known that entry.
 func (l *log) refund(units, n, at, now int64) {
 	own := at
 	if n > driver.Exact {
@@ -154,7 +159,7 @@ func (l *log) refund(units, n, at, now int64) {
 		return
 	}
 	i := l.find(func(m mark) bool { return m.at >= at })
-	if at <= l.gone || i == len(l.marks) {
+	if at <= l.gone || i == len(l.marks) || l.marks[i].at > at+l.tick() {
 		return
 	}
 	before := l.base

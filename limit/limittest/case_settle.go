@@ -15,6 +15,8 @@ var settleCases = []testCase{
 	{rule: "W7", claim: "returned units can be had at once, and once", run: returnedOnce},
 	{rule: "W7", claim: "returned units belong to their own window", run: ownWindow},
 	{rule: "W7", claim: "units of a past window are not returned to a later grant after a restart", run: pastWindow, needs: []fault{"Restart"}},
+	{rule: "W7", claim: "after a step back, returned units belong to their own grant", run: returnedAfterStepBack, needs: []fault{"StepClock"}},
+	{rule: "W7", claim: "after a step back, units of a grant that is forgotten are not returned to a later one", run: forgottenGrant, needs: []fault{"StepClock"}},
 	{rule: "W7", claim: "a debt delays later grants", run: debt},
 	{rule: "W7", claim: "units are conserved when many settle", run: conserved},
 	{rule: "W7", claim: "dead tickets cost two seconds together", run: deadTickets},
@@ -77,6 +79,45 @@ func pastWindow(e *env) {
 			return
 		}
 	}
+}
+
+// returnedAfterStepBack settles a grant that a step back has brought before an entry of
+// the log, under rates with exact and with rounded times. The step forward is more than a
+// tick, so that this grant has an entry of its own, and short, because a backend does not
+// write the time of a key with each grant.
+func returnedAfterStepBack(e *env) {
+	for _, n := range []int{100, 1000} {
+		p, key, rate := e.process(), e.key(fmt.Sprint(n)), e.per(n, 60)
+		p.granted(key, 1, rate)
+		e.at(rate.Per/60, func() { p.granted(key, 1, rate) })
+		e.at(-rate.Per/6, func() {
+			a := p.granted(key, 3, rate)
+			p.settle(key, a.At, 3, 0, rate)
+			e.Want(p.used(key, rate)[0] == 2, "N = %d: %v units are used, want the 2 that were not returned", n, p.used(key, rate))
+		})
+	}
+}
+
+// forgottenGrant settles a grant of which the backend knows nothing any more, between
+// the times of two later grants.
+func forgottenGrant(e *env) {
+	p, key, rate := e.process(), e.key("k"), e.per(5, 600)
+	forgotten := p.granted(key, 5, rate)
+	e.at(24*time.Hour+rate.Per, func() { e.Want(p.used(key, rate)[0] == 0, "%v units are used after the window", p.used(key, rate)) })
+	e.at(-rate.Per/2, func() { p.granted(key, 1, rate) })
+	e.at(rate.Per/6, func() {
+		p.granted(key, 3, rate)
+		p.settle(key, forgotten.At, 5, 0, rate)
+		e.Want(p.used(key, rate)[0] == 4, "%v units are used, want 4: none belongs to the settled grant", p.used(key, rate))
+	})
+}
+
+// at calls f while the clock of the backend is set forward or back.
+func (e *env) at(step time.Duration, f func()) {
+	undo, err := e.h.Faults.StepClock(step)
+	e.Must(err, "step the clock")
+	defer func() { e.Must(undo(), "undo the step of the clock") }()
+	f()
 }
 
 // answers waits until the process has an answer of a restarted backend.
