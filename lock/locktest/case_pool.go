@@ -24,6 +24,7 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
 	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverReportsSize},
 	{rule: "L15", claim: "a pool that nobody uses has no size", run: unusedPoolHasNoSize},
+	{rule: "L15", claim: "a pool whose leases have expired has no size", run: expiredPoolHasNoSize},
 	{rule: "L15", claim: "the lowest free slot is granted first", run: lowestSlot},
 }
 
@@ -227,6 +228,22 @@ func unusedPoolHasNoSize(e *env) {
 			}
 			e.Must(e.release(d, g), "release")
 		}
+	}
+}
+
+// expiredPoolHasNoSize makes no call between the grants of a pool and their end.
+func expiredPoolHasNoSize(e *env) {
+	d := e.driver()
+	for name, seat := range e.seats() {
+		for range 2 {
+			r := seat(3)
+			r.TTL = e.Unit
+			e.grant(d, r)
+		}
+		e.Pass(1.1)
+		g := e.grant(d, seat(2))
+		e.Want(g.Resized == 0, "%s: a grant of a pool whose leases have expired reports the size %d", name, g.Resized)
+		e.Must(e.release(d, g), "release")
 	}
 }
 

@@ -55,18 +55,6 @@ func TestAKeyThatWasFreeIsNotResized(t *testing.T) {
 	}
 }
 
-func TestAPoolWhoseLeasesHaveExpiredIsNotResized(t *testing.T) {
-	now := time.Now()
-	tab := New(Config{Now: func() time.Time { return now }})
-	request := driver.Request{Key: "k", Token: "expires", TTL: time.Second, Slots: 3}
-	grantFor(t, tab, request)
-	now = now.Add(request.TTL)
-	request.Token, request.Slots = "later", 2
-	if g := grantFor(t, tab, request); g.Resized != 0 {
-		t.Errorf("the grant says that the pool had size %d", g.Resized)
-	}
-}
-
 // cycle gets a slot of the key and releases it.
 func cycle(t *testing.T, tab *Table, key string, slots int) driver.Grant {
 	t.Helper()
