@@ -322,6 +322,8 @@ var mutations = mutants.Table{
 		"\t\tl.endRun(g, run)\n", "\t\tif err == nil && run.Outcome == driver.Done {\n\t\t\tl.endRun(g, run)\n\t\t}\n"},
 	{"L21/a busy pool is reported with at most 16 holders", "glance.go",
 		"slices.Clone(s.InTheWay())", "slices.Clone(s.Holders)"},
+	{"L10/other processes see the holder and its waiters", "glance.go",
+		"\ts.Waiters = slices.Insert(s.Waiters, at, q.waiters.holders()...)\n", "\t_ = at\n"},
 	{"O4/Inspect shows the last run", "once.go",
 		"\t\trun.Outcome = driver.Done\n", "\t\t_ = driver.Done\n"},
 }
