@@ -184,7 +184,7 @@ func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration, ende
 
 // place is the position of a waiter.
 type place struct {
-	index     int     // among the waiters of this process
+	ahead     int     // the waiters of this process before it, or -1 for many
 	ticket    *ticket // the ticket of these waiters; nil if the hold will be handed on to them
 	glance    *glance
 	confirmed instant // when the backend last confirmed the ticket or hold; 0 if never
@@ -198,7 +198,7 @@ func (qs *queues) place(w *waiter) *place {
 		return nil
 	}
 	q := qs.byKey[w.call.key]
-	p := &place{index: q.waiters.index(w), ticket: q.ticket, glance: q.look(qs.locker)}
+	p := &place{ahead: w.ahead(), ticket: q.ticket, glance: q.look(qs.locker)}
 	switch {
 	case q.ticket != nil:
 		p.confirmed = q.ticket.confirmed
@@ -211,14 +211,14 @@ func (qs *queues) place(w *waiter) *place {
 // position returns the position in the whole queue, from 1, or 0 if it is not
 // known.
 func (p *place) position(s State) int {
-	if p.ticket == nil {
-		return p.index + 1
+	if p.ticket == nil || p.ahead < 0 {
+		return p.ahead + 1
 	}
 	front := slices.IndexFunc(s.Waiters, func(h Holder) bool { return sameHolder(h, p.ticket.request.Holder) })
 	if front < 0 {
 		return 0
 	}
-	return p.index + 1 + front
+	return p.ahead + 1 + front
 }
 
 // leave removes w from its queue. It returns false if w was already served.

@@ -69,9 +69,17 @@ func (ls *list) remove(w *waiter) {
 	w.prev, w.next, w.queued = nil, nil, false
 }
 
-func (ls *list) index(w *waiter) (i int) {
+// counted is the greatest number of waiters ahead that an error reports. The bound
+// avoids a walk over a long queue, under the mutex of all queues, for each waiter that
+// gives up.
+const counted = 1000
+
+// ahead returns the number of waiters before w, or -1 if there are more than counted.
+func (w *waiter) ahead() (n int) {
 	for p := w.prev; p != nil; p = p.prev {
-		i++
+		if n++; n > counted {
+			return -1
+		}
 	}
-	return i
+	return n
 }
