@@ -25,7 +25,8 @@ const closeSilence = 10 * time.Second
 // remaining leases are left to their TTL. After 10 s the observer receives a
 // StillHeld, with the call site, for each lease that Close waits for.
 //
-// If leases were left, the error wraps ctx's error and names the keys.
+// If leases were left, the error wraps ctx's error and names the keys, with their call
+// sites if there is an observer.
 // Otherwise it is the error with which the driver closed, for example
 // ErrUnavailable because its backend did not answer within a second, or nil.
 // Close may be called again, and from several goroutines at once: each call
@@ -137,16 +138,26 @@ func (s *stragglers) all() []*hold {
 	return slices.Collect(maps.Keys(s.holds))
 }
 
-// names returns the list of the keys, truncated to fit in a log line.
+// names returns the list of the leases, truncated to fit in a log line.
 func names(holds []*hold) string {
 	const most = 10
-	keys := make([]string, 0, most)
+	all := make([]string, 0, most)
 	for _, h := range holds[:min(len(holds), most)] {
-		keys = append(keys, h.grant.Key)
+		all = append(all, h.name())
 	}
-	slices.Sort(keys)
+	slices.Sort(all)
 	if len(holds) > most {
-		keys = append(keys, "…")
+		all = append(all, "…")
 	}
-	return strings.Join(keys, ", ")
+	return strings.Join(all, ", ")
+}
+
+// name returns the key of h with the call site of its lease, if that is known.
+func (h *hold) name() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.site == 0 {
+		return h.grant.Key
+	}
+	return fmt.Sprintf("%s (%v)", h.grant.Key, h.site)
 }

@@ -234,6 +234,12 @@ func TestCloseNamesTheLeasesItCutsOff(t *testing.T) {
 			t.Errorf("Close said %v", err)
 		}
 		_ = last.Release()
+		observed := raw(t, memory.NewLock(), lock.Config{Observer: &recorder{}})
+		leaked := acquire(t, observed, "leaked")
+		if err := observed.Close(ctx); err == nil || !strings.Contains(err.Error(), "leaked (") || !strings.Contains(err.Error(), "_test.go:") {
+			t.Errorf("Close said %v, want the call site", err)
+		}
+		_ = leaked.Release()
 		for _, err := range []error{<-done, stubborn.Release()} {
 			var lost *lock.LostError
 			if !errors.As(err, &lost) || lost.Cause != lock.Shutdown {
