@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -20,7 +21,8 @@ import (
 // unchanged. A request accepts JSON. Its target is a path of the app, without the prefix
 // below which a server has the app.
 //
-// Headers are written "Name: value"; they replace the Client's own headers.
+// Headers are written "Name: value"; they replace the Client's own headers. Several with
+// one name are all sent.
 type Client struct {
 	t       testing.TB
 	handler http.Handler
@@ -105,13 +107,15 @@ func (c Client) Request(method, target string, body any, headers ...string) *htt
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
+	given := http.Header{}
 	for _, h := range headers {
 		name, value, found := strings.Cut(h, ":")
 		if !found {
 			c.t.Fatalf("%s %s: the header %q has no value: want Name: value", method, target, h)
 		}
-		r.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+		given.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
+	maps.Copy(r.Header, given)
 	if host := r.Header.Get("Host"); host != "" { // a server moves it, too
 		r.Host = host
 		r.Header.Del("Host")

@@ -90,6 +90,13 @@ func TestAnswersAndRequestsAreThoseOfAServer(t *testing.T) {
 			expect:  func(r *megatest.Response) { r.Contains("shop.example, shop.example") },
 			says:    `the body does not contain "shop.example, shop.example"`,
 		},
+		"two headers of one name": {
+			handler: func(ctx *mega.Ctx) error {
+				return ctx.Text(http.StatusOK, fmt.Sprint(ctx.Request().Header["X-Tag"], ctx.Request().Header["Accept"]))
+			},
+			headers: []string{"X-Tag: a", "x-tag: b", "Accept: text/html"},
+			expect:  func(r *megatest.Response) { r.Contains("[a b] [text/html]") },
+		},
 		"a header without a value": {
 			handler: func(ctx *mega.Ctx) error { return nil },
 			headers: []string{"Accept text/html"},

@@ -83,6 +83,22 @@ func TestCleanupsUseTheKit(t *testing.T) {
 	})
 }
 
+func TestALeakedLeaseFailsTheTestWithItsCallSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &recorder{TB: t}
+		kit := megatest.New(fake, megatest.Config{}, module())
+		leaked, err := kit.Locks().Acquire(context.Background(), "leaked")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fake.end()
+		if !strings.Contains(fake.said, "still locked at the end of the test: leaked\n") || !strings.Contains(fake.said, "megatest_test.go:") {
+			t.Errorf("got %q", fake.said)
+		}
+		_ = leaked.Release()
+	})
+}
+
 func TestHeldLockIsBusyForTheApplication(t *testing.T) {
 	kit := megatest.New(t, megatest.Config{Set: []string{"lock.wait=20ms"}}, module())
 	release := kit.Lock.Hold("count")
