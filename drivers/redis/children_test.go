@@ -196,6 +196,6 @@ func (c *child) expect(what string, bound time.Duration) subprocess.Report {
 func (c *child) letGo() {
 	c.T.Helper()
 	must(c.T, c.Stdin.Close())
-	c.expect(subprocess.Released, 5*time.Second)
+	c.expect(subprocess.Released, 20*time.Second)
 	c.expect(subprocess.Finished, 10*time.Second)
 }

@@ -87,7 +87,7 @@ func TestLocksInASlotThatIsBeingMoved(t *testing.T) {
 				t.Errorf("fence %d after %d", g.Fence, held.Fence)
 			}
 			release(t, b, g)
-		case <-time.After(generous(2 * time.Second)):
+		case <-time.After(generous(slack)):
 			t.Fatal("the waiter was not served")
 		}
 		must(t, move.Finish())

@@ -35,7 +35,7 @@ func refused(t *testing.T, c redis.Config, is error, says ...string) {
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error tells the password: %v", err)
 	}
-	if took := time.Since(start); timed && took > 4*time.Second {
+	if took := time.Since(start); timed && took > 4*time.Second+slack {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -92,19 +92,15 @@ func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	refused(t, redis.Config{URL: "redis://" + l.Addr().String()}, driver.ErrUnavailable, "no answer")
-	least := time.Hour
-	for range 3 { // on a busy machine a try may take longer
+	took := least(func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		start := time.Now()
-		_, err = redis.OpenLock(ctx, redis.Config{URL: "redis://" + l.Addr().String()})
-		least = min(least, time.Since(start))
-		cancel()
-		if err == nil {
+		defer cancel()
+		if _, err = redis.OpenLock(ctx, redis.Config{URL: "redis://" + l.Addr().String()}); err == nil {
 			t.Error("a server that never answers was opened")
 		}
-	}
-	if timed && least > time.Second {
-		t.Errorf("with a context of 100ms it took %v and got %v", least, err)
+	})
+	if timed && took > time.Second {
+		t.Errorf("with a context of 100ms it took %v and got %v", took, err)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestAUserThatMayNoLongerPublishIsRefused(t *testing.T) {
 	next := wait(t, b, "k", lock.Wait(lock.Forever))
 	must(t, command("ACL", "SETUSER", "ann", "-publish")(s))
 	giveBack(t, held)
-	got := receive(t, next, 2*time.Second)
+	got := receive(t, next, slack)
 	eventually(t, "the refusal", func() bool {
 		lease, err := a.TryAcquire(t.Context(), "free")
 		if err == nil {

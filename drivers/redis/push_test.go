@@ -220,7 +220,7 @@ func TestForceOfAGrantWhosePushWasLostEndsTheWait(t *testing.T) {
 	}
 	select {
 	case <-next.done:
-	case <-time.After(generous(3 * time.Second)):
+	case <-time.After(generous(2 * slack)):
 		t.Fatal("it still waits")
 	}
 	if lost, ok := errors.AsType[*driver.LostError](next.err); !ok || lost.Cause != driver.Forced || lost.Reason != "test" {
@@ -254,22 +254,25 @@ func TestFullServerPushesNoUnwrittenGrant(t *testing.T) {
 
 func TestCancelledCallReturnsAtOnceAlsoInMidCall(t *testing.T) {
 	d, p := watched(t)
-	release(t, d, acquire(t, d, request(t.Name()))) // the connections are there
-	fault := p.HoldReply(redistest.Named("acquire"))
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-fault.Hit()
-		cancel()
-	}()
-	start := time.Now()
-	r := request(t.Name())
-	_, err := d.Acquire(ctx, r)
-	if took := time.Since(start); !errors.Is(err, context.Canceled) || timed && took > driver.CallTimeout {
-		t.Errorf("got %v after %v", err, took)
-	}
-	fault.Release()
-	if err := d.Release(t.Context(), driver.Grant{Key: r.Key, Token: r.Token}); err != nil {
-		t.Error(err)
+	took := least(func() {
+		release(t, d, acquire(t, d, request(t.Name()))) // the connections are there
+		fault := p.HoldReply(redistest.Named("acquire"))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-fault.Hit()
+			cancel()
+		}()
+		r := request(t.Name())
+		if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want %v", err, context.Canceled)
+		}
+		fault.Release()
+		if err := d.Release(t.Context(), driver.Grant{Key: r.Key, Token: r.Token}); err != nil {
+			t.Error(err)
+		}
+	})
+	if timed && took > driver.CallTimeout { // the bound of a call whose context does not end
+		t.Errorf("it took %v", took)
 	}
 	release(t, d, acquire(t, d, request(t.Name())))
 }

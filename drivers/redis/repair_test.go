@@ -124,7 +124,7 @@ func TestTicketWithoutASubscriberIsRemoved(t *testing.T) {
 	next := queueUp(t, d, request(t.Name()))
 	start := time.Now()
 	release(t, d, held)
-	release(t, d, next.granted(t, slack))
+	release(t, d, next.granted(t, noWindow))
 	if hasPlace(t, t.Name(), dead) {
 		t.Error("the ticket is still queued")
 	}

@@ -72,7 +72,7 @@ func TestQueuedAcquireWhoseReplyIsLostWaitsOnce(t *testing.T) {
 				t.Errorf("%d wait, want 1", n)
 			}
 			giveBack(t, held)
-			g := receive(t, got, 3*time.Second)
+			g := receive(t, got, 2*slack)
 			giveBack(t, g.lease)
 			unused(t, r.near, "k")
 		})
@@ -218,7 +218,7 @@ func TestReleaseWhoseReplyIsLostTouchesNoSuccessor(t *testing.T) {
 				t.Errorf("Release = %v, want nil: it was executed", err)
 			}
 			struck(t, f)
-			next := receive(t, got, 3*time.Second).lease
+			next := receive(t, got, 2*slack).lease
 			busy(t, r.remote, "k")
 			must(t, answered(func() error { return next.Extend(t.Context(), 10*time.Second) }))
 			if err := next.Context().Err(); err != nil {

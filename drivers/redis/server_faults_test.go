@@ -81,7 +81,7 @@ func TestFlushedServerEndsLeasesWithinARenewal(t *testing.T) {
 // that the holder is told, the waiter served and the fence higher.
 func forgets(t *testing.T, c redis.Config, forget func()) {
 	t.Helper()
-	const ttl = 3 * time.Second
+	const ttl = 9 * time.Second
 	const period = ttl / 3
 	w := newWitness(t)
 	a, b := w.join("a", c), w.join("b", c)
@@ -186,7 +186,7 @@ func TestShortPauseOfServerLosesNothing(t *testing.T) {
 		}
 		giveBack(t, lease)
 	}
-	giveBack(t, receive(t, got, 2*time.Second).lease)
+	giveBack(t, receive(t, got, slack).lease)
 }
 
 // crowd has n goroutines, spread over the lockers and the keys, take a key
@@ -316,7 +316,7 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 	if n, err := a.ForceRelease(t.Context(), "k", "test"); n != 1 || err != nil {
 		t.Errorf("ForceRelease = %d, %v, want 1", n, err)
 	}
-	second := receive(t, got, 2*time.Second)
+	second := receive(t, got, slack)
 	flush()
 	if err := held.Release(); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("Release after force = %v, want %v", err, lock.ErrLost)
