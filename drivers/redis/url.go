@@ -257,9 +257,11 @@ func withPort(host, port string) string {
 	return host + ":" + port
 }
 
+// bound sets the timeouts that a URL leaves open, or disables: without one, a connection
+// that died silently would take the calls of all.
 func bound(timeouts ...*time.Duration) {
 	for _, t := range timeouts {
-		if *t == 0 {
+		if *t <= 0 {
 			*t = attemptTimeout
 		}
 	}

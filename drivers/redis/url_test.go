@@ -18,6 +18,7 @@ func TestURLOfOneServer(t *testing.T) {
 		"redis://alice:p%40ss%2Fword@h:1":        {Addr: "h:1", Username: "alice", Password: "p@ss/word"},
 		"redis://[::1]:7000/1":                   {Addr: "[::1]:7000", DB: 1},
 		"redis://h:1?read_timeout=2s&protocol=3": {Addr: "h:1", ReadTimeout: 2 * time.Second, Protocol: 3},
+		"redis://h:1?read_timeout=0":             {Addr: "h:1"}, // in go-redis: none
 	} {
 		d, err := dial(raw)
 		if err != nil {
