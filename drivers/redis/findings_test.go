@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	limit "github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -235,6 +236,33 @@ func TestForeignDataIsSkippedAndNeverForced(t *testing.T) {
 			}
 		}
 		release(t, d, g)
+	}
+}
+
+// L23: a script that fails at the data of one key does not hide the other keys.
+func TestForeignMembersHideNoOtherKey(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	d, limits := open(t, redis.Config{URL: s.URL()}), openLimit(t, redis.Config{URL: s.URL()})
+	for _, key := range []string{"other", "spoiled"} {
+		acquire(t, d, box(key, 2))
+		if _, err := limits.Take(t.Context(), limit.Request{Key: key, Rates: rates(1, time.Minute), Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, errors.Join(command("ZADD", "mega:{spoiled}:slots", 1, "x")(s), command("HSET", "mega:{spoiled}:rate", "60000000", "x")(s)))
+	locks, err := d.List(t.Context(), "")
+	must(t, err)
+	all, err := limits.List(t.Context(), "")
+	must(t, err)
+	if len(locks) != 2 || len(locks[0].Holders) != 1 || locks[1].Skipped == "" {
+		t.Errorf("the locks are %+v", locks)
+	}
+	if len(all) != 2 || len(all[0].Rates) != 1 || all[1].Skipped == "" {
+		t.Errorf("the limits are %+v", all)
+	}
+	if state, err := d.Inspect(t.Context(), "spoiled"); err != nil || state.Skipped == "" {
+		t.Errorf("inspect: %+v, %v", state, err)
 	}
 }
 

@@ -103,13 +103,13 @@ func (l *limits) List(ctx context.Context, prefix string) ([]driver.State, error
 // inspectAll returns the states of those keys that are in use. It has one
 // pipeline for their rates, and one for their states.
 func (l *limits) inspectAll(ctx context.Context, keys []string) (states []driver.State, err error) {
-	found, wanted, err := l.inspectEach(ctx, keys, make([][]driver.Rate, len(keys)))
+	_, wanted, err := l.inspectEach(ctx, keys, make([][]driver.Rate, len(keys)))
 	if err != nil {
 		return nil, err
 	}
 	again, _, err := l.inspectEach(ctx, keys, wanted)
-	for i, s := range again {
-		if s = used(s); found[i].Skipped != "" || len(s.Rates)+len(s.Waiters) > 0 || s.Paused != nil {
+	for _, s := range again {
+		if s = used(s); s.Skipped != "" || len(s.Rates)+len(s.Waiters) > 0 || s.Paused != nil {
 			states = append(states, s)
 		}
 	}

@@ -111,6 +111,8 @@ func unreadable(what string, err error) (why string, ok bool) {
 			return "a key beside the " + what + " has another type", true
 		case strings.Contains(text, formatError):
 			return formatText(text), true
+		case strings.HasPrefix(text, "ERR user_script:"), strings.HasPrefix(text, wire.ScriptError) && strings.Contains(text, ": user_script:"): // before version 7
+			return "the data of the " + what + " cannot be read: " + text, true
 		}
 	}
 	return "", false
