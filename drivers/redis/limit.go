@@ -138,7 +138,8 @@ type renamed struct {
 }
 
 func (r *renamed) Error() string {
-	return r.to.Error() + ": " + strings.TrimPrefix(r.err.Error(), r.from.Error()+": ")
+	prefix := r.to.Error() + ": " // which the part behind that of from has if it was renamed before
+	return prefix + strings.TrimPrefix(strings.TrimPrefix(r.err.Error(), r.from.Error()+": "), prefix)
 }
 
 // Unwrap returns the other error, and what err wraps beside its own one.

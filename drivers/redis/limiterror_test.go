@@ -25,6 +25,9 @@ func TestAnErrorOfALimitKeepsItsClassAndItsCause(t *testing.T) {
 			t.Errorf("%v became %v, with the cause %v", err, got, cause)
 		}
 	}
+	if got, want := limitError(unavailable(limitError(unavailable(os.ErrClosed)))).Error(), "limit: backend unavailable: "+os.ErrClosed.Error(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	for _, err := range []error{nil, context.Canceled, fmt.Errorf("take: %w", context.DeadlineExceeded), os.ErrClosed} {
 		if got := limitError(err); got != err {
 			t.Errorf("%v became %v", err, got)
