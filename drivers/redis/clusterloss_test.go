@@ -207,6 +207,58 @@ func TestAMasterThatIsResetIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
+// L4: a master that an operator has removed keeps its connections, and a subscription
+// there receives nothing. A process without waiters has no heartbeat that misses a push.
+func TestASubscriptionLeavesAMasterThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	for name, way := range clusterWays {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, redistest.Options{Config: []string{"cluster-allow-replica-migration no"}})
+			l := memberOf(t, way(t, c))
+			master, heir := inboxAt(t, c)
+			lease := take(t, l, keysAt(heir, 1)[0], lock.TTL(time.Minute)) // no call of it finds out
+			remove(t, c, master, heir)
+			within(t, 45*time.Second, "the subscription to be at another master", func() bool { return heard(t, master) == 0 })
+			giveBack(t, lease)
+		})
+	}
+}
+
+// remove gives the hash slots of a master to its heir, and removes it from the Cluster,
+// as redis-cli --cluster reshard and del-node do.
+func remove(t *testing.T, c *redistest.Cluster, master, heir *redistest.Server) {
+	t.Helper()
+	must(t, master.FlushAll())
+	idOf := func(s *redistest.Server) string {
+		id, err := s.Do("CLUSTER", "MYID")
+		must(t, err)
+		return id.(string)
+	}
+	old, next := idOf(master), idOf(heir)
+	v, err := master.Do("CLUSTER", "SLOTS")
+	must(t, err)
+	for _, s := range append([]*redistest.Server{heir}, slices.DeleteFunc(c.Servers(), func(s *redistest.Server) bool { return s == heir })...) {
+		client := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+		_, err := client.Pipelined(t.Context(), func(p goredis.Pipeliner) error {
+			for _, served := range v.([]any) {
+				first, last, id := served.([]any)[0].(int64), served.([]any)[1].(int64), served.([]any)[2].([]any)[2]
+				for slot := first; slot <= last && id == old; slot++ {
+					p.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", next)
+				}
+			}
+			return nil
+		})
+		must(t, errors.Join(err, client.Close()))
+	}
+	for _, s := range c.Servers() {
+		if s != master {
+			must(t, command("CLUSTER", "FORGET", old)(s))
+		}
+	}
+	must(t, command("CLUSTER", "RESET", "SOFT")(master))
+}
+
 // heard returns how many inboxes a master has.
 func heard(t *testing.T, s *redistest.Server) int {
 	t.Helper()

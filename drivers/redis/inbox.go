@@ -38,6 +38,7 @@ type inbox struct {
 	receive func(message)
 	again   func() // subscribed again: earlier pushes are lost
 	cut     func() // the connection has ended
+	doubt   func() // nothing has arrived for long
 
 	drained chan struct{}        // receives when the server has confirmed an unsubscription
 	lost    atomic.Pointer[loss] // nil while the process is subscribed
@@ -64,8 +65,8 @@ type message struct {
 	left   time.Duration
 }
 
-func newInbox(c *connection, receive func(message), again, cut func()) *inbox {
-	in := &inbox{name: inboxes + rand.Text()[:inboxLen], client: c.client, feed: c.feed, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
+func newInbox(c *connection, receive func(message), again, cut, doubt func()) *inbox {
+	in := &inbox{name: inboxes + rand.Text()[:inboxLen], client: c.client, feed: c.feed, receive: receive, again: again, cut: cut, doubt: doubt, drained: make(chan struct{}, 1)}
 	in.ending, in.end = context.WithCancel(context.Background())
 	if in.feed != nil {
 		in.feed.Follow(in.name, in.take)
@@ -117,17 +118,37 @@ func (in *inbox) subscription(ctx context.Context, last *goredis.Client) (*gored
 	if !cluster {
 		return in.client.Subscribe(ctx), nil
 	}
-	var master *goredis.Client
+	_, master, err := another(ctx, c, last)
+	if err != nil {
+		return c.Subscribe(ctx), nil // it reports why there is none
+	}
+	return master.Subscribe(ctx), master
+}
+
+// another returns a master of a Cluster, which is last only if it draws no other, and a
+// key that it serves.
+func another(ctx context.Context, c *goredis.ClusterClient, last *goredis.Client) (key string, master *goredis.Client, err error) {
 	for range draws {
-		m, err := c.MasterForKey(ctx, rand.Text())
-		if err != nil {
-			return c.Subscribe(ctx), nil // it reports why there is none
-		}
-		if master = m; m != last {
+		key = rand.Text()
+		if master, err = c.MasterForKey(ctx, key); err != nil || master != last {
 			break
 		}
 	}
-	return master.Subscribe(ctx), master
+	return key, master, err
+}
+
+// apart returns a key of another master of a Cluster than that of the subscription, which
+// hears its own pushes also if it was removed from the Cluster.
+func (in *inbox) apart(ctx context.Context) string {
+	c, cluster := in.client.(*goredis.ClusterClient)
+	if !cluster {
+		return newID()
+	}
+	in.mu.Lock()
+	last := in.master
+	in.mu.Unlock()
+	key, _, _ := another(ctx, c, last) // a call with key reports the error
+	return key
 }
 
 // draws is how many masters are drawn to find another one. Among two with as many hash
@@ -187,6 +208,9 @@ func (in *inbox) read() {
 		case wire.IsTimeout(err) && !asked:
 			asked = true
 			_ = sub.Ping(ctx)
+			if in.onCluster() { // a master that was removed answers. L4
+				in.doubt()
+			}
 		case wire.IsTimeout(err):
 			asked = false
 			in.replace(sub)
@@ -218,9 +242,14 @@ func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
 	}
 	in.lost.Store(&loss{since, err})
 	pause(in.ending, backOff(number))
-	if _, cluster := in.client.(*goredis.ClusterClient); cluster {
+	if in.onCluster() {
 		in.replace(sub) // at another master: the client would return to this one (L21)
 	}
+}
+
+func (in *inbox) onCluster() bool {
+	_, cluster := in.client.(*goredis.ClusterClient)
+	return cluster
 }
 
 // refusesPing reports whether err is the answer to a ping by a user that may not.

@@ -11,7 +11,7 @@ import (
 
 func TestASubscriptionThatTwoFindDeadIsReplacedOnce(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
-	in := newInbox(&connection{client: client}, nil, nil, nil)
+	in := newInbox(&connection{client: client}, nil, nil, nil, nil)
 	dead := client.Subscribe(context.Background())
 	in.sub = dead
 	in.replace(dead)

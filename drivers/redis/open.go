@@ -129,7 +129,7 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 		refusing: make(chan struct{}, maxRefusals), requeuing: make(chan struct{}, maxKeys),
 	}
 	q.unpushed = q.check
-	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected)
+	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected, q.check)
 	q.claims.interrupt = q.inbox.interrupt
 	q.heartbeater = newHeartbeater(q.sendAll)
 	o.connection.backend.onReconnect(q.reconnected)
