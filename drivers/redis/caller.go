@@ -29,8 +29,10 @@ type backend interface {
 	// use.
 	together() int
 	// onReconnect sets a function that is called when calls may go to another
-	// server than before: one that has less data. It must not block.
-	onReconnect(fn func())
+	// server than before: one that has less data. A client that repeats a call after
+	// a connection has ended may have executed it twice: cut is called before the
+	// answer, and also if fn was called a moment ago. They must not block.
+	onReconnect(fn, cut func())
 	close()
 	wait()
 }

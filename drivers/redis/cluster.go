@@ -20,9 +20,9 @@ import (
 type cluster struct {
 	client *goredis.ClusterClient
 	moving *moving
-	// reconnected is called when the server of a key may be another one. It is set
-	// before the first call.
-	reconnected func()
+	// reconnected is called when the server of a key may be another one, and cut when a
+	// connection has ended. They are set before the first call.
+	reconnected, cut func()
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	wires  map[*goredis.Client]route
@@ -38,7 +38,7 @@ type route struct {
 }
 
 func newCluster(client *goredis.ClusterClient) *cluster {
-	return &cluster{client: client, moving: newMoving(), reconnected: func() {}, wires: map[*goredis.Client]route{}}
+	return &cluster{client: client, moving: newMoving(), reconnected: func() {}, cut: func() {}, wires: map[*goredis.Client]route{}}
 }
 
 func (c *cluster) do(ctx context.Context, key string, args []string, limit time.Duration) (any, bool, error) {
@@ -121,7 +121,7 @@ func (c *cluster) wire(master *goredis.Client, key string) (w *wire.Wire, fresh 
 		w = wire.New(c.client, nil)
 	} else {
 		w = wire.New(master, nil)
-		w.OnReconnect(c.reconnected)
+		w.OnReconnect(c.reconnected, c.cut)
 	}
 	c.wires[master] = route{w, key}
 	return w, true, nil
@@ -166,7 +166,7 @@ func (c *cluster) shards(all []string) [][]string {
 
 func (c *cluster) together() int { return 1 }
 
-func (c *cluster) onReconnect(fn func()) { c.reconnected = fn }
+func (c *cluster) onReconnect(fn, cut func()) { c.reconnected, c.cut = fn, cut }
 
 func (c *cluster) repeats() bool { return c.client.Options().MaxRetries > 0 }
 

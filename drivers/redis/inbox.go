@@ -137,8 +137,8 @@ func another(ctx context.Context, c *goredis.ClusterClient, last *goredis.Client
 	return key, master, err
 }
 
-// apart returns a key of another master of a Cluster than that of the subscription, which
-// hears its own pushes also if it was removed from the Cluster.
+// apart returns a key that is not at the subscription's master, if a Cluster has another
+// one: a removed master still delivers the pushes sent there.
 func (in *inbox) apart(ctx context.Context) string {
 	c, cluster := in.client.(*goredis.ClusterClient)
 	if !cluster {

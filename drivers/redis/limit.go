@@ -138,7 +138,7 @@ type renamed struct {
 }
 
 func (r *renamed) Error() string {
-	prefix := r.to.Error() + ": " // which the part behind that of from has if it was renamed before
+	prefix := r.to.Error() + ": " // an error that was renamed before has it already
 	return prefix + strings.TrimPrefix(strings.TrimPrefix(r.err.Error(), r.from.Error()+": "), prefix)
 }
 

@@ -244,8 +244,8 @@ func (q *queue) untilPushed(ctx context.Context) error {
 const self = "self"
 
 // pushSelf sends a push to the own inbox, which leads to a heartbeat. It returns the
-// number of subscriptions that the server of the calls has. On a Cluster that is another
-// master than that of the subscription, so that the loss of one does not prevent the check.
+// number of subscriptions that the server of the calls has. On a Cluster the push goes to
+// another master than the subscription's: the loss of one does not prevent the check.
 func (q *queue) pushSelf(ctx context.Context) (receivers int64, err error) {
 	o, err := q.send(ctx, "publish", q.inbox.apart(ctx), func(bool) []string {
 		return []string{"publish", q.inbox.name, "w2 " + self + " 0"}

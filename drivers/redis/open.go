@@ -132,7 +132,7 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q.inbox = newInbox(o.connection, q.received, q.subscribed, q.claims.disconnected, q.check)
 	q.claims.interrupt = q.inbox.interrupt
 	q.heartbeater = newHeartbeater(q.sendAll)
-	o.connection.backend.onReconnect(q.reconnected)
+	o.connection.backend.onReconnect(q.reconnected, q.claims.disconnected)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)
 	}

@@ -33,7 +33,7 @@ const (
 func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error) {
 	p := &polling{engine: o.engine(l, EngineRedislock)}
 	p.obtainer = redislock.New(scripter{p.caller})
-	o.connection.backend.onReconnect(p.claims.reconnected)
+	o.connection.backend.onReconnect(p.claims.reconnected, p.claims.disconnected)
 	p.info.Lacks = []driver.Lack{
 		{Rule: "L7", Why: "no order across processes: the first one that finds the lock free gets it; FIFO is refused"},
 		{Rule: "L9", Why: "waiting polls, after pauses of 4 to 256 ms"},

@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // L4: a server that comes back without its data is noticed at the reconnect, not
@@ -124,6 +125,23 @@ func TestReleaseAfterTheCallsHaveMovedIsNotALoss(t *testing.T) {
 				release(t, d, g)
 			})
 		}
+	}
+}
+
+// L5: a client that retries has executed the release twice, and the second answer is all
+// that the driver gets.
+func TestReleaseThatAClientRepeatsIsNotALoss(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	p := redistest.StartProxy(t, s, namer())
+	d := open(t, withClient(t, p.URL(), 3))
+	for _, g := range []driver.Grant{acquire(t, d, request("a")), acquire(t, d, request("b"))} {
+		renew(t, d, g) // on the connection that is there now
+		f := p.ResetAfter(redistest.Named("release"))
+		if err := d.Release(t.Context(), g); err != nil {
+			t.Errorf("release: %v", err)
+		}
+		struck(t, f)
 	}
 }
 

@@ -35,4 +35,4 @@ func (s *server) shards(all []string) [][]string {
 
 func (s *server) together() int { return maxKeys }
 
-func (s *server) onReconnect(fn func()) { s.wire.OnReconnect(fn) }
+func (s *server) onReconnect(fn, cut func()) { s.wire.OnReconnect(fn, cut) }

@@ -33,8 +33,8 @@ func TestLanesReportConnectionsThatEnd(t *testing.T) {
 			}
 			w := New(client, nil)
 			defer func() { w.Close(); w.Wait() }()
-			var reports atomic.Int32
-			w.OnReconnect(func() { reports.Add(1) })
+			var reports, cuts atomic.Int32
+			w.OnReconnect(func() { reports.Add(1) }, func() { cuts.Add(1) })
 			call := func() {
 				t.Helper()
 				for {
@@ -50,7 +50,11 @@ func TestLanesReportConnectionsThatEnd(t *testing.T) {
 			start := time.Now()
 			for range 50 { // as a client whose users cut many connections
 				end()
+				before := cuts.Load()
 				call()
+				if cuts.Load() == before {
+					t.Fatal("an end is not counted before the answer")
+				}
 				if reports.Load() == 0 {
 					t.Fatal("no report before the answer")
 				}

@@ -42,9 +42,11 @@ type Wire struct {
 	lanes  sync.WaitGroup
 
 	reconnected func() // nil: not asked for
+	cut         func()
 	mu          sync.Mutex
 	ended       atomic.Uint32 // connections of the client, until noticed; set under mu
 	noticed     time.Time     // guarded by mu
+	cuts        uint32        // ended, until the last call of cut; guarded by mu
 }
 
 // call is one command on its way.
@@ -77,14 +79,15 @@ func New(client goredis.UniversalClient, s *Stream) *Wire {
 // OnReconnect sets a function that is called when the server may be another one: by
 // a stream before the first call on each connection but the first, and by lanes
 // before the first answer after a connection of the client has ended. The function
-// must not block. OnReconnect must be called before the first Do.
-func (w *Wire) OnReconnect(fn func()) {
+// must not block. By lanes it is not called for every such end, but cut is: the client may
+// have repeated a call. OnReconnect must be called before the first Do.
+func (w *Wire) OnReconnect(fn, cut func()) {
 	if w.stream != nil {
 		w.stream.reconnected = fn
 		return
 	}
-	w.reconnected = fn
-	w.ended.Store(endedOf(w.client))
+	w.reconnected, w.cut, w.cuts = fn, cut, endedOf(w.client)
+	w.ended.Store(w.cuts)
 }
 
 // endedOf returns the number of connections of a client that have ended.
@@ -110,6 +113,10 @@ func (w *Wire) notice() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, now := endedOf(w.client), time.Now()
+	if n != w.cuts {
+		w.cut()
+		w.cuts = n
+	}
 	if n == w.ended.Load() || now.Sub(w.noticed) < noticeEvery {
 		return
 	}
