@@ -85,7 +85,7 @@ func (a *building) use(f plan.Bound) {
 	if f.Takes() == reflect.TypeFor[http.Handler]() {
 		a.stdPlaces = append(a.stdPlaces, f.Place(a.name)...)
 		a.std = append(a.std, func(next http.Handler) http.Handler {
-			h, _ := f.Call(next)[0].Interface().(http.Handler) // the router refuses nil
+			h, _ := reflect.TypeAssert[http.Handler](f.Call(next)[0]) // the router refuses nil
 			return h
 		})
 		return

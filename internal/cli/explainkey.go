@@ -49,12 +49,9 @@ func (l *commandLine) explainKeyVerb() *cobra.Command {
 // that the configuration cannot be loaded.
 func (l *commandLine) explainMissing(key string, err error) error {
 	f, ok := errors.AsType[*failure.Failure](err)
-	if !ok {
-		return nil
-	}
 	program, wrong := plan.NewProgram(l.options, l.flags.only)
-	if wrong != nil {
-		return nil // err is the same
+	if !ok || wrong != nil {
+		return nil //nolint:nilerr // err is the same
 	}
 	e, ok := settings.ExplainMissing(settings.Source{Apps: program.Names(), Sections: program.Sections()}, key, f.Problems)
 	if !ok {

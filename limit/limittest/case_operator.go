@@ -228,6 +228,6 @@ func longest(e *env) {
 	p.granted(key, limit.MaxN, most)
 	a := p.take(key, 1, most)
 	e.Want(!a.Granted && a.Wait > limit.MaxPer*99/100, "got %+v", a)
-	p.settle(key, time.Now().Add(-limit.MaxPer*2), 1, 0, most) // of a grant that is not there
+	p.giveBack(key, time.Now().Add(-limit.MaxPer*2), 1, most) // of a grant that is not there
 	e.Want(!p.take(key, limit.MaxN, most).Granted, "granted twice")
 }

@@ -47,7 +47,7 @@ func ownWindow(e *env) {
 		second := time.Now()
 		p.granted(key, 2, rate)
 		e.Pass(0.6) // the first grant has left the window
-		p.settle(key, first.At, 2, 0, rate)
+		p.giveBack(key, first.At, 2, rate)
 		used := p.used(key, rate)[0]
 		if time.Since(second) < rate.Per-rate.Per/1000 {
 			e.Want(used == 2, "%d units are used after the settlement of an old grant, want the 2 of a younger one", used)
@@ -71,7 +71,7 @@ func pastWindow(e *env) {
 		other.granted(key, 3, rate, long)
 		e.Must(e.h.Faults.Restart(), "restart the backend")
 		e.answers(p)
-		p.settle(key, first.At, 3, 0, rate, long)
+		p.giveBack(key, first.At, 3, rate, long)
 		used := p.used(key, rate, long)
 		e.Want(used[1] == 4, "%v units are used of both rates, want 3 of 7 to be returned to the longer one", used)
 		if time.Since(younger) < rate.Per-rate.Per/1000 {
@@ -92,7 +92,7 @@ func returnedAfterStepBack(e *env) {
 		e.at(rate.Per/60, func() { p.granted(key, 1, rate) })
 		e.at(-rate.Per/6, func() {
 			a := p.granted(key, 3, rate)
-			p.settle(key, a.At, 3, 0, rate)
+			p.giveBack(key, a.At, 3, rate)
 			e.Want(p.used(key, rate)[0] == 2, "N = %d: %v units are used, want the 2 that were not returned", n, p.used(key, rate))
 		})
 	}
@@ -107,7 +107,7 @@ func forgottenGrant(e *env) {
 	e.at(-rate.Per/2, func() { p.granted(key, 1, rate) })
 	e.at(rate.Per/6, func() {
 		p.granted(key, 3, rate)
-		p.settle(key, forgotten.At, 5, 0, rate)
+		p.giveBack(key, forgotten.At, 5, rate)
 		e.Want(p.used(key, rate)[0] == 4, "%v units are used, want 4: none belongs to the settled grant", p.used(key, rate))
 	})
 }

@@ -161,11 +161,11 @@ func (p *process) refused(key string, low, high float64, cost int, rates ...limi
 	return a
 }
 
-// settle corrects a grant at the driver.
-func (p *process) settle(key string, at time.Time, cost, actual int, rates ...limit.Rate) {
+// giveBack settles a grant at the driver with no used units.
+func (p *process) giveBack(key string, at time.Time, cost int, rates ...limit.Rate) {
 	ctx, cancel := p.env.Bounded()
 	defer cancel()
-	err := p.direct.Settle(ctx, driver.Settlement{Key: key, Rates: rates, At: at, Cost: cost, Actual: actual})
+	err := p.direct.Settle(ctx, driver.Settlement{Key: key, Rates: rates, At: at, Cost: cost})
 	p.env.Must(err, "the driver's Settle of %q", key)
 }
 
