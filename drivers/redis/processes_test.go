@@ -52,8 +52,8 @@ func TestWaiterKilledWhileWaitingCostsNothing(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	held := take(t, l, "k")
-	for i := range 3 {
-		queueChild(t, l, spawn(t, holder(s.URL(), fmt.Sprint("dead", i), 5*time.Second)), i+1, (*child).Kill)
+	for _, c := range queueChildren(t, s, l, 3, 5*time.Second) {
+		must(t, c.Kill())
 	}
 	got := wait(t, other, "k", lock.Wait(lock.Forever))
 	released := time.Now()
@@ -64,11 +64,21 @@ func TestWaiterKilledWhileWaitingCostsNothing(t *testing.T) {
 	free(t, l, "k")
 }
 
-// queueChild waits until the child is the n-th waiter, and strikes it.
-func queueChild(t *testing.T, l *lock.Locker, c *child, n int, strike func(*child) error) {
+// queueChildren starts n children and returns them when all wait for the key. A test that
+// strikes one before the next has started loses it on a busy machine: the server removes
+// a waiter that has been silent for seconds.
+func queueChildren(t *testing.T, s *redistest.Server, l *lock.Locker, n int, ttl time.Duration) (all []*child) {
 	t.Helper()
-	eventually(t, "the child to queue", func() bool { c.Silent(); return waiters(t, l, "k") == n })
-	must(t, strike(c))
+	for i := range n {
+		all = append(all, spawn(t, holder(s.URL(), fmt.Sprint("child", i), ttl)))
+	}
+	eventually(t, "the children to queue", func() bool {
+		for _, c := range all {
+			c.Silent()
+		}
+		return waiters(t, l, "k") == n
+	})
+	return all
 }
 
 // Waiters that stand still look alive to the server: however many there are,
@@ -78,8 +88,8 @@ func TestStoppedWaitersTogetherCostOneWindow(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	held := take(t, l, "k", lock.TTL(time.Minute))
-	for i := range 4 {
-		queueChild(t, l, spawn(t, holder(s.URL(), fmt.Sprint("still", i), 5*time.Second)), i+1, (*child).Pause)
+	for _, c := range queueChildren(t, s, l, 4, 5*time.Second) {
+		must(t, c.Pause())
 	}
 	got := wait(t, other, "k", lock.Wait(lock.Forever))
 	released := time.Now()
@@ -95,8 +105,8 @@ func TestWaiterKilledAtItsGrantCostsOneWindow(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	held := take(t, l, "k", lock.TTL(time.Minute))
-	victim := spawn(t, holder(s.URL(), "victim", time.Minute))
-	queueChild(t, l, victim, 1, (*child).Pause)
+	victim := queueChildren(t, s, l, 1, time.Minute)[0]
+	must(t, victim.Pause())
 	got := wait(t, other, "k", lock.Wait(lock.Forever))
 	giveBack(t, held)
 	released := time.Now()
