@@ -491,17 +491,17 @@ func TestThePositionCountsThoseInFront(t *testing.T) {
 
 // A walk over the whole queue for each of the waiters that give up together would hold up
 // the calls for all other keys: two minutes for 100 000 of them.
-func TestThePositionBehindAThousandWaitersIsNotKnown(t *testing.T) {
+func TestAPositionBeyondTheMaximumIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{})
 		held := acquire(t, a, "k")
 		crowd, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for ahead := range 1002 {
-			if ahead >= 1000 {
+		for ahead := range driver.MaxPosition + 1 {
+			if ahead >= driver.MaxPosition-1 {
 				_, err := b.Acquire(t.Context(), "k", lock.Wait(time.Millisecond))
-				want := []int{1001, 0}[ahead-1000]
+				want := []int{driver.MaxPosition, 0}[ahead-(driver.MaxPosition-1)]
 				if busy, ok := errors.AsType[*lock.NotAcquiredError](err); !ok || busy.Position != want {
 					t.Errorf("behind %d waiters: got %v, want the position %d", ahead, err, want)
 				}

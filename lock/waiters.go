@@ -1,5 +1,7 @@
 package lock
 
+import "github.com/megaframework/mega/lock/driver"
+
 // waiter is a call that waits in a queue.
 type waiter struct {
 	call       call
@@ -69,15 +71,10 @@ func (ls *list) remove(w *waiter) {
 	w.prev, w.next, w.queued = nil, nil, false
 }
 
-// counted is the greatest number of waiters ahead that an error reports. The bound
-// avoids a walk over a long queue, under the mutex of all queues, for each waiter that
-// gives up.
-const counted = 1000
-
-// ahead returns the number of waiters before w, or -1 if there are more than counted.
+// ahead returns the number of waiters before w, or -1 if w is beyond MaxPosition.
 func (w *waiter) ahead() (n int) {
 	for p := w.prev; p != nil; p = p.prev {
-		if n++; n > counted {
+		if n++; n >= driver.MaxPosition {
 			return -1
 		}
 	}

@@ -35,6 +35,15 @@ func (l oneConn) Accept() (net.Conn, error) {
 func (oneConn) Close() error   { return nil }
 func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
+// serveOne serves one connection, of which it returns the client's side, until end.
+func (s *Server) serveOne() (there net.Conn, end func()) {
+	here, there := net.Pipe()
+	l := oneConn{conns: make(chan net.Conn, 1)}
+	l.conns <- &conn{Conn: here, conns: s.conns}
+	go func() { _ = s.http.Serve(l) }()
+	return there, func() { close(l.conns); _ = s.http.Close() }
+}
+
 // net/http reads the rest of a body before it sends the head of an answer.
 func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
@@ -54,11 +63,8 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 				routes := router.New(host)
 				routes.Post("/", handler)
 				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-				here, there := net.Pipe()
-				l := oneConn{conns: make(chan net.Conn, 1)}
-				l.conns <- &conn{Conn: here, conns: s.conns}
-				go func() { _ = s.http.Serve(l) }()
-				defer func() { close(l.conns); _ = s.http.Close() }()
+				there, end := s.serveOne()
+				defer end()
 				began := time.Now()
 				_ = there.SetDeadline(began.Add(time.Hour))
 				if _, err := io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"); err != nil {
@@ -97,11 +103,8 @@ func TestStreamEndsWithItsClientAfterALongBodyThatNobodyHasRead(t *testing.T) {
 			return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
 		})
 		s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-		here, there := net.Pipe()
-		l := oneConn{conns: make(chan net.Conn, 1)}
-		l.conns <- &conn{Conn: here, conns: s.conns}
-		go func() { _ = s.http.Serve(l) }()
-		defer func() { close(l.conns); _ = s.http.Close() }()
+		there, end := s.serveOne()
+		defer end()
 		const length = 512 << 10
 		go func() {
 			_, _ = fmt.Fprintf(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%*s", length, length, "")

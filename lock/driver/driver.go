@@ -44,6 +44,10 @@ const MaxTickets = 10_000
 // MaxHolders is the maximum number of holders in a *NotAcquiredError.
 const MaxHolders = 16
 
+// MaxPosition is the maximum position in a *NotAcquiredError. The limit avoids a walk
+// over a long queue, under its mutex, for each waiter that gives up.
+const MaxPosition = 1000
+
 // Driver stores leases. At any instant at most Slots grants of a key are live
 // in its scope.
 type Driver interface {

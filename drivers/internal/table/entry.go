@@ -6,13 +6,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-const (
-	// indexed is the number of tickets from which an entry uses a map to find
-	// them.
-	indexed = 8
-	// counted is the greatest queue position that an error reports.
-	counted = 1000
-)
+// indexed is the number of tickets from which an entry uses a map to find them.
+const indexed = 8
 
 // entry is a key with holders or waiters: a pool of slots, and a queue.
 type entry struct {
@@ -344,7 +339,7 @@ func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcqu
 	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
 	if t != nil {
 		err.Waited = now.sub(since)
-		err.Position = e.queue.position(t, counted)
+		err.Position = e.queue.position(t)
 		err.Resized = t.grant.Resized
 	}
 	if e.pool != nil && e.pool.exhausted(e.size) { // P8: holders of numbers beyond the size are not in the way

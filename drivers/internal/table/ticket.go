@@ -85,12 +85,11 @@ func (q *queue) remove(t *ticket) {
 	q.len--
 }
 
-// position returns the position of t, from 1, or 0 if it is beyond limit. The
-// limit avoids a walk over a long queue for each waiter that gives up.
-func (q *queue) position(t *ticket, limit int) int {
+// position returns the position of t, from 1, or 0 if it is beyond MaxPosition.
+func (q *queue) position(t *ticket) int {
 	n := 0
 	for ; t != nil; t = t.prev {
-		if n++; n > limit {
+		if n++; n > driver.MaxPosition {
 			return 0
 		}
 	}
