@@ -6,12 +6,12 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/drivers/internal/nonblock"
+	"github.com/megaframework/mega/internal/refusal"
 )
 
 // socket is the network connection beneath the client. It counts the bytes that
@@ -56,7 +56,7 @@ func (s *socket) Write(b []byte) (written int, err error) {
 		if err == nil {
 			return written, nil
 		}
-		if !s.accepted.Load() && isEndedByPeer(err) {
+		if !s.accepted.Load() && refusal.EndedByServer(err) {
 			return len(b), nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || s.closed.Load() {
@@ -65,12 +65,6 @@ func (s *socket) Write(b []byte) (written int, err error) {
 			return written, err
 		}
 	}
-}
-
-// isEndedByPeer reports whether a write failed because the other side has ended the
-// connection. Its data from before can still be read.
-func isEndedByPeer(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // SetWriteDeadline does nothing: see [socket].

@@ -68,7 +68,7 @@ func layers() map[string][]string {
 
 		"drivers/memory":                      {"lock/driver", "bus/driver", "limit/driver", "drivers/internal/...", "internal/windows"},
 		"drivers/cluster/internal/rendezvous": {"internal/private"},
-		"drivers/nats":                        {"bus/driver", "drivers/internal/nonblock"},
+		"drivers/nats":                        {"bus/driver", "drivers/internal/nonblock", "internal/refusal"},
 		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
 		"drivers/redis/...":                   {"lock/driver", "drivers/internal/nonblock", "limit/driver", "drivers/redis/...", "internal/mask", "internal/refusal"},
 

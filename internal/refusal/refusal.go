@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Kind is the reason for a refusal.
@@ -74,6 +75,12 @@ var servers = []struct{ text, name string }{
 func OfClient(err error) bool {
 	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
 	return found && strings.Contains(alert, "certificate")
+}
+
+// EndedByServer reports whether a write failed because the server has ended the
+// connection. What the server sent before, such as the reason, can still be read.
+func EndedByServer(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // record quotes the beginning of an answer without TLS that was read as TLS. The text of

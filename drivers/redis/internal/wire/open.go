@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/internal/nonblock"
+	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -68,17 +69,33 @@ func (s *Stream) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// Dialer returns go-redis's dialer, with connections of package nonblock except
-// under TLS.
-func Dialer(timeout time.Duration, tls *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: tls})
+// Dialer returns go-redis's dialer. Its connections are of package nonblock, or under
+// TLS those of this package.
+func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: config})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
+		if t, ok := conn.(*tls.Conn); ok {
+			return encrypted{t}, nil
+		}
 		return nonblock.Conn(conn), nil
 	}
+}
+
+// encrypted is a connection under TLS. Its Write succeeds after the server has ended the
+// connection: the reader then finds the end and the reason for it, such as the alert that
+// refuses a certificate. TLS 1.3 checks the client's after the client's handshake.
+type encrypted struct{ *tls.Conn }
+
+func (e encrypted) Write(b []byte) (int, error) {
+	n, err := e.Conn.Write(b)
+	if refusal.EndedByServer(err) {
+		return len(b), nil
+	}
+	return n, err
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -207,8 +224,8 @@ func (s *Stream) drop(conn net.Conn, held *goredis.Conn) {
 
 // cut closes a connection without the leave-taking of TLS, which may block.
 func cut(conn net.Conn) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
+	if e, ok := conn.(encrypted); ok {
+		conn = e.NetConn()
 	}
 	_ = conn.Close()
 }

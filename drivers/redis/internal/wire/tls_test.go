@@ -13,6 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/internal/testkit/certificate"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -87,5 +88,26 @@ func TestErrorOfAConnectionNamesTheServerAndTheCause(t *testing.T) {
 	_, err := echo(t.Context(), w, "x")
 	if err == nil || !strings.Contains(err.Error(), "connect to "+addr) || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// With TLS 1.3 a server refuses a certificate after the client's handshake, and ends the
+// connection, maybe before the client's first write.
+func TestTheReasonForARefusedCertificateIsReadAfterWrites(t *testing.T) {
+	t.Parallel()
+	_, addr, roots := redistest.StartTLS(t, certificate.Certificate{}, "tls-auth-clients yes")
+	dial := Dialer(time.Minute, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13})
+	conn, err := dial(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut(conn)
+	for range 1000 { // also after the server has ended the connection
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || refusal.Of(err) != refusal.Certificate {
+		t.Errorf("Read = %v, want the refusal of the certificate", err)
 	}
 }
