@@ -25,8 +25,10 @@ type Wait struct {
 	Ends time.Time   // when the wait ends without a lease; zero if never
 	End  func(error) // ends the wait early, with the error
 
+	// Guarded by Search.mu:
 	number uint64  // in the order of beginning
-	broken []*Wait // the circle in which this wait gave up; guarded by Search.mu
+	at     int     // the index among the waits for the key; -1 when it is removed
+	broken []*Wait // the circle in which this wait gave up
 }
 
 // Search has the waits of a process. The zero Search is ready.
@@ -52,6 +54,7 @@ func (s *Search) Add(w *Wait) (victims []*Wait) {
 	if s.byKey == nil {
 		s.byKey = make(map[string][]*Wait)
 	}
+	w.at = len(s.byKey[w.Key])
 	s.byKey[w.Key] = append(s.byKey[w.Key], w)
 	for w.broken == nil { // it may complete several circles
 		found := s.find(w)
@@ -66,12 +69,13 @@ func (s *Search) Add(w *Wait) (victims []*Wait) {
 	return victims
 }
 
-// Finish removes w. If w gave up, it returns the circle: first w, then each wait
-// that holds the key of the one before it. The last one waits for a key of w.
+// Finish removes w. Another call does nothing. If w gave up, both return the circle:
+// first w, then each wait that holds the key of the one before it. The last one waits
+// for a key of w.
 func (s *Search) Finish(w *Wait) (broken []*Wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.broken == nil {
+	if w.at >= 0 {
 		s.remove(w)
 	}
 	return w.broken
@@ -129,12 +133,16 @@ func waitsFrom(found []*Wait, first *Wait) (all []*Wait) {
 	return all
 }
 
-// remove removes w. The caller holds s.mu.
+// remove removes w, in constant time: thousands of waits for one key may end together.
+// The caller holds s.mu.
 func (s *Search) remove(w *Wait) {
-	rest := slices.DeleteFunc(s.byKey[w.Key], func(o *Wait) bool { return o == w })
-	if len(rest) == 0 { // L18
+	waits := s.byKey[w.Key]
+	end := len(waits) - 1
+	last := waits[end]
+	waits[w.at], last.at = last, w.at
+	w.at, waits[end] = -1, nil
+	s.byKey[w.Key] = waits[:end]
+	if end == 0 { // L18
 		delete(s.byKey, w.Key)
-		return
 	}
-	s.byKey[w.Key] = rest
 }

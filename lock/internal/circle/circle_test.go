@@ -1,6 +1,8 @@
 package circle_test
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,5 +52,28 @@ func TestLostLeaseIsInNoCircle(t *testing.T) {
 	s.Add(wait("b", 0, &lease{key: "a", lost: true}))
 	if victims := s.Add(wait("a", 0, &lease{key: "b"})); victims != nil {
 		t.Errorf("%v give up", victims)
+	}
+}
+
+func TestWaitsOfOneKeyEndInAnyOrder(t *testing.T) {
+	var s circle.Search
+	waits := make([]*circle.Wait, 100)
+	for i := range waits {
+		waits[i] = wait("a", time.Duration(1+i), &lease{key: strconv.Itoa(i)})
+		s.Add(waits[i])
+	}
+	rand.Shuffle(len(waits), func(i, j int) { waits[i], waits[j] = waits[j], waits[i] })
+	a := &lease{key: "a"}
+	for i, w := range waits {
+		completes := wait(w.Held[0].Key(), 0, a)
+		if victims := s.Add(completes); len(victims) != 1 || victims[0] != w {
+			t.Fatalf("after %d waits: %v give up, want the wait of %s", i, victims, completes.Key)
+		}
+		s.Finish(completes)
+		s.Finish(completes)
+		s.Finish(w)
+	}
+	if victims := s.Add(wait("0", 0, a)); victims != nil {
+		t.Errorf("all waits are over, and %v give up", victims)
 	}
 }
