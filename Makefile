@@ -78,6 +78,7 @@ mutants: ## run every mutation that a suite has to notice; make test runs a twen
 .PHONY: fuzz
 fuzz: ## run each fuzz target for 30s (FUZZTIME)
 	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed 's/:func / /' | { \
+		failed=; \
 		while read -r file target; do \
 			echo "$$target in $$(dirname "$$file")"; \
 			(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .) || failed="$$failed $$target"; \

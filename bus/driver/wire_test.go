@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"reflect"
 	"testing"
 	"testing/synctest"
@@ -97,6 +98,7 @@ func TestForeignLinesAreIgnored(t *testing.T) {
 
 func FuzzFromWire(f *testing.F) {
 	f.Add(uint8(0), "3", "1700000000000", "5000", "code", []byte("text"))
+	f.Add(uint8(0), "0", "12000000000000", "0", "", []byte(nil)) // in the year 2350
 	f.Add(uint8(2), "256", "-1", "99999999999999999999", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, kind uint8, hops, expires, budget, code string, data []byte) {
 		m := driver.FromWire(driver.Kind(kind%3), "a", driver.Header{
@@ -106,6 +108,9 @@ func FuzzFromWire(f *testing.F) {
 			t.Fatalf("got %+v", m)
 		}
 		again := driver.FromWire(m.Kind, "a", maps.Clone(m.Wire()), m.Data)
+		if farthest := time.Now().Add(math.MaxInt64); m.Deadline.After(farthest) { // 292 years, the range of a time.Duration
+			m.Deadline = farthest
+		}
 		if again.Hops != m.Hops || again.Deadline.Sub(m.Deadline).Abs() > time.Second || (again.Err == nil) != (m.Err == nil) {
 			t.Fatalf("%+v became %+v", m, again)
 		}
