@@ -41,7 +41,7 @@
 //	done            ───►       releases the lease
 //	                ◄───       over
 //
-// The verbs are in exec.go, acquire.go, limit.go and look.go (ls);
+// The verbs are in exec.go, acquire.go, limit.go, look.go (ls) and version.go;
 // verb.go describes a verb, and flags.go its flags. launcher_unix.go,
 // holder_unix.go, lease_unix.go (the keeper) and hub_unix.go are the processes.
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	redislog "github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
@@ -23,6 +24,9 @@ func Main(p Process, args []string) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(p.Stdout, p.Name)
 		return ExitOK
+	}
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
 	}
 	for _, v := range all() {
 		if v.Name == args[0] {
@@ -48,7 +52,7 @@ func unknownVerb(program, name string) error {
 }
 
 // all returns the verbs of a program that has no others.
-func all() []Verb { return append(Verbs(), LimitVerb("limit")) }
+func all() []Verb { return append(Verbs(), LimitVerb("limit"), versionVerb()) }
 
 // Run executes one verb with its flags and arguments, and returns the exit
 // status.
@@ -66,7 +70,7 @@ func execute(p *Process, v Verb, args []string) error {
 	}
 	switch err := f.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		_, _ = fmt.Fprintf(p.Stdout, "usage: %s %s %s [flags]\n\n%s\n\nflags:\n%s", p.Name, v.Name, v.Args, v.Long, f.FlagUsages())
+		_, _ = fmt.Fprintf(p.Stdout, "usage: %s %s [flags]\n\n%s\n\nflags:\n%s", p.Name, strings.TrimSpace(v.Name+" "+v.Args), v.Long, f.FlagUsages())
 		if v.Statuses != "" {
 			_, _ = fmt.Fprintf(p.Stdout, "\nexit status:\n%s", v.Statuses)
 		}
