@@ -219,7 +219,7 @@ func Explain(b *Backend, err error) *Error {
 	case errors.Is(err, lock.ErrLost):
 		e.Exit, e.Text = ExitLost, fmt.Sprintf("The lease was lost: %v.", err)
 	case errors.Is(err, lock.ErrInvalid), errors.Is(err, lock.ErrUnsupported), errors.Is(err, lock.ErrPoolSize):
-		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible%s: %v.", b.at(err), err)
+		e.Exit = ExitUsage
 	}
 	e.Text = mask.Text(e.Text)
 	return e

@@ -82,7 +82,7 @@ const maxGrace = (lock.MaxTTL - time.Second) / 2
 // Check returns a usage error if a value is not valid, and resolves the backend.
 func (o *Order) Check(environ []string) error {
 	if fault := driver.KeyFault(o.Key); fault != "" {
-		return usage("lock.invalid_key", "Not possible: "+fault+".")
+		return usage("lock.invalid_key", "The "+fault+".")
 	}
 	for _, f := range []struct{ name, text string }{{"init", o.Init}, {"cleanup", o.Cleanup}, {"label", o.Label}, {"socket", o.Socket}} {
 		if !utf8.ValidString(f.text) { // the holder gets it as JSON, which would replace bytes
@@ -100,6 +100,8 @@ func (o *Order) Check(environ []string) error {
 		return wrongFlag("--grace %v is negative.", o.Grace)
 	case o.Grace > maxGrace: // twice a longer one may be negative
 		return wrongFlag("--grace %v is too long; it must be at most %v.", o.Grace, maxGrace)
+	case o.Grace == 0 && o.TTL < time.Second: // acquire has no --grace
+		return wrongFlag("--ttl %v is too short; it must be at least %v.", o.TTL, time.Second)
 	case o.TTL < 2*o.Grace+time.Second: // X4
 		return wrongFlag("--ttl %v is too short for --grace %v; it must be at least %v.", o.TTL, o.Grace, 2*o.Grace+time.Second)
 	case o.TTL > lock.MaxTTL:

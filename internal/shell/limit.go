@@ -151,7 +151,7 @@ func (o *PermitOrder) check(environ []string) error {
 		o.Wait = 0
 	}
 	if fault := lockdriver.KeyFault(o.Key); fault != "" {
-		return usage("limit.invalid_key", "Not possible: "+fault+".")
+		return usage("limit.invalid_key", "The "+fault+".")
 	}
 	if fault := driver.RatesFault(o.Rates); fault != "" {
 		return usage("limit.invalid_option", fmt.Sprintf("--rate %v is not valid: %s.", &o.Rates, fault))

@@ -238,7 +238,7 @@ func (o *PermitOrder) explain(err error) error {
 		e.Code = coded.Code()
 	}
 	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) {
-		e.Exit, e.Text = ExitUsage, fmt.Sprintf("Not possible: %s.", strings.TrimPrefix(err.Error(), "limit: "))
+		e.Exit = ExitUsage
 	}
 	e.Text = mask.Text(e.Text)
 	return e
