@@ -31,6 +31,7 @@ const role = "MEGA_TEST_SHELL"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(role) == "" {
+		doNotPassIgnored()
 		os.Exit(m.Run())
 	}
 	switch {
@@ -41,6 +42,17 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(Main(Process{Name: "mega-lock", Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
+}
+
+// doNotPassIgnored makes programs start with the default effect of the signals that this
+// process was started to ignore, such as by nohup or in the background of a script. The
+// tests send these signals. This process still ignores them.
+func doNotPassIgnored() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} { // Go ignores no other one
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s) // a caught signal has its default in a child
+		}
+	}
 }
 
 // work is a command that nobody else may run at the same time in its slot: it
