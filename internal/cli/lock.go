@@ -214,7 +214,8 @@ func (l *locks) release() *cobra.Command {
 		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
 			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n" +
 			"With --slot it ends the lease of one slot of a pool. With --fence it ends the lease that lock show lists with this\n" +
-			"fence, if it is still held. With a HANDLE from acquire, and without a reason, it gives back that lease.\n\n" +
+			"fence, if it is still held. A key without such a lease is no error: the output has the number of ended leases.\n" +
+			"With a HANDLE from acquire, and without a reason, it gives back that lease; the status is 70 if it has ended before.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
 			"process or server. " + elsewhere,
 		Args:              arguments(1, "the key of a lock"),
@@ -276,7 +277,8 @@ func (l *locks) heal() *cobra.Command {
 	c := &cobra.Command{
 		Use: "heal KEY SLOT --reason TEXT", Short: "put a withdrawn slot of a pool back into circulation",
 		Long: "A slot is withdrawn when it cannot be cleaned or prepared; lock show has the reason. After heal, the next\n" +
-			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot.\n\n" +
+			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot. A slot that\n" +
+			"is neither withdrawn nor resting is left as it is, with status 0; a slot that does not exist is an error.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"healed\", \"why\", \"error\"}, one for\n" +
 			"each process or server; why is the reason of one that did not heal it. " + elsewhere,
 		Args:              arguments(2, "the key of a pool", "the number of a slot"),
@@ -293,19 +295,24 @@ func (l *locks) heal() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (why string, err error) {
+			done, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (healing, error) {
 				e, err := l.Lock(ctx, args[0])
-				if err == nil {
-					why = unhealed(e.State, slot)
+				if err != nil {
+					return healing{}, err
 				}
-				if err != nil || why != "" {
-					return why, err
+				h := healingOf(e.State, slot)
+				if h.why == "" {
+					err = l.Heal(ctx, args[0], slot, reason)
 				}
-				return "", l.Heal(ctx, args[0], slot, reason)
+				return h, err
 			})
-			all := make([]healed, len(sources))
+			all, missing := make([]healed, len(sources)), true
 			for i, s := range sources {
-				all[i] = healed{s.about, s.failed() == "" && done[i] == "", done[i], s.failed()}
+				all[i] = healed{s.about, s.failed() == "" && done[i].why == "", done[i].why, s.failed()}
+				missing = missing && done[i].missing
+			}
+			if err == nil && missing {
+				err = usage(c, "cli.invalid_argument", fmt.Sprintf("There is no slot %d of %s.", slot, args[0]), "lock ls lists the pools, lock show KEY the slots")
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printHealed(w, args[0], slot, all) }), err)
 		},
@@ -322,18 +329,24 @@ type healed struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// unhealed returns the reason why a slot of a pool cannot be healed, or "".
-func unhealed(s lock.State, slot int) string {
+// healing is what a process or server has to do for a heal.
+type healing struct {
+	why     string // not to heal the slot; "" to heal it
+	missing bool   // there is no such slot
+}
+
+// healingOf returns what a heal of a slot has to do.
+func healingOf(s lock.State, slot int) healing {
 	i := slices.IndexFunc(s.Slots, func(s lock.SlotState) bool { return s.Number == slot })
 	switch {
 	case len(s.Slots) == 0:
-		return fmt.Sprintf("there is no slot %d: the key is not a pool that is in use", slot)
+		return healing{fmt.Sprintf("there is no slot %d: the key is not a pool that is in use", slot), true}
 	case i < 0:
-		return fmt.Sprintf("there is no slot %d: the pool has the slots 0 to %d", slot, s.Size-1)
+		return healing{fmt.Sprintf("there is no slot %d: the pool has the slots 0 to %d", slot, s.Size-1), true}
 	case s.Slots[i].Status != lock.SlotWithdrawn && s.Slots[i].Status != lock.SlotResting:
-		return fmt.Sprintf("slot %d is not withdrawn: it is %s", slot, s.Slots[i].Status)
+		return healing{fmt.Sprintf("slot %d is not withdrawn: it is %s", slot, s.Slots[i].Status), false}
 	}
-	return ""
+	return healing{}
 }
 
 // completeKey completes the keys in use.
