@@ -254,6 +254,10 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 		{"lock_acquire", `{"key": "held", "wait": "1ms"}`, "lock.not_acquired", 75},
 		{"lock_acquire", `{"key": "two words"}`, "lock.invalid_key", 64},
 		{"lock_acquire", `{"key": "k", "ttl": "1ms"}`, "cli.wrong_flag", 64},
+		{"lock_acquire", `{"key": "k", "slots": 5000}`, "cli.wrong_flag", 64},
+		{"lock_acquire", `{"key": "k", "label": "` + strings.Repeat("x", 200) + `"}`, "cli.wrong_flag", 64},
+		{"lock_exec", `{"key": "k", "init": "true", "command": ["true"]}`, "cli.wrong_flag", 64},
+		{"lock_exec", `{"key": "k", "grace": "20s", "command": ["true"]}`, "cli.wrong_flag", 64},
 		{"lock_acquire", `{"key": "k", "wait": "soon"}`, "cli.invalid_argument", 64},
 		{"lock_acquire", `{"key": "k", "max": "-1s"}`, "cli.invalid_argument", 64},
 		{"lock_renew", `{"handle": "lease-aaaaaaaaaaaaaaaa"}`, "lock.lost", 70},
@@ -268,9 +272,13 @@ func TestToolsFailAsTheVerbsDo(t *testing.T) {
 		{"limit_exec", `{"key": "l", "rates": ["1/24h"], "wait": "1h", "command": ["true"]}`, "limit.limited", 75}, // known to be too late
 		{"limit_permit", `{"key": "l", "rates": ["5"]}`, "cli.invalid_argument", 64},
 		{"limit_permit", `{"key": "l", "rates": []}`, "cli.missing_argument", 64},
+		{"limit_permit", `{"key": "l", "rates": ["0/1s"]}`, "limit.invalid_option", 64},
+		{"limit_permit", `{"key": "l", "rates": ["5/1s"], "cost": 6}`, "limit.invalid_option", 64},
 	} {
 		if r := a.must(x.tool, x.args); r.Error.Code != x.code || r.Error.Status != x.status || !strings.Contains(r.texts, "("+x.code+")") {
 			t.Errorf("%s %s: %+v", x.tool, x.args, r)
+		} else if strings.Contains(r.texts, "--") {
+			t.Errorf("%s %s is answered with a flag: %s", x.tool, x.args, r.texts)
 		}
 	}
 	if r := a.must("limit_permit", `{"key": "new", "rates": ["1/24h"]}`); !r.Allowed {

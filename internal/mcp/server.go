@@ -137,6 +137,7 @@ func answer(out any, err error) *sdk.CallToolResult {
 		if !ok {
 			e = &shell.Error{Code: "cli.failed", Exit: shell.ExitLost, Text: err.Error()}
 		}
+		e = withArguments(e)
 		r.IsError = true
 		r.Content = []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf("%s (%s)", strings.Join(append([]string{e.Text}, e.Actions...), "\n• "), e.Code)}}
 		if out == nil {

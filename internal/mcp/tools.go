@@ -3,6 +3,8 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/internal/shell"
@@ -65,6 +67,22 @@ func parseDuration(name, text string, otherwise time.Duration) (time.Duration, e
 // invalidArgument returns the error for an argument that is not valid.
 func invalidArgument(format string, args ...any) error {
 	return &shell.Error{Code: "cli.invalid_argument", Exit: shell.ExitUsage, Text: fmt.Sprintf(format, args...)}
+}
+
+// arguments replaces the flags in the errors of package shell by the arguments of the
+// tools.
+var arguments = strings.NewReplacer("--slots", "slots", "--wait", "wait", "--ttl", "ttl", "--grace", "grace", "--label", "label",
+	"--init", "init", "--cleanup", "cleanup", "--cost", "cost", "--rate", "rates")
+
+// withArguments returns an error that names arguments, which the client can correct,
+// in place of flags. Other errors may quote a key that looks like a flag.
+func withArguments(e *shell.Error) *shell.Error {
+	if !slices.Contains([]string{"cli.wrong_flag", "cli.failed", "limit.invalid_option"}, e.Code) {
+		return e
+	}
+	named := *e
+	named.Text = arguments.Replace(e.Text)
+	return &named
 }
 
 // commandArgs are the arguments that name a command.
@@ -132,6 +150,9 @@ func (s *server) permit(ctx context.Context, in limitArgs, wait time.Duration) (
 	o := shell.PermitOrder{Backend: s.config.Backend, Key: in.Key, Cost: max(in.Cost, 1)}
 	if in.Cost < 0 {
 		return invalidArgument("cost %d is not valid; it must be 1 or more.", in.Cost)
+	}
+	if len(in.Rates) == 0 {
+		return &shell.Error{Code: "cli.missing_argument", Exit: shell.ExitUsage, Text: "The rates are missing.", Actions: []string{`five in every 800 ms: ["5/800ms"]`}}
 	}
 	for _, text := range in.Rates {
 		if err := o.Rates.Set(text); err != nil {
