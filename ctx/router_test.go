@@ -506,7 +506,37 @@ func TestPlainMiddlewareMayChangeThePathAndTheMethod(t *testing.T) {
 		})
 	})
 	s.router.Put("/a/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
-	if w := s.ask("POST", "/v1/a/7", "", "X-HTTP-Method-Override: PUT"); w.Body.String() != "7" {
-		t.Errorf("got %d %s", w.Code, w.Body)
+	s.router.Handle("/dav/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Request().Method) })
+	for target, id := range map[string]string{"/v1/a/7": "7", "/v1/a/%37": "7", "/v1/a/7%2F8": "7/8", "/v1/a/%2537": "%37"} {
+		if w := s.ask("POST", target, "", "X-HTTP-Method-Override: PUT"); w.Body.String() != id {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
+	}
+	if w := s.ask("POST", "/v1/dav/7", "", "X-HTTP-Method-Override: PROPFIND"); w.Body.String() != "PROPFIND" {
+		t.Errorf("a method without routes of its own: got %d %s", w.Code, w.Body)
+	}
+	if w := s.ask("OPTIONS", "/v1/a/7", "", "X-HTTP-Method-Override: PUT"); w.Body.String() != "7" {
+		t.Errorf("in place of such a method: got %d %s", w.Code, w.Body)
+	}
+}
+
+// A middleware that changes the decoded path alone leaves the escaped one of the client behind.
+func TestEscapedPathDoesNotBypassAMiddlewareThatChangesThePath(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/old" {
+				r.URL.Path = "/new"
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	for _, path := range []string{"/old", "/new"} {
+		s.router.Get(path, func(c *megactx.Ctx) error { return c.Text(200, path) })
+	}
+	for _, target := range []string{"/old", "/ol%64"} {
+		if w := s.ask("GET", target, ""); w.Body.String() != "/new" {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
 	}
 }

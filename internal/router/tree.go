@@ -37,7 +37,7 @@ type entry struct {
 
 func newTree(h *request.Host) *tree {
 	t := &tree{door: request.Door{Host: h, Bind: bind}, mux: chi.NewRouter(), areas: chi.NewRouter()}
-	t.first = t.mux
+	t.first = http.HandlerFunc(t.find)
 	t.missing = t.unmatched(orFile(h, notFound))
 	t.mux.NotFound(t.missing)
 	t.mux.MethodNotAllowed(t.unmatched(orFile(h, func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) })))
@@ -112,8 +112,7 @@ func (t *tree) addArea(group *Router, site string) {
 // methods are those that a route can name.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// serve finds the route of a request. The routes for every method serve methods that chi
-// does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
+// serve serves a request behind the front door.
 //
 // Each request has a separate value for the router. chi's pooled value serves the next
 // request when this one has an answer, although a middleware such as http.TimeoutHandler
@@ -121,13 +120,21 @@ var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.Me
 func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 	route := chi.NewRouteContext()
 	route.Routes = t.mux
-	if r.URL.RawPath != "" { // else mux takes the path that a middleware may have changed
+	request.ServeCopy(t.first, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
+}
+
+// find serves the route of a request behind the middleware of the app, which may have
+// changed the method and the path. The routes for every method serve methods that chi
+// does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
+func (t *tree) find(w http.ResponseWriter, r *http.Request) {
+	route := chi.RouteContext(r.Context())
+	if r.URL.RawPath != "" { // else mux takes the decoded path
 		route.RoutePath = routePath(r.URL)
 	}
 	if !slices.Contains(methods, r.Method) {
 		route.RouteMethod = http.MethodTrace
 	}
-	request.ServeCopy(t.first, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
+	t.mux.ServeHTTP(w, r)
 }
 
 // routePath returns the path by which a route is found: decoded, except for the escapes
