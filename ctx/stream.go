@@ -202,12 +202,9 @@ func (s *Stream) send(event []byte) error {
 	if s.Ctx == nil || s.exchange() == nil {
 		return ErrNoRequest
 	}
-	if err := context.Cause(s); err != nil {
+	err := s.out.Push(s, event, stall)
+	if err == nil || errors.Is(err, context.Cause(s)) {
 		return err
-	}
-	err := s.out.Push(event, stall)
-	if err == nil {
-		return nil
 	}
 	err = fmt.Errorf("send an event: %w", err)
 	s.exchange().End(err)

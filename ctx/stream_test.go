@@ -325,10 +325,19 @@ func TestStreamsDoNotHoldUpTheShutdown(t *testing.T) {
 type stalled struct {
 	http.ResponseWriter
 	deadline time.Time
+	first    func() // called before the first deadline is set
 }
 
-func (s *stalled) Flush()                             {}
-func (s *stalled) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
+func (s *stalled) Flush() {}
+
+func (s *stalled) SetWriteDeadline(t time.Time) error {
+	if first := s.first; first != nil && !t.IsZero() {
+		s.first = nil
+		first()
+	}
+	s.deadline = t
+	return nil
+}
 
 func (s *stalled) Write([]byte) (int, error) {
 	time.Sleep(time.Until(s.deadline))
@@ -348,6 +357,25 @@ func TestAClientThatTakesNothingIsGivenUp(t *testing.T) {
 		s.router.Handler().ServeHTTP(&stalled{ResponseWriter: httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
 		if took := time.Since(began); took != 25*time.Second {
 			t.Errorf("it was given up after %v, want a heartbeat and 10 s", took)
+		}
+	})
+}
+
+// The end of a stream sets a deadline, too, which the one of an event must not replace.
+func TestAStreamThatEndsAsItSendsDoesNotHoldUpTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error { return s.Send("", "x") })
+		})
+		began := time.Now()
+		w := &stalled{ResponseWriter: httptest.NewRecorder(), first: func() { s.host.EndStreams(); synctest.Wait() }}
+		s.router.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+		if line := s.last(t); line["error"] != nil {
+			t.Errorf("the log has %v", line)
 		}
 	})
 }

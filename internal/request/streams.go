@@ -1,6 +1,7 @@
 package request
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -71,8 +72,9 @@ func (e *Exchange) Hurry() {
 	_ = http.NewResponseController(e.record.out.w).SetWriteDeadline(time.Now().Add(grace))
 }
 
-// Push writes b and flushes, with a timeout.
-func (r *Response) Push(b []byte, within time.Duration) error {
+// Push writes b and flushes, with a timeout. It writes nothing, and returns the cause,
+// if ctx has ended.
+func (r *Response) Push(ctx context.Context, b []byte, within time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -81,10 +83,12 @@ func (r *Response) Push(b []byte, within time.Duration) error {
 	control := http.NewResponseController(r.w)
 	// A writer that cannot set a deadline, as in a test, has no connection.
 	_ = control.SetWriteDeadline(time.Now().Add(within))
-	_, err := r.writeLocked(b)
-	if err == nil {
-		err = control.Flush()
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	if err := context.Cause(ctx); err != nil { // Hurry may have set its deadline before
+		return err
 	}
-	_ = control.SetWriteDeadline(time.Time{})
-	return err
+	if _, err := r.writeLocked(b); err != nil {
+		return err
+	}
+	return control.Flush()
 }
