@@ -97,9 +97,9 @@ type AppInfo struct {
 }
 
 // Handler answers a request. An error that it returns becomes the answer. A
-// handler that wrote nothing and returned nil answers 204. An error after a
-// part of the answer has been written closes the connection, so that the client
-// does not take the part for the whole.
+// handler that wrote nothing and returned nil answers 204. An error or a panic after
+// a part of the answer has been written closes the connection, so that neither the
+// client nor a proxy takes the part for the whole.
 type Handler func(*Ctx) error
 
 type ctxKey struct{}

@@ -615,7 +615,16 @@ func TestPartialAnswerIsNotACompleteOne(t *testing.T) {
 			return errors.New("x")
 		}, true},
 		"an answer without a body": {func(c *megactx.Ctx) error { c.Writer().WriteHeader(204); return errors.New("x") }, true},
-		"a stream":                 {func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return errors.New("x") }) }, true},
+		"a part after an answer without a length": {func(c *megactx.Ctx) error {
+			_ = c.Redirect(300, "/a")
+			fmt.Fprint(c.Writer(), "a,b\n")
+			panic("x")
+		}, false},
+		"a stream with an error": {func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return errors.New("x") }) }, false},
+		"a stream with a panic":  {func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { panic("x") }) }, false},
+		"an event before a panic": {func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error { _ = s.Send("", "a"); panic("x") })
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage()

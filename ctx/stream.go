@@ -37,8 +37,8 @@ type Stream struct {
 //
 // When the client disconnects or the service shuts down, the Ctx of the handler
 // and of the stream end, and sending fails. SSE returns nil if fn returns for
-// that reason, and any other error of fn, which is logged if the handler returns
-// it.
+// that reason, and otherwise the error of fn. As with a part of any other answer, an
+// error that the handler returns, and a panic, close the connection and are logged.
 func (c *Ctx) SSE(fn func(*Stream) error) error {
 	x := c.exchange()
 	if x == nil {
@@ -95,7 +95,7 @@ func (s *Stream) begin() error {
 	if !s.out.FullDuplex() {
 		s.exchange().ReadRest()
 	}
-	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()}); err != nil {
+	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader(), Stream: true}); err != nil {
 		return err
 	}
 	s.exchange().Lift()

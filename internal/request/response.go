@@ -24,7 +24,7 @@ type Response struct {
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
 	bytes  int64
-	ends   bool  // the answer is known to be complete
+	ends   bool  // the answer is complete: Answer has written it, and nothing followed
 	failed error // of the first write that failed; at the front door
 	closed bool  // the handler has returned
 	front  bool  // the front door of an app, which completes the header of a page
@@ -78,6 +78,7 @@ func (r *Response) Write(b []byte) (int, error) {
 
 func (r *Response) writeLocked(b []byte) (int, error) {
 	r.beginLocked()
+	r.ends = false
 	n, err := r.w.Write(b)
 	r.bytes += int64(n)
 	return n, r.failedLocked(err)
@@ -181,7 +182,7 @@ func (r *Response) control(do func(*http.ResponseController) error) error {
 	return do(http.NewResponseController(r.w))
 }
 
-// Answer writes a whole answer in one call.
+// Answer writes a whole answer in one call, or the head of a stream.
 func (r *Response) Answer(a Answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,12 +197,12 @@ func (r *Response) Answer(a Answer) error {
 	}
 	a.writeHeader(r.w.Header())
 	r.writeHeaderLocked(a.Status)
-	r.ends = true
 	if len(a.Body) > 0 {
 		// A failed write means that the client disconnected; the request's
 		// context reports that.
 		_, _ = r.writeLocked(a.Body)
 	}
+	r.ends = !a.Stream
 	return nil
 }
 
@@ -293,12 +294,13 @@ func (r *Response) close() {
 	r.mu.Unlock()
 }
 
-// Answer is a whole answer.
+// Answer is a whole answer, or the head of a stream.
 type Answer struct {
 	Status int
 	Type   string
 	Header http.Header // more headers, which may be shared; Vary values are added
 	Body   []byte
+	Stream bool // the handler sends the rest, and completes it by returning nil
 }
 
 func (a Answer) writeHeader(h http.Header) {
