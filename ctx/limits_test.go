@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -279,4 +280,43 @@ func TestAClientThatStopsSendingIsNotWaitedForLonger(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// writing is a writer whose client sends its whole request before it receives anything.
+type writing struct {
+	http.ResponseWriter
+	begun, received chan struct{}
+}
+
+func (*writing) EnableFullDuplex() error         { return nil }
+func (*writing) SetReadDeadline(time.Time) error { return nil }
+
+func (w *writing) Write(b []byte) (int, error) {
+	close(w.begun)
+	<-w.received
+	return w.ResponseWriter.Write(b)
+}
+
+func TestAReadInFullDuplexDoesNotWaitForAWrite(t *testing.T) {
+	s := limited(t, request.Limits{Timeout: time.Minute})
+	w := &writing{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	received := sync.OnceFunc(func() { close(w.received) })
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		if err := http.NewResponseController(c.Writer()).EnableFullDuplex(); err != nil {
+			return err
+		}
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = c.Writer().Write([]byte("x")) })
+		<-w.begun
+		late := time.AfterFunc(10*time.Second, func() { t.Error("the read waits for the write"); received() })
+		defer late.Stop()
+		_, err := c.Request().Body.Read(make([]byte, 1))
+		received()
+		both.Wait()
+		return err
+	})
+	s.router.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("ab")))
+	if line := s.last(t); line["status"] != 200.0 {
+		t.Errorf("the log has %v", line)
+	}
 }

@@ -162,6 +162,7 @@ func (r *Response) SetWriteDeadline(t time.Time) error {
 func (r *Response) EnableFullDuplex() error {
 	return r.control(func(c *http.ResponseController) error {
 		r.duplex = true
+		r.body.hurry(c.SetReadDeadline) // the first read would wait for a write in progress
 		return c.EnableFullDuplex()
 	})
 }
