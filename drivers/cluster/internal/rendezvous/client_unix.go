@@ -168,7 +168,8 @@ func readNote(f io.ReaderAt, magic string, at int64) int64 {
 // that a cleaner of temporary folders does not remove them.
 //
 // A process that becomes a client later holds no lease yet. If Clients cannot
-// find out whether the client of a file lives, that client counts as living.
+// find out whether the client of a file lives, that client counts as living. No
+// client makes a folder.
 func (s *HubLock) Clients(now int64) (living []string, left int64, err error) {
 	entries, err := os.ReadDir(s.socket.path + clients)
 	if err != nil {
@@ -212,7 +213,7 @@ func (s *HubLock) look(name string, now int64) (lives bool, left int64) {
 	path := filepath.Join(s.socket.path+clients, name)
 	f, err := take(path, 0)
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMoved), 0
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMoved) && !errors.Is(err, syscall.EISDIR), 0
 	}
 	defer func() { _ = f.Close() }()
 	if left = readNote(f, expiryMagic, 0); left > now {

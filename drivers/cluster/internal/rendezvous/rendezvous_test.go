@@ -309,7 +309,7 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 		t.Errorf("%v: the dead one's file is to go, the others' to stay", files)
 	}
 	odd := filepath.Join(p.Path()+".clients", "odd")
-	must(t, os.Mkdir(odd, 0o700)) // it cannot be known whether its client lives
+	must(t, os.Symlink(odd, odd)) // it cannot be known whether its client lives
 	if lives, _ := s.Lives("odd", 0); !lives {
 		t.Error("a client counts as dead although nobody can know")
 	}
@@ -320,6 +320,20 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 		if lives, _ := s.Lives(name, 0); lives == (name != me.Name()) {
 			t.Errorf("%q lives: %v", name, lives)
 		}
+	}
+}
+
+// A backup or an administrator may have made one. A hub that took it for a client would
+// wait for its leases for ever.
+func TestAFolderAmongTheClientsIsNoClient(t *testing.T) {
+	p := place(t)
+	must(t, os.Mkdir(filepath.Join(p.Path()+".clients", "folder"), 0o700))
+	s := take(t, p)
+	if living, left, err := s.Clients(0); len(living) > 0 || left != 0 || err != nil {
+		t.Errorf("%q live, and have left something until %d, %v", living, left, err)
+	}
+	if lives, left := s.Lives("folder", 0); lives || left != 0 {
+		t.Errorf("it lives: %v, and has left something until %d", lives, left)
 	}
 }
 
