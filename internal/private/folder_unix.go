@@ -3,12 +3,15 @@
 package private
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxPath is the maximum length of a socket's path: the size of the system's
@@ -33,23 +36,34 @@ func MakeFolder(folder string) error {
 
 // MakeOwnFolder is MakeFolder for a folder that no setting chooses: the error for an
 // open one has the remedy.
-func MakeOwnFolder(folder string) error {
-	err := MakeFolder(folder)
+func MakeOwnFolder(folder string) error { return withRemedy(MakeFolder(folder)) }
+
+func withRemedy(err error) error {
 	if errors.Is(err, ErrOpen) {
 		return fmt.Errorf("%w: close it with chmod 700", err)
 	}
 	return err
 }
 
+// Check returns an error for a folder in which this process could not make a file after
+// MakeFolder, as far as it can be determined without making the folder.
+func Check(folder string) error {
+	_, err := os.Lstat(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(folder)
+		return cmp.Or(checkParent(parent, os.Geteuid()), checkWritable(parent))
+	}
+	return cmp.Or(CheckFolder(folder, os.Geteuid()), checkWritable(folder))
+}
+
+// CheckOwn is Check for a folder of MakeOwnFolder.
+func CheckOwn(folder string) error { return withRemedy(Check(folder)) }
+
 // CheckFolder returns an error for a folder that does not belong to uid, that
 // other users can enter, or that another user could replace.
 func CheckFolder(folder string, uid int) error {
 	return errors.Join(checkParent(filepath.Dir(folder), uid), checkFolder(folder, uid))
 }
-
-// CheckParent returns an error for a folder that does not exist yet, if another
-// user could replace it once it exists.
-func CheckParent(folder string) error { return checkParent(filepath.Dir(folder), os.Geteuid()) }
 
 // CheckSocket returns the owner of a socket, or an error unless the socket's
 // folder and file belong to that user alone. The caller checks the listening
@@ -107,6 +121,14 @@ func checkFolder(folder string, uid int) error {
 		return fmt.Errorf("%s belongs to another user (uid %d): choose one of your own", folder, Owner(info))
 	case info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("%s %w (%v)", folder, ErrOpen, info.Mode())
+	}
+	return nil
+}
+
+// checkWritable returns an error for a folder in which this process may make no file.
+func checkWritable(folder string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, folder, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("this user cannot make a file in %s: %w", folder, err)
 	}
 	return nil
 }

@@ -51,14 +51,14 @@ func Check(path string) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Dir(p.path)
-	if _, missing := os.Lstat(folder); errors.Is(missing, fs.ErrNotExist) {
-		err = private.CheckParent(folder)
-	} else {
-		err = private.CheckFolder(folder, os.Geteuid())
-	}
-	if err != nil {
+	if err := private.Check(filepath.Dir(p.path)); err != nil {
 		return p.unfit(err)
+	}
+	if _, err := os.Lstat(filepath.Dir(p.path)); err != nil {
+		return nil // Open makes it, and the folder of the clients in it
+	}
+	if err := private.CheckOwn(p.path + clients); err != nil {
+		return p.unfitClients(err)
 	}
 	return nil
 }
@@ -107,9 +107,13 @@ func (p *Socket) makeFolders() error {
 		return p.unfit(err)
 	}
 	if err := private.MakeOwnFolder(p.path + clients); err != nil {
-		return fmt.Errorf("socket %s: the folder of its clients: %w", p.path, err)
+		return p.unfitClients(err)
 	}
 	return nil
+}
+
+func (p *Socket) unfitClients(err error) error {
+	return fmt.Errorf("socket %s: the folder of its clients: %w", p.path, err)
 }
 
 // take opens the file at path, creates it if necessary, and locks it without
