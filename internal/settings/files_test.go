@@ -614,6 +614,19 @@ func TestOnlyOneFormatInAFolder(t *testing.T) {
 	}
 }
 
+// Where case counts, the file has another name than the one that is read.
+func TestFileWithAnEndingInUpperCaseIsNotIgnored(t *testing.T) {
+	for name, ending := range map[string]string{
+		"mega.config.YAML": ".yaml", "mega.config.YML": ".yaml", "mega.config.dev.TOML": ".toml", "apps/web/app.config.JSON": ".json",
+	} {
+		p := problems(t, source(folder(t, map[string]string{name: "["}), "MEGA_ENV=dev"))
+		says := filepath.ToSlash(p.Error())
+		if p[0].Code != "config.syntax" && !strings.HasSuffix(says, name+": is not read (rename it: its ending is "+ending+")") {
+			t.Errorf("%s: got %s", name, says)
+		}
+	}
+}
+
 func TestAnAppsFileSpeaksOfTheAppAlone(t *testing.T) {
 	p := problems(t, source(folder(t, map[string]string{"apps/web/app.config.yaml": "adr: ':1'\nops: {addr: ':1'}\ndatabase: {urll: x}\ntimeout: 5\n"})))
 	for i, want := range []string{

@@ -90,12 +90,16 @@ func (r *reader) namedPlace(name string, o Origin) place {
 func (p place) stems(env string) []string { return []string{p.stem, p.stem + "." + env} }
 
 // existing returns the files of a folder that have one of these names, in their
-// order.
+// order. It finds endings that oneFormat refuses: their files would be ignored in
+// silence.
 func (r *reader) existing(folder string, stems []string) (paths []string) {
 	for _, stem := range stems {
 		for _, ending := range endings {
-			if path := filepath.Join(folder, stem+ending); r.exists(path) {
-				paths = append(paths, path)
+			for _, written := range []string{ending, strings.ToUpper(ending)} {
+				if path := filepath.Join(folder, stem+written); r.exists(path) {
+					paths = append(paths, path)
+					break // where case does not count, both are one file
+				}
 			}
 		}
 	}
@@ -143,7 +147,7 @@ func (r *reader) oneFormat(paths []string) []string {
 	paths = slices.DeleteFunc(paths, func(path string) bool {
 		wrong := formats[filepath.Ext(path)] == nil
 		if wrong {
-			r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: its ending is .yaml"})
+			r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: its ending is " + endingOf(path)})
 		}
 		return wrong
 	})
@@ -158,6 +162,14 @@ func (r *reader) oneFormat(paths []string) []string {
 	return paths
 }
 
+// endingOf returns the ending with which a file is read.
+func endingOf(path string) string {
+	if ending := strings.ToLower(filepath.Ext(path)); formats[ending] != nil {
+		return ending
+	}
+	return ".yaml"
+}
+
 // appFiles returns the file of each app that has one. A folder of an app that
 // the program does not have is a mistake: its file would never be read.
 func (r *reader) appFiles(p place) map[string]string {
@@ -170,7 +182,7 @@ func (r *reader) appFiles(p place) map[string]string {
 		folder, isKnown := filepath.Join(p.folder, "apps", app), slices.Contains(r.schema.apps, app)
 		for _, path := range r.existing(folder, []string{mainStem}) {
 			if isKnown { // else it may be the folder of another program
-				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: the file of an app is " + appStem + filepath.Ext(path)})
+				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: the file of an app is " + appStem + endingOf(path)})
 			}
 		}
 		paths := r.existing(folder, []string{appStem, appStem + "." + r.env})
