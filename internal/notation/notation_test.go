@@ -42,6 +42,27 @@ func TestPortIsNotAnAddress(t *testing.T) {
 	}
 }
 
+func TestHostOfAnAddressIsAnIPAddressOrAName(t *testing.T) {
+	for _, addr := range []string{
+		":80", "127.0.0.1:80", "0.0.0.0:0", "[::]:80", "[::1]:80", "[fe80::1%eth0]:80", "localhost:80", "shop:80", "shop.example.org:80",
+		"shop.example.org.:80", "my_service:80", "3com.example:80", "10-0-0-1.pod:80", "0x7f:80",
+	} {
+		if err := notation.CheckAddr(addr); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	for _, addr := range []string{
+		"300.0.0.1:80", "127.0.0.01:80", "127.1:80", "1.2.3.4.5:80", "2130706433:80", "[::zz]:80", "[1.2.3]:80", "a b:80", "http//x:80", "shop..example:80", "user@shop:80",
+	} {
+		if err := notation.CheckAddr(addr); err == nil || !strings.Contains(err.Error(), "is not an IP address or the name of a host") {
+			t.Errorf("%s: got %v", addr, err)
+		}
+	}
+	if e, ok := errors.AsType[*notation.Error](notation.CheckAddr("*:80")); !ok || e.Hint != "write :80 for every address of the machine" {
+		t.Errorf("got %v", e)
+	}
+}
+
 func TestAnIPv6AddressInAURLNeedsBrackets(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://[::1]:6379/0":            "",

@@ -136,7 +136,7 @@ var bare = regexp.MustCompile(`^[0-9]{1,5}$`)
 
 // CheckAddr returns an error if s is not host:port or :port.
 func CheckAddr(s string) error {
-	_, at, err := net.SplitHostPort(s)
+	host, at, err := net.SplitHostPort(s)
 	switch {
 	case err != nil && bare.MatchString(s):
 		return &Error{Text: mask.Quote(s) + " is a port, not an address", Hint: AddrHint(s, "")}
@@ -149,7 +149,22 @@ func CheckAddr(s string) error {
 	if len(at) > 1 && at[0] == '0' { // one address has one text, by which listeners are compared
 		return fmt.Errorf("%s: the port %s begins with 0; remove the 0", mask.Quote(s), mask.Quote(at))
 	}
-	return nil
+	return checkAddrHost(s, host, at)
+}
+
+// hostName matches a name that a resolver looks up. The last label of one is no number.
+var hostName = regexp.MustCompile(`^([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]*[A-Za-z_-][A-Za-z0-9_-]*\.?$`)
+
+// checkAddrHost returns an error for the host of the address s that is neither empty nor
+// an IP address nor a name.
+func checkAddrHost(s, host, port string) error {
+	switch _, err := netip.ParseAddr(host); {
+	case err == nil, host == "", hostName.MatchString(host):
+		return nil
+	case host == "*":
+		return &Error{Text: mask.Quote(s) + " is not an address", Hint: "write :" + port + " for every address of the machine"}
+	}
+	return fmt.Errorf("%s: %s is not an IP address or the name of a host", mask.Quote(s), mask.Quote(host))
 }
 
 // AddrHint returns the correction for a port in the place of an address: the
