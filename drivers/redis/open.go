@@ -61,6 +61,9 @@ func prepare(c Config) (opening, error) {
 		return opening{}, invalid(err)
 	}
 	d, of := dialed{client: c.Client}, peersOf(c.Client)
+	if given, ok := c.Client.(*goredis.Client); ok {
+		d.client = withTimeouts(given)
+	}
 	if d.client == nil {
 		if d, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
