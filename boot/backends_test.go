@@ -193,6 +193,8 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"no pushes":                {[]string{cache + without("PUBLISH")}, "lock.driver_refused", "has disabled a command"},
 		"no subscriptions":         {[]string{cache + without("SUBSCRIBE")}, "lock.driver_refused", "has disabled a command"},
 		"no queues":                {[]string{cache + without("ZADD")}, "lock.driver_refused", "has disabled a command"},
+		"no pings":                 {[]string{cache + without("PING")}, "lock.driver_refused", "has disabled a command"},
+		"no state of waiters":      {[]string{cache + without("ZMSCORE"), "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.driver_refused", "has disabled a command"},
 		"no scripts for limits":    {[]string{cache + without("EVALSHA"), "MEGA_LOCK_DRIVER=memory", "MEGA_LIMIT_DRIVER=redis"}, "limit.driver_refused", "has disabled a command"},
 		"a Sentinel":               {[]string{cache + "redis://" + sentinels.Addrs()[0]}, "lock.driver_refused", "redis-sentinel://"},
 		"no Sentinel":              {[]string{cache + "redis-sentinel://" + plain.Addr() + "/mega"}, "lock.driver_refused", "unknown command 'sentinel'"},

@@ -93,10 +93,13 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 	return c.send(ctx, r.script.name, r.key, r.command)
 }
 
-// mayLoad returns an error if the user may not send a whole script. A user that may
-// only name one works as long as the server has the scripts of another process.
-func (c caller) mayLoad(ctx context.Context, key string) error {
-	_, err := c.send(ctx, "load a script", key, func(bool) []string { return []string{eval, "return 1", "1", key} })
+// mayLoad returns an error if the user may not send a whole script, or if the server
+// has disabled a command that one of these scripts calls. A user that may only name a
+// script works as long as the server has the scripts of another process, and many
+// commands are called in rare cases alone.
+func (c caller) mayLoad(ctx context.Context, key string, all ...*script) error {
+	args := append([]string{eval, findDisabled, "1", key}, commandsOf(all)...)
+	_, err := c.send(ctx, "load a script", key, func(bool) []string { return args })
 	return err
 }
 

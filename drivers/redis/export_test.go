@@ -20,12 +20,11 @@ func ScriptNames(edit func(source string) string) map[string]string {
 		newScripts(edited(tagged, false), false), newScripts(edited(plain, false), false),
 		newScripts(edited(tagged, true), false), newScripts(edited(tagged, true), true),
 	} {
-		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.heal, s.inspect, s.stamp} {
+		for _, one := range s.all() {
 			names[one.sha] = one.name
 		}
 	}
-	l := newLimitScripts(nil)
-	for _, one := range []*script{l.take, l.withdraw, l.settle, l.pause, l.reset, l.inspect} {
+	for _, one := range newLimitScripts(nil).all() {
 		names[one.sha] = one.name
 	}
 	return names

@@ -252,9 +252,12 @@ func (in *inbox) onCluster() bool {
 	return cluster
 }
 
-// refusesPing reports whether err is the answer to a ping by a user that may not.
+// refusesPing reports whether err is the answer to a ping by a user that may not, or
+// of a server that has disabled PING.
 func refusesPing(err error) bool {
-	return goredis.IsPermissionError(err) && strings.Contains(err.Error(), "'ping'")
+	text := err.Error()
+	return (goredis.IsPermissionError(err) || isUnknownCommand(err)) &&
+		(strings.Contains(text, "'ping'") || strings.Contains(text, "`ping`")) // Redis before 7.0 has the second quotes
 }
 
 // loss is the loss of the subscription.

@@ -24,23 +24,28 @@ func TestASubscriptionThatTwoFindDeadIsReplacedOnce(t *testing.T) {
 	_ = client.Close()
 }
 
-// A user that may not ping may subscribe: the answer shows that the connection works.
+// A user that may not ping may subscribe: the answer shows that the connection works. So
+// may the users of a server that has disabled PING.
 func TestARefusedPingIsNoRefusedSubscription(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{})
-	client := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
-	defer client.Close()
-	if _, err := s.Do("ACL", "SETUSER", "default", "-ping", "-subscribe"); err != nil {
+	denied, disabled := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{
+		Config: []string{`rename-command ping ""`, `rename-command subscribe ""`},
+	})
+	if _, err := denied.Do("ACL", "SETUSER", "default", "-ping", "-subscribe"); err != nil {
 		t.Fatal(err)
 	}
-	sub := client.Subscribe(t.Context(), "inbox")
-	defer sub.Close()
-	if _, err := sub.Receive(t.Context()); err == nil || refusesPing(err) {
-		t.Errorf("subscribe: %v", err)
-	}
-	if err := sub.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sub.Receive(t.Context()); err == nil || !refusesPing(err) {
-		t.Errorf("ping: %v", err)
+	for _, s := range []*redistest.Server{denied, disabled} {
+		client := goredis.NewClient(&goredis.Options{Addr: s.Addr(), Protocol: 2})
+		defer client.Close()
+		sub := client.Subscribe(t.Context(), "inbox")
+		defer sub.Close()
+		if _, err := sub.Receive(t.Context()); err == nil || refusesPing(err) {
+			t.Errorf("subscribe: %v", err)
+		}
+		if err := sub.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sub.Receive(t.Context()); err == nil || !refusesPing(err) {
+			t.Errorf("ping: %v", err)
+		}
 	}
 }

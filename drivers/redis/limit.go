@@ -72,12 +72,12 @@ func (o opening) openLimit(ctx context.Context) (*limits, error) {
 	return l, nil
 }
 
-// rehearse runs the scripts on a scratch key, so that a missing permission shows
-// at boot.
+// rehearse runs the scripts on a scratch key, so that a missing permission or command
+// shows at boot.
 func (l *limits) rehearse(ctx context.Context) error {
 	r := driver.Request{Key: "rehearsal:" + newID(), Rates: []driver.Rate{{N: 1, Per: time.Second}}, Cost: 1, Ticket: newID(), Seq: 1, MaxWait: -1}
 	defer l.sweepUp(r)
-	if err := l.mayLoad(ctx, l.template.limitKeys(r.Key, r.Rates)[0]); err != nil {
+	if err := l.mayLoad(ctx, l.template.limitKeys(r.Key, r.Rates)[0], l.scripts.all()...); err != nil {
 		return err
 	}
 	a, err := l.Take(ctx, r)

@@ -67,6 +67,11 @@ func newLimitScripts(edit func(source string) string) *limitScripts {
 	}
 }
 
+// all returns every script.
+func (s *limitScripts) all() []*script {
+	return []*script{s.take, s.withdraw, s.settle, s.pause, s.reset, s.inspect}
+}
+
 // The keys of a limit, in the order in which scripts get them; the log of each
 // rate follows, whose name ends with its Per in microseconds.
 const (

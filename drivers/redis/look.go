@@ -174,7 +174,7 @@ const rehearsal = time.Second
 func (q *queue) rehearse(ctx context.Context) error {
 	key := "rehearsal:" + newID()
 	defer q.sweepUp(key)
-	if err := q.mayLoad(ctx, q.layout.holder(key)); err != nil {
+	if err := q.mayLoad(ctx, q.layout.holder(key), q.scripts.all()...); err != nil {
 		return err
 	}
 	r := driver.Request{Key: key, TTL: rehearsal, Wait: rehearsal, Slots: 1, Fences: 1}

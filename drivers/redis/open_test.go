@@ -126,6 +126,32 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 	release(t, d, acquire(t, d, request("k")))
 }
 
+// Commands that only rare cases need would otherwise be missed at the first of these: PING
+// at a new connection, ZMSCORE with waiters, PERSIST with a withdrawn slot.
+func TestDisabledCommandIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		command       string
+		locks, limits bool // that need it
+	}{{"ping", true, true}, {"zmscore", true, true}, {"persist", true, false}} {
+		s := redistest.Start(t, redistest.Options{Config: []string{"rename-command " + test.command + ` ""`}})
+		c := redis.Config{URL: s.URL()}
+		_, locks := redis.OpenLock(t.Context(), c)
+		l, limits := redis.OpenLimit(t.Context(), c)
+		for what, err := range map[string]error{"locks": locks, "limits": limits} {
+			if what == "limits" && !test.limits {
+				continue
+			}
+			if err == nil || !contains(err, "backend unavailable") || !contains(err, "'"+test.command+"'") || !contains(err, "the server has disabled a command") {
+				t.Errorf("%s without %s: %v", what, test.command, err)
+			}
+		}
+		if l != nil {
+			must(t, l.Close(t.Context()))
+		}
+	}
+}
+
 // The command in the error is enough for all that the URL asks for.
 func TestTheRulesOfARefusedUserAreEnough(t *testing.T) {
 	t.Parallel()

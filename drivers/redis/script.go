@@ -5,6 +5,9 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,6 +134,36 @@ func newScripts(l *layout, moving bool) *scripts {
 		run:     newScript("run", edited(runLua), nil),
 	}
 }
+
+// all returns every script.
+func (s *scripts) all() []*script {
+	return []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.heal, s.inspect, s.stamp, s.run}
+}
+
+// commandCall matches the call of a command in a script.
+var commandCall = regexp.MustCompile(`call\('([a-z]+)'`)
+
+// commandsOf returns the sorted names of the commands that scripts call.
+func commandsOf(all []*script) []string {
+	names := map[string]struct{}{}
+	for _, s := range all {
+		for _, call := range commandCall.FindAllStringSubmatch(s.source, -1) {
+			names[call[1]] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// findDisabled fails with the name of a command of ARGV that the server does not have.
+// The server refuses the others for the number of their arguments, except TIME, and counts
+// that as rejected calls.
+const findDisabled = `for _, name in ipairs(ARGV) do
+  local r = redis.pcall(name)
+  if type(r) == 'table' and r.err and string.find(r.err, 'nknown .*ommand') then
+    return redis.error_reply(r.err .. ": '" .. name .. "'")
+  end
+end
+return 1`
 
 // luaString quotes s for Lua 5.1, which knows no \x or \u.
 func luaString(s string) string {

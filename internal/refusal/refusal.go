@@ -134,6 +134,8 @@ var refusals = []struct {
 
 	{Disabled, "ERR unknown command 'eval", ""}, // also EVALSHA; Redis before 7.0 has other quotes
 	{Disabled, "ERR unknown command `eval", ""},
+	{Disabled, "ERR unknown command 'ping'", ""},
+	{Disabled, "ERR unknown command `ping`", ""},
 	{Disabled, "ERR unknown command 'publish'", ""},
 	{Disabled, "ERR unknown command `publish`", ""},
 	{Disabled, "ERR unknown command 'subscribe'", ""},

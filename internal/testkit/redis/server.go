@@ -237,7 +237,9 @@ func (s *Server) answers(p *Process) error {
 	if info["process_id"] != strconv.Itoa(p.PID()) {
 		return errPortTaken
 	}
-	_, err = s.Do("PING")
+	if _, err = s.Do("PING"); err != nil && strings.Contains(err.Error(), "ERR unknown command") {
+		return nil // a test has disabled PING
+	}
 	return err
 }
 
