@@ -540,3 +540,18 @@ func TestEscapedPathDoesNotBypassAMiddlewareThatChangesThePath(t *testing.T) {
 		}
 	}
 }
+
+// Without the context there is no Ctx for the handler.
+func TestMiddlewareThatReplacesTheContextIsNamed(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(context.Background()))
+		})
+	})
+	s.router.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "x") })
+	w := s.ask("GET", "/", "")
+	if says := fmt.Sprint(s.last(t)); w.Code != 500 || !strings.Contains(says, "a middleware has replaced the context") {
+		t.Errorf("got %d %q, logged %s", w.Code, w.Body, says)
+	}
+}

@@ -128,6 +128,9 @@ func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 // does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
 func (t *tree) find(w http.ResponseWriter, r *http.Request) {
 	route := chi.RouteContext(r.Context())
+	if route == nil {
+		panic("a middleware has replaced the context of the request: derive its context from r.Context()")
+	}
 	if r.URL.RawPath != "" { // else mux takes the decoded path
 		route.RoutePath = routePath(r.URL)
 	}
