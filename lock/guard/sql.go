@@ -135,9 +135,9 @@ func lacksTable(err error, state string) bool {
 // has been lost; READ COMMITTED suffices.
 //
 // The transaction is rolled back, and nothing is written, if a fence is stale
-// (lock.ErrStale), a lease ends before the commit (lock.ErrLost), ctx ends, or
-// fn returns an error or panics. An error of the commit itself may leave the
-// outcome unknown, as with any transaction; it is never lock.ErrLost.
+// (lock.ErrStale), a lease ends before the commit (lock.ErrLost), ctx ends (its error,
+// beside the database's), or fn returns an error or panics. An error of the commit itself
+// may leave the outcome unknown, as with any transaction; it is never lock.ErrLost.
 //
 // fn reads what its writes depend on. The commit of an earlier holder may still be
 // under way when the lock is granted: the check waits for it, so a read in fn sees
@@ -177,15 +177,15 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("guard: begin: %w", ended(all, err))
+		return fmt.Errorf("guard: begin: %w", ended(ctx, all, err))
 	}
 	// After the commit this does nothing. It also runs when fn panics.
 	defer func() { _ = tx.Rollback() }()
 	if err := check(ctx, tx, d, all); err != nil {
-		return ended(all, err)
+		return ended(ctx, all, err)
 	}
 	if err := fn(tx); err != nil {
-		return ended(all, err)
+		return ended(ctx, all, err)
 	}
 	if err := lost(all); err != nil { // L4: not after the deadline, even if ctx's timer is late
 		return err
@@ -285,11 +285,18 @@ func lost(all []claim) error {
 	return nil
 }
 
-// ended adds the loss of a lease to err: a loss ends the context, and the
-// database then reports a cancelled context only.
-func ended(all []claim, err error) error {
-	if loss := lost(all); loss != nil && !errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrStale) {
+// ended adds the loss of a lease, or the end of ctx, to err: both end the transaction,
+// and the database then reports a cancelled context, a finished transaction or a broken
+// connection only.
+func ended(ctx context.Context, all []claim, err error) error {
+	if errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrStale) {
+		return err
+	}
+	if loss := lost(all); loss != nil {
 		return fmt.Errorf("%w: %w", loss, err)
+	}
+	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("guard: %w: %w", end, err)
 	}
 	return err
 }

@@ -252,24 +252,27 @@ func refused(err error) bool {
 }
 
 // endedInside has a context that ends behind the last statement of fn. Nothing is
-// written then, which an error of the commit would leave open.
+// written then, which an error of the commit would leave open. Without the error of ctx,
+// the error of a later statement would look like a mistake of fn.
 func endedInside(t *testing.T, e engine) {
 	db := e.open(t)
 	lease := acquire(t, t.Context(), "ended")
-	ctx, cancel := context.WithCancel(lease.Context())
-	defer cancel()
-	err := guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error {
-		if err := e.write(ctx, tx, "ended", lease.Fence()); err != nil {
-			return err
+	for _, returned := range []error{nil, sql.ErrTxDone} {
+		ctx, cancel := context.WithCancel(lease.Context())
+		defer cancel()
+		err := guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error {
+			if err := e.write(ctx, tx, "ended", lease.Fence()); err != nil {
+				return err
+			}
+			cancel()
+			for err, n := error(nil), 0; !errors.Is(err, sql.ErrTxDone); { // until database/sql has rolled back
+				err = tx.QueryRowContext(t.Context(), "SELECT 1").Scan(&n)
+			}
+			return returned
+		})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, returned) && returned != nil || strings.Contains(err.Error(), "guard: commit") {
+			t.Errorf("fn returns %v: got %v, want the error of ctx beside it", returned, err)
 		}
-		cancel()
-		for err, n := error(nil), 0; !errors.Is(err, sql.ErrTxDone); { // until database/sql has rolled back
-			err = tx.QueryRowContext(t.Context(), "SELECT 1").Scan(&n)
-		}
-		return nil
-	})
-	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "commit") {
-		t.Errorf("got %v, want the error of ctx alone", err)
 	}
 	if got := e.ledger(t, db, "ended"); len(got) != 0 {
 		t.Errorf("the ledger has %v", got)
