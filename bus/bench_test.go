@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -63,6 +64,34 @@ func benchmarkPublish(b *testing.B, subscribers int) {
 	}
 	for slowest() < published {
 		runtime.Gosched()
+	}
+}
+
+// An operation is one subscription that begins and is drained, among many others.
+func BenchmarkDrainAmongManySubscriptions(b *testing.B) {
+	ctx := context.Background()
+	mb, err := bus.New(memory.NewBus(), bus.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer mb.Close()
+	subscribe := func() *bus.Sub {
+		s, err := mb.Subscribe(ctx, "orders.created", func(context.Context, *bus.Msg) error { return nil })
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	const others = 100_000
+	for i := range others {
+		if _, err := mb.Subscribe(ctx, "orders."+strconv.Itoa(i), func(context.Context, *bus.Msg) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if err := subscribe().Drain(ctx); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -79,21 +79,18 @@ func (b *Bus) drain(ctx context.Context) error {
 	return nil
 }
 
-// isWithin reports whether the caller is in a handler of s, by its context or by
+// within returns the subscriptions in whose handlers the caller is, by its context or by
 // its goroutine.
-func (s *Sub) isWithin(ctx context.Context) bool {
-	if d := deliveryFrom(ctx); d != nil && d.sub == s {
-		return true
-	}
-	self := goroutine.ID()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.runners, func(r *runner) bool { return r.self.Load() == self })
+func (b *Bus) within(ctx context.Context) []*Sub {
+	d, self := deliveryFrom(ctx), goroutine.ID()
+	return slices.DeleteFunc(b.list(), func(s *Sub) bool { return (d == nil || d.sub != s) && !s.isRunBy(self) })
 }
 
-// within returns the subscriptions in whose handlers the caller is.
-func (b *Bus) within(ctx context.Context) []*Sub {
-	return slices.DeleteFunc(b.list(), func(s *Sub) bool { return !s.isWithin(ctx) })
+// isRunBy reports whether a goroutine is one of the runners of s.
+func (s *Sub) isRunBy(id uintptr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.runners, func(r *runner) bool { return r.self.Load() == id })
 }
 
 // excuse makes every Drain and Close leave out the subscription in whose handler
