@@ -334,6 +334,43 @@ func TestRawPatternsNeverMatchTheOtherKind(t *testing.T) {
 	}
 }
 
+// Without their prefix, events and requests below the prefix of answers would be answers,
+// and a subscription to them would receive answers.
+func TestRawSubjectsAreNeverThoseOfAnswers(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	for name, c := range map[string]nats.Config{
+		"raw events":          {Raw: true, InboxPrefix: "answers.shop"},
+		"raw requests":        {RawRequests: true, InboxPrefix: "answers.shop"},
+		"raw below a prefix":  {Raw: true, Prefix: "fleet.", InboxPrefix: "fleet.answers.shop"},
+		"raw outside of them": {Raw: true, Prefix: "fleet.", InboxPrefix: "_INBOX.shop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.URL = server.URL()
+			b := open(t, c)
+			var want error
+			if c.InboxPrefix[0] != '_' {
+				want = bus.ErrBadSubject
+			}
+			for _, pattern := range []string{"answers.shop.x.1", "answers.shop.>", "answers.>", "answers.*.x.1"} {
+				_, err := b.Subscribe(t.Context(), pattern, func(context.Context, *bus.Msg) error { return nil })
+				if c.RawRequests {
+					_, err = b.Respond(t.Context(), pattern, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+				}
+				if !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", pattern, err, want)
+				}
+			}
+			err := b.Publish(t.Context(), "answers.shop.x.1", nil)
+			if c.RawRequests {
+				_, err = b.Request(t.Context(), "answers.shop.x.1", nil)
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		})
+	}
+}
+
 func TestRawEventsReachOtherClientsAndRefuseForeignSubjects(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	raw := open(t, nats.Config{URL: server.URL(), Raw: true})

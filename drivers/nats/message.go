@@ -23,15 +23,27 @@ func (c Config) prefix(k driver.Kind) string {
 }
 
 // allowed refuses a subject or pattern of a kind without a prefix if it would
-// match the other kind (S3).
+// match the other kind, or answers (S3).
 func (b *Bus) allowed(k driver.Kind, s string) error {
 	switch {
 	case k == driver.Event && b.config.Raw:
-		return apart(s, b.config.RequestPrefix, "events", "requests")
+		return b.config.allowed(s, b.config.RequestPrefix, "events", "requests")
 	case k == driver.Request && b.config.RawRequests:
-		return apart(s, b.config.EventPrefix, "requests", "events")
+		return b.config.allowed(s, b.config.EventPrefix, "requests", "events")
 	}
 	return nil
+}
+
+// allowed refuses a subject or pattern that matches one below the prefix of the other
+// kind or of answers. The default prefix of answers needs no check: the front refuses
+// subjects that begin with its first character.
+func (c Config) allowed(s, prefix, these, others string) error {
+	err := apart(s, prefix, these, others)
+	inbox, below := strings.CutPrefix(c.InboxPrefix+".", c.Prefix)
+	if err != nil || !below || inbox == "" || inbox == "." {
+		return err
+	}
+	return apart(s, inbox, these, "answers")
 }
 
 func apart(s, prefix, these, others string) error {

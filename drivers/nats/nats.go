@@ -96,9 +96,9 @@ type Config struct {
 	Prefix, EventPrefix, RequestPrefix string
 	// Raw removes the prefix of events, to exchange them with foreign
 	// publishers and subscribers. Then patterns that begin with a wildcard,
-	// subjects below the prefix of requests, and patterns that match such
-	// subjects are refused, because they would match requests. RawRequests does
-	// the same for requests. One of the two needs its prefix.
+	// subjects below the prefix of requests or of answers, and patterns that match
+	// such subjects are refused, because they would match requests or answers.
+	// RawRequests does the same for requests. One of the two needs its prefix.
 	Raw, RawRequests bool
 	// InboxPrefix is the first part of the subjects of answers, "_INBOX" by
 	// default: a permission for it can keep the answers of one process from
