@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/megaframework/mega/bus"
@@ -20,6 +21,7 @@ var groupCases = []testCase{
 	{rule: "S11", claim: "after the last member has left nothing is stuck, and a new member is served", run: groupEmpties},
 	{rule: "S11", claim: "a bad name is refused before the driver is called", run: badGroups},
 	{rule: "S11", claim: "unusual names are valid groups", run: oddGroups},
+	{rule: "S11", claim: "groups stay apart if their names and patterns make up the same text, or are an encoding of each other", run: similarGroups},
 }
 
 func total(boxes ...*inbox) (n int) {
@@ -210,4 +212,28 @@ func oddGroups(e *env) {
 		e.drain(members...)
 		e.Want(total(members...) == 20, "the group %q got %d of 20", name, total(members...))
 	}
+}
+
+// similarGroups has groups that a driver may take for one which joins a name and a
+// pattern by a sign, or which writes a sign as an encoding of it.
+func similarGroups(e *env) {
+	a, b := e.pair()
+	alike := func(subject string, groups ...*inbox) {
+		for i := range 5 {
+			a.publish(subject, strconv.Itoa(i))
+		}
+		a.flush()
+		e.drain(groups...)
+		for _, in := range groups {
+			e.Want(slices.Equal(in.data(), numbers(0, 4)), "the group %q of %s got %q", in.Stats().Group, in.Pattern(), in.data())
+		}
+	}
+	for _, sign := range []string{":", ".", "/", "|", "-", "_", ",", ";", "#", "@", "~", "%"} {
+		alike("x.y"+sign+"x.z", b.listen("x.y"+sign+"x.>", bus.Group("g")), b.listen("x.>", bus.Group("g"+sign+"x.y")))
+	}
+	var encoded []*inbox
+	for _, name := range []string{"g", "g:", "g%3A", "g%3a", "g%253A", "g%", "g%25", "g.", "g%2E", "g+", "g_"} {
+		encoded = append(encoded, b.listen("x.>", bus.Group(name)))
+	}
+	alike("x.y", encoded...)
 }

@@ -384,6 +384,13 @@ var defects = []defect{
 			return d.Subscribe(ctx, s)
 		}}
 	}},
+	{"S11", "joins the name and the pattern of a group by a colon", func() *broken { return groupsByText() }},
+	{"S11", "escapes a colon in the name of a group, and no percent sign", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			s.Group = strings.ReplaceAll(s.Group, ":", "%3A")
+			return d.Subscribe(ctx, s)
+		}}
+	}},
 	{"S11", "gives a message to every member", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			s.Group = ""
@@ -784,6 +791,25 @@ func groupsByName() *broken {
 			}
 			return sink.Deliver(m)
 		}}
+		return d.Subscribe(ctx, s)
+	}}
+}
+
+// groupsByText has every message for the first of the groups whose names and patterns
+// make up the same text.
+func groupsByText() *broken {
+	var mu sync.Mutex
+	first := map[string]string{}
+	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		text := s.Group + ":" + s.Pattern
+		if _, known := first[text]; !known {
+			first[text] = s.Pattern
+		}
+		if s.Group != "" && first[text] != s.Pattern {
+			s.Sink = sinkWith{Sink: s.Sink, deliver: func(driver.Sink, driver.Message) bool { return true }}
+		}
 		return d.Subscribe(ctx, s)
 	}}
 }

@@ -13,6 +13,35 @@ import (
 // faultDefects are drivers that break a rule when the backend refuses, is slow,
 // or breaks a connection.
 var faultDefects = []defect{
+	{"S4", "reports no gap to a subscription that ends in a cut", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			i, err := d.Subscribe(ctx, s)
+			return silent{i}, err
+		}}
+	}},
+	{"S7", "takes a subscription for made that it cannot make in an outage", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			i, err := d.Subscribe(ctx, s)
+			if errors.Is(err, driver.ErrDisconnected) {
+				return endless{}, nil
+			}
+			return i, err
+		}}
+	}},
+	{"S10", "reports no gap to a subscription that is being made", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			made := new(atomic.Bool)
+			s.Sink = sinkWith{Sink: s.Sink, gap: func(s driver.Sink, n int) {
+				if made.Load() {
+					s.Gap(n)
+				}
+			}}
+			i, err := d.Subscribe(ctx, s)
+			time.Sleep(100 * time.Millisecond) // until the backend has confirmed it
+			made.Store(true)
+			return i, err
+		}}
+	}},
 	{"S17", "gives up for good when the connection is closed for good", func() *broken {
 		over := new(atomic.Bool)
 		b := &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {

@@ -94,13 +94,13 @@ func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
 	}, nil
 }
 
-// setDeaf returns what has something for the node.
+// setDeaf begins or ends the time in which the node takes nothing, and returns what has
+// something for it.
 func (n *node) setDeaf(deaf bool) (have []*carrier) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.isDeaf = deaf
-	have, n.deaf = n.deaf, nil
-	return have
+	n.mu.Unlock()
+	return n.takeDeaf()
 }
 
 // keep keeps an event for a process that is deaf, and reports whether it did.
@@ -142,13 +142,17 @@ func (c *carrier) catchUp() {
 	c.kept, c.lost = nil, 0
 }
 
-// await waits until nothing is kept.
+// await waits until nothing is kept. It returns an error for a loss in a cut that nobody
+// has reported.
 func (c *carrier) await(ctx context.Context) error {
 	for {
 		c.moving.Lock()
-		left := len(c.kept)
+		left, owes := len(c.kept), c.owes
 		c.moving.Unlock()
-		if left == 0 {
+		switch {
+		case owes:
+			return errAway
+		case left == 0:
 			return nil
 		}
 		select {
@@ -166,13 +170,43 @@ func nodeOf(d driver.Driver) *node {
 	return d.(*node)
 }
 
-// interrupt is an outage of this node alone. The caller holds n.out.
+// interrupt is an outage of this node alone. Events on their way to it are lost. The
+// caller holds n.out.
 func (n *node) interrupt(why error) {
 	n.front.Disconnected(why)
+	n.isCut.Store(true)
+	for _, c := range n.takeDeaf() {
+		c.lose()
+	}
+	time.Sleep(time.Millisecond)
 	for _, m := range n.standing() {
 		m.sub.Sink.Gap(-1)
+		m.way.reported()
 	}
+	n.isCut.Store(false)
 	n.front.Connected()
+}
+
+// takeDeaf returns what has something for the node.
+func (n *node) takeDeaf() (have []*carrier) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	have, n.deaf = n.deaf, nil
+	return have
+}
+
+// lose drops what was kept.
+func (c *carrier) lose() {
+	c.moving.Lock()
+	defer c.moving.Unlock()
+	c.kept, c.lost, c.owes = nil, 0, true
+}
+
+// reported records that the loss in a cut was reported.
+func (c *carrier) reported() {
+	c.moving.Lock()
+	defer c.moving.Unlock()
+	c.owes = false
 }
 
 // transmit hands an event to the routes, as far as nothing is in its way. The

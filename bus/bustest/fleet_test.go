@@ -166,6 +166,7 @@ type node struct {
 	front driver.Front
 	away  atomic.Bool
 	shut  atomic.Bool
+	isCut atomic.Bool   // events for it are lost
 	shuts chan struct{} // closed by Close
 
 	out      turnstile // guards the fields below; held while events are sent, to keep their order
@@ -363,7 +364,8 @@ type carrier struct {
 
 	moving turnstile // guards the fields below; held while messages are delivered, to keep their order
 	kept   []driver.Message
-	lost   int // messages behind those that are kept
+	lost   int  // messages behind those that are kept
+	owes   bool // a cut has lost messages, and nobody has reported it
 }
 
 func (c *carrier) Deliver(m driver.Message) bool {
@@ -372,7 +374,7 @@ func (c *carrier) Deliver(m driver.Message) bool {
 		c.node.asked[m.ID] = true
 		c.node.mu.Unlock()
 	}
-	if c.keep(m) {
+	if c.node.isCut.Load() && m.Kind == driver.Event || c.keep(m) {
 		return true
 	}
 	return c.Sink.Deliver(m)

@@ -26,7 +26,7 @@ func (c testCase) name() string { return c.rule + "/" + c.claim }
 func cases() []testCase {
 	all := slices.Concat(
 		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, dropCases, gapCases, copyCases,
-		groupCases, requestCases, responderCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, leaveCases, refuseCases, linkCases,
+		groupCases, requestCases, responderCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, changeCases, leaveCases, refuseCases, linkCases,
 		errorCases, nestedCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
