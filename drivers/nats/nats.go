@@ -22,9 +22,10 @@
 // that are lost between two servers, when their connection breaks, are not reported:
 // the publisher's server has confirmed them. A server that stood still
 // for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after messages of the next one. Over leaf nodes and
-// gateways, servers prefer the members of a group on the publisher's side.
-// [driver.Info] lists all of these.
+// which count as lost, after messages of the next one. Messages that wait between
+// two servers may arrive after messages of the next connection, which leads to the
+// other server. Over leaf nodes and gateways, servers prefer the members of a group
+// on the publisher's side. [driver.Info] lists all of these.
 //
 // # How it works
 //
