@@ -214,8 +214,8 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 // the first one.
 func (b *Bus) keep(l *link) {
 	for l != nil {
-		b.serve(l)
-		l = b.restore()
+		next := b.serve(l)
+		l = b.restore(next)
 	}
 }
 
@@ -237,25 +237,25 @@ func (b *Bus) measure(l *link) {
 	b.limit.Store(most) // S17
 }
 
-// serve runs a link until it ends, and accounts for its unconfirmed messages.
-func (b *Bus) serve(l *link) {
+// serve runs a link until it ends, or until there is a successor, which it returns. It
+// accounts for the unconfirmed messages.
+func (b *Bus) serve(l *link) (next *link) {
 	var running sync.WaitGroup
 	running.Go(func() { b.write(l) })
 	running.Go(func() { b.confirm(l) })
 	running.Go(func() { b.register(l) })
-	select {
-	case <-l.over:
-	case <-b.life.Done():
-	}
+	next = b.successor(l)
 	b.suspend(l)
 	l.close()
 	running.Wait()
-	b.learnServers(l) // those that have joined meanwhile
+	if next == nil {
+		b.learnServers(l) // those that have joined meanwhile
+	}
 	why := l.reason()
 	lost := b.ledger.cut(why, b.out.abandon())
 	b.learn(why, lost)
 	if b.life.Err() != nil {
-		return
+		return next
 	}
 	b.notify(func(f driver.Front) {
 		f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, why))
@@ -263,6 +263,7 @@ func (b *Bus) serve(l *link) {
 			f.Lost(lost.messages, lost.bytes, fmt.Errorf("%w: %w", driver.ErrDisconnected, why)) // S28
 		}
 	})
+	return next
 }
 
 // learn derives the limit of the next connection from the end of the last one,
@@ -275,15 +276,21 @@ func (b *Bus) learn(why error, lost sequence) {
 	}
 }
 
-// restore connects again and makes every subscription active, before anything
-// that was queued is sent. It returns nil after Close.
-func (b *Bus) restore() *link {
+// restore connects again, or uses l if there is one, and makes every subscription
+// active, before anything that was queued is sent. It returns nil after Close.
+func (b *Bus) restore(l *link) *link {
 	b.gap(b.standing())
 	for attempt := 0; ; attempt++ {
 		if !b.pause(attempt) {
+			if l != nil {
+				l.close()
+			}
 			return nil
 		}
-		l, err := b.connect(b.life)
+		var err error
+		if l == nil {
+			l, err = b.connect(b.life)
+		}
 		if err == nil {
 			err = b.resume(l)
 		}
@@ -298,6 +305,7 @@ func (b *Bus) restore() *link {
 			b.notify(driver.Front.Connected)
 			return l
 		}
+		l = nil
 		b.notify(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
 	}
 }

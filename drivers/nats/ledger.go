@@ -28,6 +28,7 @@ type ledger struct {
 	denied  map[string]bool   // subjects whose latest confirmed request was refused
 
 	away     bool   // there is no connection
+	holding  bool   // nothing more is handed to this connection
 	resolved uint64 // messages from the first one on that were confirmed, lost or dropped
 	pings    uint64 // PINGs that have begun
 	pongs    uint64 // PINGs that were answered
@@ -93,14 +94,14 @@ func (l *ledger) isDone(f *flush) bool {
 // count returns how many messages were handed over. The caller holds l.mu.
 func (l *ledger) count() uint64 { return l.resolved + l.pinged.count + l.handed.count }
 
-// space returns how many more bytes may be handed over. It is negative while
-// the server leaves a PING unanswered for longer than patience, so that a dead
+// space returns how many more bytes may be handed over. It is negative after hold, and
+// while the server leaves a PING unanswered for longer than patience, so that a dead
 // connection falls silent and the watchdog detects it (S29). Without
 // unconfirmed messages there is always space for one message.
 func (l *ledger) space(now time.Time, patience time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.asked.IsZero() && now.Sub(l.asked) > patience {
+	if l.holding || !l.asked.IsZero() && now.Sub(l.asked) > patience {
 		return -1
 	}
 	unconfirmed := l.handed.wire + l.pinged.wire
@@ -110,11 +111,24 @@ func (l *ledger) space(now time.Time, patience time.Duration) int {
 	return l.window.size(now) - unconfirmed
 }
 
-// begin records messages before they are handed over.
-func (l *ledger) begin(p sequence) {
+// begin records messages before they are handed over, and reports whether they may be.
+func (l *ledger) begin(p sequence) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.holding {
+		return false
+	}
 	l.written = p
+	return true
+}
+
+// hold makes the writer hand over nothing more until the next connection, and returns
+// how many messages were or are being handed over.
+func (l *ledger) hold() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holding = true
+	return l.count() + l.written.count
 }
 
 // done records that p was handed over, and reports whether a PING is due.
@@ -215,7 +229,7 @@ func (l *ledger) cut(err error, dropped uint64) (lost sequence) {
 func (l *ledger) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.away, l.pongs = false, l.pings
+	l.away, l.holding, l.pongs = false, false, l.pings
 }
 
 // lose counts lost messages (S28). The caller holds l.mu.

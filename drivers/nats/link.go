@@ -43,6 +43,8 @@ type link struct {
 	refused   atomic.Pointer[error] // by the first server that refuses this process
 
 	over   chan struct{} // closed when the client has made its last callback
+	lame   chan struct{} // receives when the server has announced its end
+	left   bool          // because of that; the keeper's
 	silent atomic.Bool   // the watchdog has closed the socket
 	kick   chan struct{} // wakes the flusher
 	space  chan struct{} // wakes the writer, after a PONG
@@ -60,7 +62,7 @@ func (b *Bus) newLink() *link {
 	b.links++
 	l := &link{
 		bus: b, number: b.links, learned: b.learned,
-		over: make(chan struct{}), kick: make(chan struct{}, 1), space: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+		over: make(chan struct{}), lame: make(chan struct{}, 1), kick: make(chan struct{}, 1), space: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(b.life)
 	l.refusals.init()
@@ -205,6 +207,13 @@ func (l *link) adopt(o *nats.Options) error {
 			failed(c, s, err)
 		}
 	}
+	lame := o.LameDuckModeHandler
+	o.LameDuckModeHandler = func(c *nats.Conn) {
+		wake(l.lame)
+		if lame != nil {
+			lame(c)
+		}
+	}
 	closed := o.ClosedCB
 	o.ClosedCB = func(c *nats.Conn) {
 		close(l.over)
@@ -269,7 +278,10 @@ func (l *link) close() {
 
 // reason returns the reason why the link has ended.
 func (l *link) reason() error {
-	if l.silent.Load() {
+	switch {
+	case l.left:
+		return errLameDuck
+	case l.silent.Load():
 		return fmt.Errorf("no byte moved for %v", l.bus.config.silence)
 	}
 	err := cmp.Or(l.refusals.ofLogin(), l.conn.LastError(), nats.ErrConnectionClosed)

@@ -39,6 +39,7 @@
 //
 //	bus.go      Bus: open, close, and the loop that restores the connection
 //	link.go     one connection: its client, its socket, its watchdog
+//	move.go     the move to another server before one ends
 //	servers.go  the servers that a link tries, and their order
 //	socket.go   the network connection beneath the client, and dialers;
 //	unsent_*.go what the system holds of it

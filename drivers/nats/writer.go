@@ -70,7 +70,9 @@ func (w *writer) transfer(items []item) bool {
 		return w.link.wait(w.link.space, nil)
 	}
 	n, p := w.plan(items, space)
-	w.bus.ledger.begin(p)
+	if !w.bus.ledger.begin(p) {
+		return true
+	}
 	done, exact := w.handAll(items[:n])
 	if !exact {
 		p = w.sequence(items[:done])

@@ -150,6 +150,10 @@ func (s *Server) Stop() {
 	s.server.WaitForShutdown()
 }
 
+// Retire begins the lame duck mode: the server announces its end, and ends its
+// connections after the grace period of its configuration. Stop ends it before.
+func (s *Server) Retire() { go s.server.LameDuckShutdown() }
+
 // Drop closes the connections of all clients, as a very short outage does.
 func (s *Server) Drop() error {
 	conns, err := s.server.Connz(nil)
