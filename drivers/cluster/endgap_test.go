@@ -235,3 +235,64 @@ func TestAMemberThatEndsIsNotChosen(t *testing.T) {
 		t.Errorf("the member that stays has %d of %d messages, and was told of %d losses, want 5", n, messages, lost)
 	}
 }
+
+// storySink records what it gets, in order.
+type storySink struct {
+	sink
+	story chan string
+}
+
+func (s *storySink) Deliver(m driver.Message) bool { s.story <- string(m.Data); return true }
+func (s *storySink) Gap(int)                       { s.story <- "gap" }
+
+// The hub may end before it has confirmed a subscription, which has received messages by
+// then: the subscription gets the gap, and the messages that waited for the next hub (S10).
+func TestASubscriptionThatBeginsInAnOutageGetsItsGap(t *testing.T) {
+	n, h := handServed(t, Config{})
+	b := n.Bus()
+	got := &storySink{story: make(chan string, 10)}
+	publish := func(data string) {
+		t.Helper()
+		if err := b.Publish(t.Context(), driver.Message{Kind: driver.Event, Subject: "x", Data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	subscribed := make(chan error, 1)
+	go func() {
+		_, err := b.Subscribe(t.Context(), driver.Subscription{Kind: driver.Event, Pattern: "x", Sink: got})
+		subscribed <- err
+	}()
+	<-h.syncs // of the subscription
+	publish("before")
+	s, err := n.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.disconnected(errors.New("connection reset by the test"))
+	publish("meanwhile")
+	soon(t, "Subscribe waits for the next hub", func() bool {
+		b.out.mu.Lock()
+		defer b.out.mu.Unlock()
+		return b.out.back != nil
+	})
+	b.connected(s)
+	b.opened(s)
+	for over := false; !over; {
+		select {
+		case number := <-h.syncs:
+			h.synced(t, number)
+		case err := <-subscribed:
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = true
+		}
+	}
+	publish("after")
+	for _, want := range []string{"before", "gap", "meanwhile", "after"} {
+		if what := <-got.story; what != want {
+			t.Errorf("the subscription got %q, want %q", what, want)
+			break
+		}
+	}
+}

@@ -42,42 +42,43 @@ type subscription struct {
 }
 
 // Subscribe implements [driver.Driver]. If the hub ends meanwhile, or has just ended,
-// Subscribe goes on with the next one (S7).
+// Subscribe goes on with the next one (S7). The subscription stays until then: it may have
+// received messages, and gets the gap as others do (S10).
 func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
-	for {
-		x, err := b.subscribe(ctx, s)
-		if err == nil {
-			return x, nil
-		}
-		if !errors.Is(err, driver.ErrDisconnected) || !b.awaitHub(ctx) {
-			return nil, err
-		}
-	}
-}
-
-// subscribe is Subscribe at the present hub.
-func (b *Bus) subscribe(ctx context.Context, s driver.Subscription) (*subscription, error) {
 	x, line, err := b.enter(s)
+	for errors.Is(err, driver.ErrDisconnected) && b.awaitHub(ctx) != nil {
+		x, line, err = b.enter(s)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := b.syncs.wait(ctx, line); err != nil {
-		select {
-		case <-x.leave(): // the sink must not have two subscriptions
-		case <-ctx.Done():
+	err = b.syncs.wait(ctx, line)
+	for errors.Is(err, driver.ErrDisconnected) {
+		if line = b.awaitHub(ctx); line == nil {
+			break
 		}
-		return nil, err
+		err = b.syncs.wait(ctx, line)
 	}
-	return x, nil
+	if err == nil {
+		return x, nil
+	}
+	select {
+	case <-x.leave():
+	case <-ctx.Done():
+	}
+	return nil, err
 }
 
-// awaitHub waits for the next hub until ctx ends, and reports whether there is one.
-func (b *Bus) awaitHub(ctx context.Context) bool {
+// awaitHub waits for the next hub until ctx ends. It returns nil if there is none.
+func (b *Bus) awaitHub(ctx context.Context) *protocol.Line {
 	if !b.node.mayReturn() || !group.Sleep(ctx, time.Millisecond) { // until the node has noticed the end of the line
-		return false
+		return nil
 	}
-	_, err := b.out.await(ctx)
-	return err == nil
+	line, err := b.out.await(ctx)
+	if err != nil {
+		return nil
+	}
+	return line
 }
 
 // enter adds a subscription and registers it at the hub.
