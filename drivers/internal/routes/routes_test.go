@@ -166,3 +166,19 @@ func TestEachSubjectFindsItsOwnPlan(t *testing.T) {
 		}
 	}
 }
+
+// A plan keeps its lists, whatever is added or removed after it was made.
+func TestAPlanKeepsItsMembers(t *testing.T) {
+	table := routes.New(func(_ string, _ []int, groups [][]int) []int { return groups[0] })
+	for i := range 10 {
+		table.Add("a", "g", i)
+		plan := *table.Find("a")
+		want := slices.Clone(plan)
+		table.Add("a", "g", 100+i)
+		table.Remove("a", "g", 100+i)
+		table.Add("a", "g", 200+i)
+		if !slices.Equal(plan, want) {
+			t.Fatalf("the members %v have become %v", want, plan)
+		}
+	}
+}

@@ -6,8 +6,8 @@ import (
 )
 
 // node is a node of a trie of patterns. It holds the patterns that begin with
-// the tokens on the path to it. Its lists are immutable; a change replaces
-// them.
+// the tokens on the path to it. The elements of its lists never change, because plans
+// share the lists: add appends behind them, and remove makes another list.
 type node[V comparable] struct {
 	each   []V                 // values whose pattern ends here
 	groups map[string][]V      // values in groups, by the name of the group
@@ -34,13 +34,13 @@ func (n *node[V]) add(pattern, group string, v V) {
 		n = child
 	}
 	if group == "" {
-		n.each = append(slices.Clip(n.each), v)
+		n.each = append(n.each, v)
 		return
 	}
 	if n.groups == nil {
 		n.groups = make(map[string][]V)
 	}
-	n.groups[group] = append(slices.Clip(n.groups[group]), v)
+	n.groups[group] = append(n.groups[group], v)
 }
 
 // remove removes v from the node of pattern, and the nodes that are then empty.
