@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
@@ -31,7 +32,9 @@ type building struct {
 	std    []func(http.Handler) http.Handler
 	routes []plan.Bound
 
-	stdPlaces []failure.Fact // of the functions in std
+	// A function of Use that was called and has not returned, or nil. The router calls
+	// it, mostly when a function of Routes adds a route.
+	wrapping atomic.Pointer[plan.Bound]
 }
 
 // readFromDisk makes the app read its embedded files from disk, under mega dev:
@@ -83,19 +86,65 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 // use adds the middleware of a Use option, which wraps all handlers of the app.
 func (a *building) use(f plan.Bound) {
 	if f.Takes() == reflect.TypeFor[http.Handler]() {
-		a.stdPlaces = append(a.stdPlaces, f.Place(a.name)...)
-		a.std = append(a.std, func(next http.Handler) http.Handler {
-			h, _ := reflect.TypeAssert[http.Handler](f.Call(next)[0]) // the router refuses nil
-			return h
-		})
+		a.std = append(a.std, func(next http.Handler) http.Handler { return wrap(a, f, next) })
 		return
 	}
-	a.wraps = append(a.wraps, func(next megactx.Handler) megactx.Handler {
-		return f.Call(next)[0].Interface().(megactx.Handler)
-	})
+	a.wraps = append(a.wraps, func(next megactx.Handler) megactx.Handler { return wrap(a, f, next) })
+}
+
+// wrap calls a function of Use. It panics with a Failure that names the function if this
+// panics or returns nil.
+func wrap[H any](a *building, f plan.Bound, next H) H {
+	a.wrapping.Store(&f)
+	made := a.call(f, next)
+	a.wrapping.Store(nil) // not deferred: a function that does not return is named
+	if made.IsNil() {
+		panic(a.unusable(f, "returned no handler", nil))
+	}
+	return made.Interface().(H)
+}
+
+func (a *building) call(f plan.Bound, next any) reflect.Value {
+	defer func() {
+		if value := recover(); value != nil {
+			a.wrapping.Store(nil)
+			panic(a.unusable(f, "panicked", panicked(value)))
+		}
+	}()
+	return f.Call(next)[0]
+}
+
+func (a *building) unusable(f plan.Bound, how string, cause error) *Failure {
+	return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "A function of mega." + f.Option + " " + how + ".", Cause: cause, Facts: f.Place(a.name)}
+}
+
+// called describes the function that was called when f did not return: f, or the function
+// of Use that f was waiting for.
+func (a *building) called(f plan.Bound) called {
+	return func() (string, []failure.Fact) {
+		if inner := a.wrapping.Load(); inner != nil {
+			f = *inner
+		}
+		return "A function of mega." + f.Option, f.Place(a.name)
+	}
 }
 
 func (a *building) route(f plan.Bound) { a.routes = append(a.routes, f) }
+
+// complete makes the router call the functions of Use that no route has called.
+func complete(r *router.Router) (err error) {
+	defer func() {
+		switch value := recover().(type) {
+		case nil:
+		case *Failure: // of wrap
+			err = value
+		default:
+			panic(value)
+		}
+	}()
+	r.Handler()
+	return nil
+}
 
 // finish builds the app's handler.
 func (a *building) finish(host *request.Host) error {
@@ -105,13 +154,12 @@ func (a *building) finish(host *request.Host) error {
 	}
 	for _, f := range a.routes {
 		add := func(context.Context) error { return f.AddRoutes(router) }
-		if err := a.awaitReturn("A function of mega.Routes", f.Place(host.App.Name), add); err != nil {
+		if err := a.awaitReturn(a.called(f), add); err != nil {
 			return err
 		}
 	}
-	if len(a.std) > 0 { // without a route, the router calls them now
-		complete := func(context.Context) error { router.Handler(); return nil }
-		if err := a.awaitReturn("A function of mega.Use", a.stdPlaces, complete); err != nil {
+	if len(a.std) > 0 { // without a route, the router calls them now, and no other function
+		if err := a.awaitReturn(a.called(plan.Bound{}), func(context.Context) error { return complete(router) }); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,9 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -199,12 +201,48 @@ func TestStopEndsABootWhoseMiddlewareHangs(t *testing.T) {
 	}
 }
 
-func TestMiddlewareWithoutAHandlerStopsTheBoot(t *testing.T) {
-	p, _ := process()
-	none := mega.Use(func(http.Handler) http.Handler { return nil })
-	for name, option := range map[string]mega.Option{"with a route": mega.Routes(hello), "without a route": mega.Module()} {
-		if f := fail(t, p, mega.App("main", none, option)); !strings.Contains(f.Error(), "UseStd returns no handler") {
-			t.Errorf("%s: got %v", name, f)
+func TestPanelNamesTheMiddlewareThatStopsTheBoot(t *testing.T) {
+	type std = http.Handler
+	type own = megactx.Handler
+	for _, x := range []struct {
+		name string
+		use  any
+		says string
+		own  bool // is called for a route alone
+	}{
+		{"no handler", func(std) std { return nil }, "A function of mega.Use returned no handler", false},
+		{"no handler of mega", func(own) own { return nil }, "A function of mega.Use returned no handler", true},
+		{"a panic", func(std) std { panic("broken") }, "panic: broken", false},
+		{"a panic in one of mega", func(own) own { panic("broken") }, "panic: broken", true},
+		{"Goexit", func(std) std { runtime.Goexit(); return nil }, "runtime.Goexit", false},
+		{"Goexit in one of mega", func(own) own { runtime.Goexit(); return nil }, "runtime.Goexit", true},
+	} {
+		_, file, line, _ := runtime.Caller(0)
+		use := mega.Use(x.use)
+		given := failure.Fact{Name: "given at", Value: fmt.Sprintf("mega.Use, %s:%d", file, line+1)}
+		options := map[string]mega.Option{"with a route": mega.Routes(hello), "without a route": mega.Module()}
+		if x.own {
+			delete(options, "without a route")
+		}
+		for name, option := range options {
+			p, _ := process()
+			f := fail(t, p, mega.App("main", use, option))
+			if f.Code != "boot.failed" || !strings.Contains(f.Error(), x.says) || !slices.Contains(f.Facts, given) {
+				t.Errorf("%s %s: got %v, %+v; want %v", x.name, name, f, f.Facts, given)
+			}
+		}
+	}
+}
+
+func TestPanelNamesAFunctionThatEndsItsGoroutine(t *testing.T) {
+	for name, options := range map[string][]mega.Option{
+		"constructor": {mega.Provide(func() *lower { runtime.Goexit(); return nil }), mega.Routes(func(mega.Router, *lower) {})},
+		"Routes":      {mega.Routes(func(mega.Router) { runtime.Goexit() })},
+	} {
+		p, _ := process()
+		f := fail(t, p, mega.App("main", options...))
+		if !strings.Contains(f.Error(), "runtime.Goexit") || !strings.Contains(fmt.Sprint(f.Facts), "hooks_test.go") {
+			t.Errorf("%s: got %v, %+v", name, f, f.Facts)
 		}
 	}
 }

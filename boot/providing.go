@@ -67,7 +67,8 @@ func (b *booting) constructor(f plan.Function) any {
 // construct calls a constructor with a timeout.
 func (b *booting) construct(f plan.Function, in []reflect.Value) ([]reflect.Value, error) {
 	var values []reflect.Value // not a result: a constructor that was abandoned may still assign it
-	err := b.awaitReturn("A constructor", constructed(f), func(context.Context) error {
+	about := func() (string, []failure.Fact) { return "A constructor", constructed(f) }
+	err := b.awaitReturn(about, func(context.Context) error {
 		made, err := construct(f, in)
 		values = made
 		return err
@@ -78,27 +79,35 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) ([]reflect.Valu
 	return values, nil
 }
 
+// called returns the kind of a function of the program that was called and has failed, and
+// the facts about it.
+type called func() (kind string, facts []failure.Fact)
+
 // awaitReturn calls a function of the program with a timeout. The function has no
-// context that could end it, so one that hangs is abandoned and reported. The failure has
-// the kind of the function and the facts about it.
-func (b *booting) awaitReturn(kind string, facts []failure.Fact, fn func(context.Context) error) error {
+// context that could end it, so one that hangs is abandoned and reported.
+func (b *booting) awaitReturn(about called, fn func(context.Context) error) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, b.plan.ReturnBudget())
 	defer cancel()
 	err := await(ctx, fn)
-	switch {
-	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
-		return b.plan.Overrun(kind, facts)
-	case errors.Is(err, errStuck): // the boot was stopped meanwhile
-		var about []string
-		for _, f := range facts {
-			about = append(about, f.Name+" "+f.Value)
-		}
-		return fmt.Errorf("%s: %w", strings.Join(about, ", "), err)
+	isStuck, isGone := errors.Is(err, errStuck), errors.Is(err, errGone)
+	if !isStuck && !isGone {
+		return err
 	}
-	return err
+	switch kind, facts := about(); {
+	case isGone:
+		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: kind + " did not return.", Cause: err, Facts: facts}
+	case b.ctx.Err() == nil:
+		return b.plan.Overrun(kind, facts)
+	default: // the boot was stopped meanwhile
+		var all []string
+		for _, f := range facts {
+			all = append(all, f.Name+" "+f.Value)
+		}
+		return fmt.Errorf("%s: %w", strings.Join(all, ", "), err)
+	}
 }
 
 func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err error) {

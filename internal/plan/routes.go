@@ -125,7 +125,7 @@ func (p *Plan) awaitReturn(f Function, app string, call func() error) error {
 }
 
 // AddRoutes calls a function of Routes. The router panics on an invalid route;
-// AddRoutes returns the panic as an error of the function.
+// AddRoutes returns the panic as an error of the function, unless it is a Failure.
 func (b Bound) AddRoutes(router megactx.Router) (err error) {
 	refused := func(cause error) error {
 		return &failure.Failure{
@@ -138,6 +138,8 @@ func (b Bound) AddRoutes(router megactx.Router) (err error) {
 		case nil:
 		case conflict:
 			err = conflicting(value)
+		case *failure.Failure: // of a function that the router calls
+			err = value
 		case error:
 			err = refused(value)
 		default:
