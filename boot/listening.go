@@ -107,6 +107,40 @@ func (b *booting) serves() []step {
 	}
 }
 
+// addresses returns the addresses on which the apps of a plan listen. A worker computes
+// the same list as its supervisor.
+func addresses(made *plan.Plan) []listen.Address {
+	var apps []listen.App
+	for _, a := range made.Program.Runs {
+		if !made.Program.Listens(a.Name) {
+			continue
+		}
+		app := made.Config.Apps[a.Name]
+		apps = append(apps, listen.App{Name: a.Name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix})
+	}
+	return listen.Addresses(apps)
+}
+
+// withApps adds the addresses of apps that cannot be opened to err, the failure of the ops
+// listener: it is opened long before theirs.
+func withApps(ctx context.Context, made *plan.Plan, log *slog.Logger, err error) error {
+	f, ok := errors.AsType[*Failure](err)
+	if !ok {
+		return err
+	}
+	err = openAll(addresses(made), 0, func(a listen.Address, wait time.Duration) error {
+		l, err := workers.OpenAddress(ctx, a.Addr, wait, log)
+		if err != nil {
+			return listenFailure(made.Config, "apps."+a.Apps[0].Name+".addr", a.Addr, err)
+		}
+		return l.Close()
+	})
+	if another, ok := errors.AsType[*Failure](err); ok {
+		f = together(f, another)
+	}
+	return f
+}
+
 // openAll calls open for each address. Its failure names all addresses that cannot be
 // opened: after the first of them it tries the others, without a wait.
 func openAll(all []listen.Address, wait time.Duration, open func(a listen.Address, wait time.Duration) error) error {

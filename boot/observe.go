@@ -55,7 +55,7 @@ func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
 	shown := console.New(console.Config{On: made.Config.Ops.Console, Program: made.Config.Name, Pages: pages})
 	server, err := ops.Listen(made.Config, shown.Mount(pages), log)
 	if err != nil {
-		return err
+		return withApps(b.ctx, made, log, err)
 	}
 	b.report.Ops = server.URL()
 	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: func(ctx context.Context) error {

@@ -74,6 +74,8 @@ func breakages() []broken {
 		{code: "app.cannot_listen", name: "all taken", exit: 69, needs: allOf(taken("MEGA_APPS_WEB_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
 		{code: "app.cannot_listen", name: "all taken for workers", exit: 69, run: with("MEGA_CLUSTER_WORKERS=2"), needs: allOf(taken("MEGA_APPS_WEB_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
 		{code: "app.cannot_listen", name: "ops", exit: 69, needs: taken("MEGA_OPS_ADDR")},
+		{code: "app.cannot_listen", name: "ops and an app", exit: 69, needs: allOf(taken("MEGA_OPS_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
+		{code: "app.cannot_listen", name: "ops and an app for workers", exit: 69, run: with("MEGA_CLUSTER_WORKERS=2"), needs: allOf(taken("MEGA_OPS_ADDR"), taken("MEGA_APPS_ADMIN_ADDR"))},
 		{code: "app.cannot_listen", name: "not ours", exit: 69, run: with("MEGA_APPS_ADMIN_ADDR=192.0.2.1:80")},
 		{code: "app.bad_certificate", exit: 78, run: with("MEGA_APPS_WEB_TLS_CERT=/nowhere/cert.pem", "MEGA_APPS_WEB_TLS_KEY=/nowhere/key.pem")},
 		{code: "cache.not_configured", exit: 78, run: in("with a client of redis")},

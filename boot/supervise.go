@@ -82,7 +82,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 	if err := s.newWorkers(); err != nil {
 		return err
 	}
-	if err := s.openOps(); err != nil { // the probes answer while the rest waits
+	if err := s.openOps(ctx); err != nil { // the probes answer while the rest waits
 		return err
 	}
 	// Before the workers join: if this process becomes the hub, its workers can
@@ -90,7 +90,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 	if err := s.backends.JoinSocket(ctx, s.plan.Config, s.plan.Decisions, s.log); err != nil {
 		return err
 	}
-	return openAll(s.addresses(), s.plan.Config.Boot.WaitFor, func(a listen.Address, wait time.Duration) error { return s.listen(ctx, a, wait) })
+	return openAll(addresses(s.plan), s.plan.Config.Boot.WaitFor, func(a listen.Address, wait time.Duration) error { return s.listen(ctx, a, wait) })
 }
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
@@ -169,20 +169,6 @@ func (p Process) args(path string) []string {
 		return []string{path}
 	}
 	return slices.Clone(p.Args)
-}
-
-// addresses returns the addresses on which the apps listen. A worker computes the
-// same list.
-func (s *supervisor) addresses() []listen.Address {
-	var apps []listen.App
-	for _, a := range s.plan.Program.Runs {
-		if !s.plan.Program.Listens(a.Name) {
-			continue
-		}
-		app := s.plan.Config.Apps[a.Name]
-		apps = append(apps, listen.App{Name: a.Name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix})
-	}
-	return listen.Addresses(apps)
 }
 
 // listen opens the listener of an address, and reads its certificates into the
@@ -321,7 +307,7 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 // The ops listener and the admin socket of a supervisor.
 
 // openOps opens the listener of ops.addr, and serves it.
-func (s *supervisor) openOps() (err error) {
+func (s *supervisor) openOps(ctx context.Context) (err error) {
 	c := s.plan.Config
 	s.pages = ops.Supervisor{
 		Workers: s.workers, Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
@@ -330,7 +316,7 @@ func (s *supervisor) openOps() (err error) {
 	pages := s.pages.Handler()
 	s.console = console.New(console.Config{On: c.Ops.Console, Program: c.Name, Supervised: true, Pages: pages})
 	if s.ops, err = ops.Listen(c, s.console.Mount(pages), s.log); err != nil {
-		return err
+		return withApps(ctx, s.plan, s.log, err)
 	}
 	s.report.Ops = s.ops.URL()
 	s.console.Start()
