@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,6 +132,18 @@ func (b *booting) logChanges(changes []config.Change, replaced []string) {
 		if !c.Live {
 			text = "configuration changed; restart to apply it"
 		}
-		b.log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin))
+		logChange(b.log, text, c)
 	}
+}
+
+func logChange(log *slog.Logger, text string, c config.Change) {
+	log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin))
+}
+
+// isSupervisors reports whether the supervisor of several workers uses a key: a restart of
+// the workers does not apply its new value.
+func isSupervisors(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	isAddr := section == "apps" && strings.HasSuffix(key, ".addr") && strings.Count(key, ".") == 2
+	return section == "ops" || section == "cluster" || isAddr
 }

@@ -242,8 +242,19 @@ func (s *supervisor) load(old *settings.Config, files *settings.Files) (*setting
 		s.files = files
 		s.veil.Add(next, s.plan.Program.Sections())
 		s.logs.Apply(next)
+		s.logChanges(changes)
 	}
 	return next, changes, err
+}
+
+// logChanges logs the changed keys that only a restart of the whole program applies. A
+// worker logs a key until it has read the new value, after a restart of the workers.
+func (s *supervisor) logChanges(changes []config.Change) {
+	for _, c := range changes {
+		if isSupervisors(c.Key) {
+			logChange(s.log, "configuration changed; restart the program to apply it", c)
+		}
+	}
 }
 
 // attach reads the certificates of all apps into the copy of the files that

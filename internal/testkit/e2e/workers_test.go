@@ -52,6 +52,7 @@ type record struct {
 	Msg    string
 	Worker int
 	PID    int
+	Key    string
 	Report struct {
 		PID  int
 		Ops  string
@@ -472,6 +473,34 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 {
 		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// A restart of the workers does not apply the supervisor's keys, although the new workers
+// have read them.
+func TestReloadReportsTheKeysThatOnlyARestartOfTheProgramApplies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(hang, ttl string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("cluster: {hang_timeout: "+hang+"}\nlock: {ttl: "+ttl+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("30s", "10s")
+	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+file, "MEGA_LOG_LEVEL=info")
+	c.await(t, "boot.report", 1)
+	write("40s", "20s")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "worker restart finished", 1)
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration reloaded without changes", 2) // in the workers
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	all := c.records("configuration changed; restart the program to apply it")
+	if len(all) != 1 || all[0].Key != "cluster.hang_timeout" || all[0].Worker != 0 {
+		t.Errorf("logged %+v:\n%s", all, c)
 	}
 }
 
