@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,17 @@ type axle struct{}
 func newAxle() *axle { return &axle{} }
 
 // The injector would take one of the two values, and ignore the other in silence.
+func TestConstructorOfFxThatEndsItsGoroutineEndsTheBoot(t *testing.T) {
+	p, _ := process()
+	f := fail(t, p, mega.App("main"), boot.Fx(
+		fx.Provide(func() *gear { runtime.Goexit(); return nil }),
+		fx.Invoke(func(*gear) {}),
+	))
+	if f.Code != "boot.failed" || !strings.Contains(f.Error(), "runtime.Goexit") {
+		t.Errorf("got %v", f)
+	}
+}
+
 func TestAValueOfFxThatAConstructorProvidesStopsTheBoot(t *testing.T) {
 	made := 0
 	make7 := func() *gear { made++; return &gear{7} }

@@ -27,7 +27,7 @@ import (
 )
 
 // booting is the state of a boot, and later of the running program. The stages
-// run one after the other on one goroutine.
+// run one after the other.
 type booting struct {
 	ctx     context.Context // ends if the program has to stop before it has started
 	process Process
@@ -115,8 +115,7 @@ func (b *booting) start(planned func(workers.Inputs) (*plan.Plan, error)) error 
 	if err := b.stays(made.Decisions, made.Config); err != nil {
 		return err
 	}
-	app := fx.New(b.stages())
-	if err := app.Err(); err != nil {
+	if err := b.build(); err != nil {
 		return err
 	}
 	if err := b.ctx.Err(); err != nil {
@@ -124,6 +123,14 @@ func (b *booting) start(planned func(workers.Inputs) (*plan.Plan, error)) error 
 	}
 	b.order()
 	return b.life.start(b.ctx)
+}
+
+// build runs the stages on a goroutine of their own, which a constructor of Fx may end
+// (runtime.Goexit): the program would then not even end at a signal.
+func (b *booting) build() error {
+	built := make(chan error, 1)
+	go concluded(b.ctx, func(context.Context) error { return fx.New(b.stages()).Err() }, func(err error) { built <- err })
+	return <-built
 }
 
 // stages returns the second half of the boot, in which everything is opened.
