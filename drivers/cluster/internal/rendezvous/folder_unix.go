@@ -54,7 +54,7 @@ func Check(path string) error {
 	if err := private.Check(filepath.Dir(p.path)); err != nil {
 		return p.unfit(err)
 	}
-	if _, err := os.Lstat(filepath.Dir(p.path)); err != nil {
+	if _, err := os.Lstat(filepath.Dir(p.path)); errors.Is(err, fs.ErrNotExist) {
 		return nil // Open makes it, and the folder of the clients in it
 	}
 	if err := private.CheckOwn(p.path + clients); err != nil {
