@@ -2,6 +2,7 @@ package megatest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -102,7 +103,10 @@ func (c Client) Request(method, target string, body any, headers ...string) *htt
 	if err != nil {
 		c.t.Fatalf("%s %s: encode the body: %v", method, target, err)
 	}
-	r := httptest.NewRequestWithContext(c.t.Context(), method, target, content)
+	r, err := newRequest(c.t.Context(), method, target, content)
+	if err != nil {
+		c.t.Fatalf("%s %q: %v (url.PathEscape and url.QueryEscape escape a part of a target)", method, target, err)
+	}
 	r.Header.Set("Accept", "application/json")
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
@@ -121,6 +125,16 @@ func (c Client) Request(method, target string, body any, headers ...string) *htt
 		r.Header.Del("Host")
 	}
 	return r
+}
+
+// newRequest returns an error where httptest panics, which would end all tests of the package.
+func newRequest(ctx context.Context, method, target string, body io.Reader) (r *http.Request, err error) {
+	defer func() {
+		if refused := recover(); refused != nil {
+			err = fmt.Errorf("make the request: %v", refused)
+		}
+	}()
+	return httptest.NewRequestWithContext(ctx, method, target, body), nil
 }
 
 // Serve answers r on the caller's own writer.

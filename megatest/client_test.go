@@ -125,3 +125,20 @@ func TestTheAnswerToAHEADHasNoBody(t *testing.T) {
 		t.Errorf("the body is %q", r.Body())
 	}
 }
+
+func TestRequestThatCannotBeMadeEndsItsTestAlone(t *testing.T) {
+	fake := &recorder{TB: t}
+	kit := megatest.New(fake, megatest.Config{}, mega.Routes(broken))
+	for _, target := range []string{"/fine?name=green tea", ""} {
+		fake.said = ""
+		func() {
+			defer func() { _ = recover() }() // of Fatalf
+			kit.Get(target)
+			t.Errorf("%q was sent", target)
+		}()
+		if want := fmt.Sprintf("GET %q: make the request: ", target); !strings.Contains(fake.said, want) || !strings.Contains(fake.said, "url.QueryEscape") {
+			t.Errorf("%q: the failure is %q", target, fake.said)
+		}
+	}
+	fake.end()
+}
