@@ -61,10 +61,11 @@ func (c Client) Delete(target string, headers ...string) *Response {
 	return c.Do(http.MethodDelete, target, nil, headers...)
 }
 
-// Do sends a request and returns its answer. It does not follow redirects. It
-// fails the test if the handler does not complete its answer before the application
-// stops, so that a server closes the connection; a test that expects this uses
-// [Client.Serve] and recovers [http.ErrAbortHandler].
+// Do sends a request and returns its answer, when the handler has returned. A stream
+// needs a request whose context ends: see [Client.Request]. Do does not follow
+// redirects. It fails the test if the handler does not complete its answer before the
+// application stops, so that a server closes the connection; a test that expects this
+// uses [Client.Serve] and recovers [http.ErrAbortHandler].
 func (c Client) Do(method, target string, body any, headers ...string) *Response {
 	c.t.Helper()
 	if c.work.Begin() { // false when the application has stopped

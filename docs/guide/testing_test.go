@@ -1,8 +1,10 @@
 package guide_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,9 +59,23 @@ func (o *BoxOffice) Sell(ctx *mega.Ctx) error {
 	return ctx.JSON(http.StatusOK, sale)
 }
 
+// Board streams the number of tickets.
+func (o *BoxOffice) Board(ctx *mega.Ctx) error {
+	return ctx.SSE(func(s *mega.Stream) error {
+		if err := s.Send("left", o.tickets.Load()); err != nil {
+			return err
+		}
+		<-s.Done()
+		return s.Err()
+	})
+}
+
 var boxOffice = mega.Module(
 	mega.Provide(NewBoxOffice),
-	mega.Routes(func(r mega.Router, o *BoxOffice) { r.Post("/sell", o.Sell) }),
+	mega.Routes(func(r mega.Router, o *BoxOffice) {
+		r.Post("/sell", o.Sell)
+		r.Get("/board", o.Board)
+	}),
 )
 
 // openOffice boots the program beside a bank that accepts every charge.
@@ -136,6 +152,19 @@ func TestAnHourOfTimeTakesNone(t *testing.T) {
 		err := kit.Ctx().Lock.With("tickets", func(*mega.Ctx) error { return nil }, lock.Wait(2*time.Hour))
 		if waited := time.Since(began); err != nil || waited != time.Hour {
 			t.Errorf("waited %v for a holder of an hour: %v", waited, err)
+		}
+	})
+}
+
+func TestTheBoardShowsWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := openOffice(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := httptest.NewRecorder()
+		kit.Serve(w, kit.Request(http.MethodGet, "/board", nil).WithContext(ctx))
+		if events := w.Body.String(); events != "event: left\ndata: 3\n\n" {
+			t.Errorf("the stream is %q", events)
 		}
 	})
 }
