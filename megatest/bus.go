@@ -3,6 +3,7 @@ package megatest
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -142,7 +143,9 @@ func (b *Bus) Respond(pattern string, answer func(*bus.Msg) (any, error)) {
 			b.t.Fatalf("respond to %s: %s does so already, at %s", pattern, s.Name, s.Site)
 		}
 	}
-	_, err := b.bus.RespondValue(context.WithoutCancel(b.t.Context()), pattern, func(_ context.Context, m *bus.Msg) (any, error) { return answer(m) }, bus.Name("the test"))
+	_, file, line, _ := runtime.Caller(1)
+	_, err := b.bus.RespondValue(context.WithoutCancel(b.t.Context()), pattern, func(_ context.Context, m *bus.Msg) (any, error) { return answer(m) },
+		bus.Name("the test"), bus.Site(fmt.Sprintf("%s:%d", file, line)))
 	if err != nil {
 		b.t.Fatalf("%v", err)
 	}

@@ -160,3 +160,18 @@ func TestWrongExpectationsOfMessagesFail(t *testing.T) {
 		})
 	}
 }
+
+func TestSecondResponderOfATestIsRefusedWithTheLineOfTheFirst(t *testing.T) {
+	fake := &recorder{TB: t}
+	b := megatest.New(fake, megatest.Config{}, till()).Bus
+	answer := func(*bus.Msg) (any, error) { return nil, nil }
+	b.Respond("price.of", answer)
+	func() {
+		defer func() { _ = recover() }() // of Fatalf
+		b.Respond("price.of", answer)
+	}()
+	if !strings.Contains(fake.said, "the test does so already, at ") || !strings.Contains(fake.said, "bus_test.go:") {
+		t.Errorf("the failure is %q", fake.said)
+	}
+	fake.end()
+}
