@@ -67,6 +67,9 @@ type Kit struct {
 // The test fails if the application does not boot, if it does not stop in
 // order, or if a lease is still held when all work of the application has ended. A
 // request of another goroutine that is still under way is cancelled and waited for.
+//
+// The failures of a Kit belong to t, also in a subtest of t: a subtest with
+// expectations opens a Kit of its own.
 func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	t.Helper()
 	if !slices.ContainsFunc(options, boot.HasApp) {
