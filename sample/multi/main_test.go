@@ -449,7 +449,7 @@ func TestPagesShowAndDo(t *testing.T) {
 	kit.Get("/?ordered=1", page).Contains("Your order has the number 1")
 	kit.Post("/orders", url.Values{"product": {"lamp"}, "quantity": {"2000"}}, page).Status(http.StatusConflict).Contains("There is not enough of it")
 
-	admin.Get("/", page).Status(http.StatusOK).Contains("Refund").Contains("Nobody holds one").Contains("memory")
+	admin.Get("/", page).Status(http.StatusOK).Contains("Refund").Contains("No lock is held").Contains("memory")
 	admin.Post("/exchanges", url.Values{"order": {"1"}, "product": {"chair"}}, page).Status(http.StatusSeeOther).Header("Location", "/?done=exchanged")
 	admin.Post("/refunds", url.Values{"order": {"2"}}, page).Status(http.StatusSeeOther)
 	admin.Get("/", page).Contains("refunded")
