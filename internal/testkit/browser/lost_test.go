@@ -54,6 +54,9 @@ func TestPagesSayThatTheServerIsGone(t *testing.T) {
 	}
 	pages[1].picture("multi-lost")
 	pages[2].picture("crud-lost")
+	if seen := get(pages[3], chromedp.Evaluate[string](`getComputedStyle(document.getElementById("stream-state")).visibility`)); seen != "hidden" {
+		t.Error("the page of messages that has lost its stream says that it is live")
+	}
 	console.awaits(has("#liveness", "Not connected"))
 	multi.run(t)
 	crud.run(t)
