@@ -177,7 +177,8 @@ func (v *supervised) restart() *cobra.Command {
 	return &cobra.Command{
 		Use: "restart [ID]", Short: "replace all workers one after the other, or only the worker with the number ID",
 		Long: "The old process ends after the new one is ready, and the next replacement begins after the old process exited. No\n" +
-			"connection is refused. The verb returns after the last replacement; if it is interrupted, the supervisor continues.\n\n" +
+			"connection is refused. The verb returns after the last replacement; if it is interrupted, the supervisor continues.\n" +
+			"Without ID, the new workers read the configuration again; with ID, the new one has the configuration of the others.\n\n" +
 			"With --json: {\"name\", \"pid\", \"restarted\"}; name and pid identify the supervisor.",
 		Args: arguments(0, "the number of a worker"),
 		RunE: func(c *cobra.Command, args []string) error {
