@@ -30,7 +30,11 @@ func goCommand(ctx context.Context, dir string, args ...string) error {
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = time.Second // a git that go has started keeps stderr open after the end of go
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w: go %s: %w\n%s", ErrModules, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		reason := strings.TrimSpace(stderr.String()) // "" if there is no go command
+		if reason != "" {
+			reason = "\n" + reason
+		}
+		return fmt.Errorf("%w: go %s: %w%s", ErrModules, strings.Join(args, " "), err, reason)
 	}
 	return nil
 }

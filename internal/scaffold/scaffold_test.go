@@ -240,8 +240,8 @@ func TestFailureLeavesNothing(t *testing.T) {
 	for _, dir := range []string{"shop", "new/folders/shop", "."} {
 		a := app(t, filepath.Join(parent, dir))
 		a.Bare = false
-		if _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrModules) {
-			t.Errorf("got %v, want ErrModules", err)
+		if _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrModules) || strings.HasSuffix(err.Error(), "\n") {
+			t.Errorf("got %q, want ErrModules", err)
 		}
 		if names := entries(t, parent); len(names) > 0 {
 			t.Errorf("it left %q", names)
