@@ -16,7 +16,7 @@ var (
 // What a page refers to is there: the file, and the heading in it.
 func TestLinksLeadSomewhere(t *testing.T) {
 	var pages []string
-	for _, pattern := range []string{"*.md", "../../*.md", "../adr/*.md", "../../sample/*/README.md", "../../bench/README.md"} {
+	for _, pattern := range []string{"*.md", "../*.md", "../../*.md", "../adr/*.md", "../../sample/*/README.md", "../../bench/README.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, found, err)
