@@ -78,7 +78,7 @@ func OfClient(err error) bool {
 }
 
 // EndedByServer reports whether a write failed because the server has ended the
-// connection. What the server sent before, such as the reason, can still be read.
+// connection. Its last data, such as the reason, can still be read.
 func EndedByServer(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }

@@ -69,8 +69,8 @@ func (s *Stream) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// Dialer returns go-redis's dialer. Its connections are of package nonblock, or under
-// TLS those of this package.
+// Dialer returns go-redis's dialer, with connections of package nonblock, or under TLS
+// of this package.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: config})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
