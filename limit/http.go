@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,7 +15,8 @@ import (
 // limited; r.PathValue is empty in a middleware that runs before the route is found,
 // such as one of UseStd. A refused request is answered 429 with Retry-After; one
 // whose key is not valid 400; 503 one that the backend does not decide, if the
-// Outage of m is Closed; and 500 every one if m or an option is not valid.
+// Outage of m is Closed; 499 one whose client has left meanwhile, which only logs and
+// metrics see; and 500 every one if m or an option is not valid.
 //
 // These answers are plain text. In a handler of package ctx, return the error of
 // [Limiter.Wait] with a [MaxWait] of 0 instead: the framework answers it in the form
@@ -53,6 +55,9 @@ func HTTP(l *Limiter, keyOf func(*http.Request) string, m Limit, opts ...Option)
 	}
 }
 
+// clientClosed is the status that nginx and package ctx log for such a request.
+const clientClosed = 499
+
 // fail answers a request that was not decided.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable
@@ -62,6 +67,8 @@ func fail(w http.ResponseWriter, err error) {
 		status = http.StatusBadRequest
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrUnsupported):
 		status = http.StatusInternalServerError
+	case errors.Is(err, context.Canceled):
+		status = clientClosed
 	default:
 		w.Header().Set("Retry-After", "1")
 	}

@@ -99,6 +99,22 @@ func TestHTTPFailsWith503(t *testing.T) {
 	}
 }
 
+// A client that leaves is no failure of the server, as metrics count them.
+func TestHTTPOfAClientThatLeavesIsNoServerError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, away{memory.NewLimit()}, limit.Config{})
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, leave)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		r.Header.Set("Client", "a")
+		w := httptest.NewRecorder()
+		limit.HTTP(l, byHeader, rates(limit.PerHour(2)))(http.NotFoundHandler()).ServeHTTP(w, r)
+		if w.Code != 499 {
+			t.Errorf("got %d", w.Code)
+		}
+	})
+}
+
 func TestTransportWaits(t *testing.T) {
 	var served atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
