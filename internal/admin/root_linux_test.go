@@ -6,43 +6,26 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/otheruser"
 	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
-const nobody = 65534
+const nobody = otheruser.Nobody
 
 // listenAs listens at path as another user, whose the file and the peer then are.
-// Only the thread of the caller changes its user, and it ends with the goroutine.
-func listenAs(t *testing.T, path string, uid int) net.Listener {
+func listenAs(t *testing.T, path string, uid int) (l net.Listener) {
 	t.Helper()
-	type result struct {
-		l   net.Listener
-		err error
+	var err error
+	otheruser.Do(t, uid, func() { l, err = new(net.ListenConfig).Listen(context.Background(), "unix", path) })
+	if err != nil {
+		t.Fatal(err)
 	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread()
-		if uid != 0 {
-			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
-				done <- result{nil, errno}
-				return
-			}
-		}
-		l, err := new(net.ListenConfig).Listen(context.Background(), "unix", path)
-		done <- result{l, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	t.Cleanup(func() { _ = r.l.Close() })
-	return r.l
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // Root asks the processes of other users, too, but none of them can have root

@@ -140,6 +140,7 @@ func layers() map[string][]string {
 		"internal/testkit/history":     {"lock", "lock/driver"},
 		"internal/testkit/mutants":     {},
 		"internal/testkit/nats":        {"internal/testkit/redis"},
+		"internal/testkit/otheruser":   {},
 		"internal/testkit/output":      {},
 		"internal/testkit/page":        {},
 		"internal/testkit/redis":       {"internal/testkit/certificate"},

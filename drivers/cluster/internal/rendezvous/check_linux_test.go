@@ -4,12 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/internal/testkit/otheruser"
 	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
@@ -17,26 +16,14 @@ import (
 // owner of the paths.
 func unprivileged(t *testing.T, fn func(), paths ...string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		fn()
-		return
-	}
-	const nobody = 65534
-	for _, path := range paths {
-		must(t, os.Chown(path, nobody, -1))
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // until the thread ends with this goroutine
-		const same = ^uintptr(0)
-		if _, _, failed := syscall.RawSyscall(syscall.SYS_SETRESUID, same, nobody, same); failed != 0 {
-			done <- failed
-			return
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = otheruser.Nobody
+		for _, path := range paths {
+			must(t, os.Chown(path, uid, -1))
 		}
-		fn()
-		done <- nil
-	}()
-	must(t, <-done)
+	}
+	otheruser.Do(t, uid, fn)
 }
 
 func TestCheckRefusesWhatOpenWould(t *testing.T) {
