@@ -35,7 +35,7 @@ func (c *cluster) start() *natstest.Server {
 		c.routes, listen = addr, addr
 	}
 	o := c.options
-	o.Config = fmt.Sprintf(`cluster: {name: c, listen: %q, pool_size: -1, routes: ["nats-route://%s"]}`, listen, c.routes)
+	o.Config += fmt.Sprintf("\n"+`cluster: {name: c, listen: %q, pool_size: -1, routes: ["nats-route://%s"]}`, listen, c.routes)
 	return natstest.Start(c.t, o)
 }
 

@@ -25,6 +25,7 @@ func (b *Bus) successor(l *link) *link {
 	ctx, cancel := l.lifetime()
 	defer cancel()
 	for l.pause(rand.N(b.config.ping)) { // not all processes at once
+		b.learnServers(l) // those that have joined meanwhile
 		next, err := b.connect(ctx)
 		if err != nil {
 			continue // the link serves for as long as its server does

@@ -76,6 +76,17 @@ func TestAServerThatAnnouncesItsEndIsLeftWithoutALoss(t *testing.T) {
 	}
 }
 
+// A server may join after the process has connected.
+func TestAServerIsLeftForOneThatHasJoined(t *testing.T) {
+	t.Parallel()
+	servers := &cluster{t: t, options: natstest.Options{Config: retiring}}
+	a := servers.start()
+	moving := open(t, nats.Hasty(nats.Config{URL: a.URL()}, time.Second, patience))
+	named(t, a.URL(), []*natstest.Server{servers.start()})
+	a.Retire()
+	connected(t, moving, 1)
+}
+
 // The only server is used until it ends, whatever it has announced.
 func TestTheOnlyServerIsUsedUntilItEnds(t *testing.T) {
 	t.Parallel()
