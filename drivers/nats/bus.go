@@ -25,8 +25,8 @@ type Bus struct {
 	link   atomic.Pointer[link] // the connection in use; nil while there is none
 	limit  atomic.Int64         // maximum bytes of a message on it
 
-	links   uint64 // opened so far; the keeper's, as is learned
-	learned int64  // the limit of a message on the next connection, if the server does not announce it; 0 if unknown
+	links   uint64 // opened so far; the keeper's
+	learned int64  // the limit of a message on the connection, if the server does not announce it; 0 if unknown. Changed between connections
 
 	life    context.Context // of the goroutines
 	end     context.CancelFunc
@@ -231,8 +231,8 @@ func (b *Bus) open(l *link) {
 // or may have announced a higher limit than it accepts.
 func (b *Bus) measure(l *link) {
 	most := l.conn.MaxPayload()
-	if l.learned > 0 {
-		most = min(most, l.learned)
+	if b.learned > 0 {
+		most = min(most, b.learned)
 	}
 	b.limit.Store(most) // S17
 }

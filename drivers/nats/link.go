@@ -33,7 +33,6 @@ type link struct {
 	conn    *nats.Conn
 	server  *url.URL // with the credentials in its URL; nil if the connection ended at once
 	tlsName string   // that TLS has verified in place of an IP address; "" for the address itself
-	learned int64    // limit of a message that the server did not announce; 0 if none
 
 	ctx       context.Context // ends with the link
 	cancel    context.CancelFunc
@@ -61,7 +60,7 @@ type link struct {
 func (b *Bus) newLink() *link {
 	b.links++
 	l := &link{
-		bus: b, number: b.links, learned: b.learned,
+		bus: b, number: b.links,
 		over: make(chan struct{}), lame: make(chan struct{}, 1), kick: make(chan struct{}, 1), space: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(b.life)

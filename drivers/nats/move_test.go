@@ -87,6 +87,23 @@ func TestAServerIsLeftForOneThatHasJoined(t *testing.T) {
 	connected(t, moving, 1)
 }
 
+// The limit that was learned on the connection to a server does not apply to the next
+// connection (S17).
+func TestALearnedLimitEndsWithTheMove(t *testing.T) {
+	t.Parallel()
+	servers := &cluster{t: t, options: natstest.Options{Config: retiring, MaxPayload: 1000}}
+	a := servers.start()
+	moving := open(t, nats.Hasty(nats.Config{URL: a.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(boaster{})}}, time.Second, patience))
+	publish(t, moving, "n", strings.Repeat("x", 2000))
+	connected(t, moving, 1)
+	await(t, func() bool { return moving.Info().MaxPayload == 1999 })
+	servers.options.MaxPayload = 0
+	named(t, a.URL(), []*natstest.Server{servers.start()})
+	a.Retire()
+	connected(t, moving, 2)
+	publish(t, moving, "n", strings.Repeat("x", 2000))
+}
+
 // The only server is used until it ends, whatever it has announced.
 func TestTheOnlyServerIsUsedUntilItEnds(t *testing.T) {
 	t.Parallel()

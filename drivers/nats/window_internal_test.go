@@ -66,12 +66,12 @@ func TestLimitThatIsNotAnnouncedIsLearned(t *testing.T) {
 	b := newBus(Config{}.withDefaults())
 	defer b.end()
 	b.learn(errors.New("nats: Maximum Payload Violation"), sequence{largest: 2000})
-	if l := b.newLink(); l.learned != 1999 {
-		t.Errorf("the limit is %d, want 1999", l.learned)
+	if b.learned != 1999 {
+		t.Errorf("the limit is %d, want 1999", b.learned)
 	}
 	b.learn(errors.New("EOF"), sequence{largest: 2000})
-	if l := b.newLink(); l.learned != 0 {
-		t.Errorf("after another end the limit is %d", l.learned)
+	if b.learned != 0 {
+		t.Errorf("after another end the limit is %d", b.learned)
 	}
 }
 
