@@ -104,7 +104,6 @@ type axle struct{}
 
 func newAxle() *axle { return &axle{} }
 
-// The injector would take one of the two values, and ignore the other in silence.
 func TestConstructorOfFxThatEndsItsGoroutineEndsTheBoot(t *testing.T) {
 	p, _ := process()
 	f := fail(t, p, mega.App("main"), boot.Fx(
@@ -116,6 +115,7 @@ func TestConstructorOfFxThatEndsItsGoroutineEndsTheBoot(t *testing.T) {
 	}
 }
 
+// The injector would take one of the two values, and ignore the other in silence.
 func TestAValueOfFxThatAConstructorProvidesStopsTheBoot(t *testing.T) {
 	made := 0
 	make7 := func() *gear { made++; return &gear{7} }
