@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/go-cmp/cmp"
 
 	megactx "github.com/megaframework/mega/ctx"
@@ -553,5 +554,17 @@ func TestMiddlewareThatReplacesTheContextIsNamed(t *testing.T) {
 	w := s.ask("GET", "/", "")
 	if says := fmt.Sprint(s.last(t)); w.Code != 500 || !strings.Contains(says, "a middleware has replaced the context") {
 		t.Errorf("got %d %q, logged %s", w.Code, w.Body, says)
+	}
+}
+
+// chi's StripSlashes changes the path by which chi finds a route, not the one of the request.
+func TestChisMiddlewareChangesAnEscapedPath(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(middleware.StripSlashes)
+	s.router.Get("/a/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
+	for target, id := range map[string]string{"/a/7/": "7", "/a/%37/": "7", "/a/7%2F8/": "7/8", "/a/%2537/": "%37"} {
+		if w := s.ask("GET", target, ""); w.Body.String() != id {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
 	}
 }

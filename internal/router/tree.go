@@ -120,19 +120,32 @@ var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.Me
 func (t *tree) serve(w http.ResponseWriter, r *http.Request) {
 	route := chi.NewRouteContext()
 	route.Routes = t.mux
-	request.ServeCopy(t.first, w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route)))
+	ctx := context.WithValue(r.Context(), chi.RouteCtxKey, route)
+	if r.URL.RawPath != "" { // else mux takes the decoded path
+		route.RoutePath = routePath(r.URL)
+		ctx = context.WithValue(ctx, givenKey{}, route.RoutePath)
+	}
+	request.ServeCopy(t.first, w, r.WithContext(ctx))
 }
 
+// givenKey is the key under which a context has the path by which the route of a request
+// with an escaped path is found, if no middleware of the app changes it.
+type givenKey struct{}
+
 // find serves the route of a request behind the middleware of the app, which may have
-// changed the method and the path. The routes for every method serve methods that chi
-// does not know, too, such as PROPFIND: mux takes them for a method of these routes alone.
+// changed the method and the path: of the request, or, as middleware of chi, of the value
+// for the router. The routes for every method serve methods that chi does not know, too,
+// such as PROPFIND: mux takes them for a method of these routes alone.
 func (t *tree) find(w http.ResponseWriter, r *http.Request) {
 	route := chi.RouteContext(r.Context())
 	if route == nil {
 		panic("a middleware has replaced the context of the request: derive its context from r.Context()")
 	}
-	if r.URL.RawPath != "" { // else mux takes the decoded path
-		route.RoutePath = routePath(r.URL)
+	if given, _ := r.Context().Value(givenKey{}).(string); route.RoutePath == given {
+		route.RoutePath = ""
+		if r.URL.RawPath != "" {
+			route.RoutePath = routePath(r.URL)
+		}
 	}
 	if !slices.Contains(methods, r.Method) {
 		route.RouteMethod = http.MethodTrace
