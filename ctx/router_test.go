@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -564,6 +565,25 @@ func TestChisMiddlewareChangesAnEscapedPath(t *testing.T) {
 	s.router.Get("/a/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
 	for target, id := range map[string]string{"/a/7/": "7", "/a/%37/": "7", "/a/7%2F8/": "7/8", "/a/%2537/": "%37"} {
 		if w := s.ask("GET", target, ""); w.Body.String() != id {
+			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
+		}
+	}
+}
+
+func TestPlainMiddlewareMayServeAnotherPathAndMethodAfterwards(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			first := r.Clone(r.Context())
+			first.Method, first.URL = "PUT", &url.URL{Path: "/a/7/8", RawPath: "/a/7%2F8"}
+			next.ServeHTTP(httptest.NewRecorder(), first)
+			next.ServeHTTP(w, r)
+		})
+	})
+	s.router.Put("/a/{id}", func(*megactx.Ctx) error { return nil })
+	s.router.Get("/b/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")+" "+c.Request().Pattern) })
+	for _, target := range []string{"/b/9", "/b/%39"} {
+		if w := s.ask("GET", target, ""); w.Body.String() != "9 /b/{id}" {
 			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
 		}
 	}

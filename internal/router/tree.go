@@ -141,7 +141,10 @@ func (t *tree) find(w http.ResponseWriter, r *http.Request) {
 	if route == nil {
 		panic("a middleware has replaced the context of the request: derive its context from r.Context()")
 	}
-	if given, _ := r.Context().Value(givenKey{}).(string); route.RoutePath == given {
+	path, method := route.RoutePath, route.RouteMethod
+	defer func() { route.RoutePath, route.RouteMethod = path, method }() // a middleware may serve again
+	*route = chi.Context{Routes: t.mux, RoutePath: path, RouteMethod: method}
+	if given, _ := r.Context().Value(givenKey{}).(string); path == given {
 		route.RoutePath = ""
 		if r.URL.RawPath != "" {
 			route.RoutePath = routePath(r.URL)
