@@ -152,11 +152,11 @@ func CheckAddr(s string) error {
 	return checkAddrHost(s, host, at)
 }
 
-// hostName matches a name that a resolver looks up. The last label of one is no number.
+// hostName matches a name that a resolver looks up. Its last label is not a number.
 var hostName = regexp.MustCompile(`^([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]*[A-Za-z_-][A-Za-z0-9_-]*\.?$`)
 
-// checkAddrHost returns an error for the host of the address s that is neither empty nor
-// an IP address nor a name.
+// checkAddrHost returns an error if the host of the address s is not empty, an IP address
+// or a name.
 func checkAddrHost(s, host, port string) error {
 	switch _, err := netip.ParseAddr(host); {
 	case err == nil, host == "", hostName.MatchString(host):
