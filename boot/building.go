@@ -32,6 +32,8 @@ type building struct {
 	std    []func(http.Handler) http.Handler
 	routes []plan.Bound
 
+	lastStd plan.Bound // of the functions in std
+
 	// A function of Use that was called and has not returned, or nil. The router calls
 	// it, mostly when a function of Routes adds a route.
 	wrapping atomic.Pointer[plan.Bound]
@@ -86,6 +88,7 @@ func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger,
 // use adds the middleware of a Use option, which wraps all handlers of the app.
 func (a *building) use(f plan.Bound) {
 	if f.Takes() == reflect.TypeFor[http.Handler]() {
+		a.lastStd = f
 		a.std = append(a.std, func(next http.Handler) http.Handler { return wrap(a, f, next) })
 		return
 	}
@@ -119,7 +122,7 @@ func (a *building) unusable(f plan.Bound, how string, cause error) *Failure {
 }
 
 // called describes the function that was called when f did not return: f, or the function
-// of Use that f was waiting for.
+// of Use that f was waiting for. That function may return just as its timeout passes.
 func (a *building) called(f plan.Bound) called {
 	return func() (string, []failure.Fact) {
 		if inner := a.wrapping.Load(); inner != nil {
@@ -159,7 +162,7 @@ func (a *building) finish(host *request.Host) error {
 		}
 	}
 	if len(a.std) > 0 { // without a route, the router calls them now, and no other function
-		if err := a.awaitReturn(a.called(plan.Bound{}), func(context.Context) error { return complete(router) }); err != nil {
+		if err := a.awaitReturn(a.called(a.lastStd), func(context.Context) error { return complete(router) }); err != nil {
 			return err
 		}
 	}
