@@ -3,6 +3,7 @@ package bustest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -58,7 +59,7 @@ type makers struct {
 func (m *makers) all() []*inbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]*inbox(nil), m.made...)
+	return slices.Clone(m.made)
 }
 
 // work makes subscriptions to subjects of its own until ctx ends, and publishes an event

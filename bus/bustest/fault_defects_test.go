@@ -30,14 +30,22 @@ var faultDefects = []defect{
 	}},
 	{"S10", "reports no gap to a subscription that is being made", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
-			made := new(atomic.Bool)
+			made, swallowed := new(atomic.Bool), make(chan struct{}, 1)
 			s.Sink = sinkWith{Sink: s.Sink, gap: func(s driver.Sink, n int) {
 				if made.Load() {
 					s.Gap(n)
+					return
+				}
+				select {
+				case swallowed <- struct{}{}:
+				default:
 				}
 			}}
 			i, err := d.Subscribe(ctx, s)
-			time.Sleep(100 * time.Millisecond) // until the backend has confirmed it
+			select { // the backend confirms it late
+			case <-swallowed:
+			case <-time.After(100 * time.Millisecond):
+			}
 			made.Store(true)
 			return i, err
 		}}

@@ -178,7 +178,7 @@ func (n *node) interrupt(why error) {
 	for _, c := range n.takeDeaf() {
 		c.lose()
 	}
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) // the length of the cut
 	for _, m := range n.standing() {
 		m.sub.Sink.Gap(-1)
 		m.way.reported()
