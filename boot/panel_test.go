@@ -112,6 +112,7 @@ func breakages() []broken {
 		{code: "lock.driver_refused", name: "TLS", exit: 78, needs: at("redis://%s", secureRedis)},
 		{code: "lock.driver_refused", name: "cluster", exit: 78, needs: at("redis://%s", memberOfCluster)},
 		{code: "lock.driver_refused", name: "http", exit: 78, needs: at("redis://:hunter2@%s", webServer)},
+		{code: "lock.driver_refused", name: "file", exit: 78, run: with("MEGA_CACHE_MAIN_URL=rediss://:hunter2@cache:6379/0?tls_ca=missing.pem")},
 		{code: "lock.driver_unavailable", name: "replica", exit: 69, needs: replica},
 		{code: "lock.driver_refused", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://:hunter2@cache:6379/shop\n")},
 

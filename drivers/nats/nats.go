@@ -59,16 +59,15 @@ package nats
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/internal/tlsfiles"
 )
 
 // Config configures the connection to NATS. URL is sufficient for a server
@@ -175,21 +174,6 @@ func isPrefix(s string) bool {
 	return strings.HasSuffix(s, ".") && !strings.ContainsAny(s, " \t\r\n*>") && !strings.Contains("."+s, "..")
 }
 
-// readable returns an error for a path that is not one of a file. A pipe would
-// block its reader for ever.
-func readable(paths ...string) error {
-	for _, path := range paths {
-		switch info, err := os.Stat(path); {
-		case path == "":
-		case err != nil:
-			return fmt.Errorf("read %s: %w: %w", path, err, driver.ErrInvalid)
-		case !info.Mode().IsRegular():
-			return fmt.Errorf("read %s: it is not a file: %w", path, driver.ErrInvalid)
-		}
-	}
-	return nil
-}
-
 // connect makes a client.
 func (c Config) connect(options []nats.Option) (*nats.Conn, error) {
 	if c.Connect != nil {
@@ -213,8 +197,8 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.Token != "" {
 		o = append(o, nats.Token(c.Token))
 	}
-	if err := readable(c.NKeyFile, c.CredsFile, c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
-		return nil, err
+	if err := tlsfiles.Readable(c.NKeyFile, c.CredsFile); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, driver.ErrInvalid)
 	}
 	if c.NKeyFile != "" {
 		key, err := nats.NkeyOptionFromSeed(c.NKeyFile)
@@ -228,7 +212,7 @@ func (c Config) options() ([]nats.Option, error) {
 	}
 	secure, err := c.TLS.config()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", err, driver.ErrInvalid)
 	}
 	if secure != nil {
 		o = append(o, nats.Secure(secure))
@@ -240,23 +224,5 @@ func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil //nolint:nilnil // TLS is not configured
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read the authority: %w: %w", err, driver.ErrInvalid)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("there is no certificate in %s: %w", t.CA, driver.ErrInvalid)
-		}
-	}
-	if t.Cert != "" || t.Key != "" {
-		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate: %w: %w", err, driver.ErrInvalid)
-		}
-		config.Certificates = []tls.Certificate{cert}
-	}
-	return config, nil
+	return tlsfiles.Files(t).Config(&tls.Config{MinVersion: tls.VersionTLS12})
 }

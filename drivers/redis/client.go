@@ -19,7 +19,7 @@ func NewClient(url string) (goredis.UniversalClient, error) {
 }
 
 func newClient(url string) (goredis.UniversalClient, error) {
-	a, err := parse(url)
+	a, err := load(url)
 	if err != nil {
 		return nil, err
 	}
@@ -29,17 +29,20 @@ func newClient(url string) (goredis.UniversalClient, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.Dialer = a.plainDialer(o.DialTimeout, o.TLSConfig)
 		return goredis.NewFailoverClient(o), nil
 	case "cluster":
 		o, err := a.clusterOptions()
 		if err != nil {
 			return nil, err
 		}
+		o.Dialer = a.plainDialer(o.DialTimeout, o.TLSConfig)
 		return goredis.NewClusterClient(o), nil
 	}
 	o, err := a.options()
 	if err != nil {
 		return nil, err
 	}
+	o.Dialer = a.plainDialer(o.DialTimeout, o.TLSConfig)
 	return goredis.NewClient(o), nil
 }

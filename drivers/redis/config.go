@@ -18,7 +18,9 @@ type Config struct {
 	//
 	// rediss-sentinel and rediss-cluster use TLS. Options of go-redis may
 	// follow, such as ?read_timeout=1s&client_name=web; the sentinels' own user
-	// is ?sentinel_username=u&sentinel_password=p.
+	// is ?sentinel_username=u&sentinel_password=p. Files in PEM are tls_ca, the
+	// authorities in place of the system's, and tls_cert with tls_key, the
+	// certificate of this process; each connection reads them again.
 	URL string
 	// Client is used instead of URL. The caller keeps it: Close leaves it
 	// open. A client that retries by itself (MaxRetries other than -1)

@@ -323,7 +323,7 @@ func explainConnect(err error) error {
 	case refusal.Of(err) == refusal.Encryption:
 		hint = "the server does not use TLS at this port: use redis://, or its port for TLS"
 	case refusal.OfClient(err):
-		hint = "the server requires a client certificate that it accepts: set its tls-auth-clients to no, or use a Client with one"
+		hint = "the server requires a client certificate that it accepts: set the options tls_cert and tls_key of the URL, or its tls-auth-clients to no"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check the server's certificate: its authority, its names and its dates"
 	case wire.IsTimeout(err):

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/megaframework/mega/drivers/internal/tlsfiles"
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock/driver"
@@ -37,6 +37,7 @@ type address struct {
 	hosts  []string
 	path   []string
 	query  url.Values
+	files  tlsfiles.Files
 }
 
 // parse splits the list of hosts itself: package net/url accepts one host only.
@@ -70,6 +71,9 @@ func parse(raw string) (address, error) {
 		return address{}, fmt.Errorf("path and options: %w", trim(err))
 	}
 	a.query = u.Query()
+	if a.files, err = takeFiles(a.query, a.tls); err != nil {
+		return address{}, err
+	}
 	a.path = strings.Split(strings.Trim(u.Path, "/"), "/")
 	for h := range strings.SplitSeq(authority, ",") {
 		if h = strings.TrimSpace(h); h != "" {
@@ -102,7 +106,7 @@ type dialed struct {
 
 // dial makes the client for raw, which does not connect yet.
 func dial(raw string) (dialed, error) {
-	a, err := parse(raw)
+	a, err := load(raw)
 	if err != nil {
 		return dialed{}, harmless(raw, err)
 	}
@@ -126,9 +130,10 @@ func (a address) single() (dialed, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	o.Dialer = a.dialer(o.DialTimeout, o.TLSConfig)
+	feed, stream := wire.NewFeed(o.Dialer), wire.NewStream(*o)
 	o.Dialer = feed.Dialer
-	return dialed{goredis.NewClient(o), feed, wire.NewStream(*o)}, nil
+	return dialed{goredis.NewClient(o), feed, stream}, nil
 }
 
 // options returns the options of a URL with one server.
@@ -160,9 +165,10 @@ func (a address) sentinel() (dialed, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	o.Dialer = a.dialer(o.DialTimeout, o.TLSConfig)
+	feed, stream := wire.NewFeed(o.Dialer), wire.NewFailoverStream(*o)
 	o.Dialer = feed.Dialer
-	return dialed{goredis.NewFailoverClient(o), feed, wire.NewFailoverStream(*o)}, nil
+	return dialed{goredis.NewFailoverClient(o), feed, stream}, nil
 }
 
 // failoverOptions returns the options of a URL with a Sentinel set.
@@ -203,7 +209,7 @@ func (a address) cluster() (dialed, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	feed := wire.NewFeed(o.DialTimeout, o.TLSConfig)
+	feed := wire.NewFeed(a.dialer(o.DialTimeout, o.TLSConfig))
 	o.Dialer = feed.Dialer
 	return dialed{client: goredis.NewClusterClient(o), feed: feed}, nil
 }
@@ -240,14 +246,6 @@ func (a address) protocol(parsed int) int {
 		return parsed
 	}
 	return 2
-}
-
-// anyHost checks each certificate against the dialed host, not against the
-// first of the list.
-func anyHost(c *tls.Config) {
-	if c != nil {
-		c.ServerName = ""
-	}
 }
 
 func withPort(host, port string) string {

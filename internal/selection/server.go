@@ -58,8 +58,8 @@ func redisServer(c *settings.Config, alias string) server {
 	key := urlKey(alias)
 	return server{
 		name: "the Redis of the cache " + alias, key: key, example: exampleRedis, program: "redis-server",
-		secure: cmp.Or(notation.Example(c.Cache[alias].URL.Scheme()), exampleRediss), trust: "SSL_CERT_FILE=ca.pem, or the authorities of the system",
-		clients: "tls-auth-clients no in redis.conf: the URL of a cache has no certificate",
+		secure: cmp.Or(notation.Example(c.Cache[alias].URL.Scheme()), exampleRediss), trust: "the option tls_ca=/path/of/ca.pem in " + key + ", or the authorities of the system",
+		clients: "the options tls_cert=/path/of/cert.pem and tls_key=/path/of/key.pem in " + key + ", or tls-auth-clients no in redis.conf",
 		login:   failure.Set(c, key, "redis://user:password@host:6379/0"), refused: "cache.refused", unavailable: "cache.unavailable",
 	}
 }
@@ -105,6 +105,9 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 			f.Facts = append(f.Facts, failure.Setting(c, "lock.redis.key"))
 			f.Actions = failure.Actions("Correct the template", failure.Set(c, "lock.redis.key", redis.DefaultKey),
 				"Or leave the Cluster", failure.SetOther(c, s.key, s.example))
+		}
+		if strings.Contains(cause.Error(), "options tls_") {
+			f.Actions = failure.Actions("Correct the options", "tls_ca, tls_cert and tls_key in "+s.key+" are files in PEM, for a URL with TLS such as "+s.secure)
 		}
 		if key := fileOf(c, cause); key != "" {
 			f.Facts = append(f.Facts, failure.Setting(c, key))
@@ -165,7 +168,7 @@ func (s server) repair(c *settings.Config, cause error) []string {
 	case kind == refusal.Login:
 		return []string{"Correct the credentials", s.login}
 	case kind == refusal.Certificate && s.clients != "" && refusal.OfClient(cause):
-		return []string{"Accept clients without one", s.clients}
+		return []string{"Set the certificate of this program", s.clients}
 	case kind == refusal.Certificate:
 		return []string{"Correct the certificates", s.trust, "Use a name of its certificate", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Encryption:

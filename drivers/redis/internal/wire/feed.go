@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -24,7 +23,7 @@ import (
 // waits for a message reads the connection meanwhile (Lead). The client waits, and
 // reads what Lead does not handle, and what arrives while no goroutine leads.
 type Feed struct {
-	dial    dialFunc
+	dial    DialFunc
 	channel atomic.Pointer[channel]
 	current atomic.Pointer[tap] // the connection that has subscribed last
 }
@@ -36,10 +35,8 @@ type channel struct {
 	handle    func(payload string)
 }
 
-// NewFeed returns a feed whose Dialer connects as the function Dialer does.
-func NewFeed(timeout time.Duration, tls *tls.Config) *Feed {
-	return &Feed{dial: Dialer(timeout, tls)}
-}
+// NewFeed returns a feed whose Dialer connects by dial.
+func NewFeed(dial DialFunc) *Feed { return &Feed{dial: dial} }
 
 // Dialer connects for the client's options.
 func (f *Feed) Dialer(ctx context.Context, network, addr string) (net.Conn, error) {

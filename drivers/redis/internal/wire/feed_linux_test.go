@@ -40,7 +40,7 @@ type follower struct {
 func follow(t *testing.T, addr string, silence time.Duration) *follower {
 	t.Helper()
 	f := &follower{
-		feed: NewFeed(attempt, nil), name: "inbox:" + t.Name(), got: make(chan string, 1<<16),
+		feed: NewFeed(Dialer(attempt, nil)), name: "inbox:" + t.Name(), got: make(chan string, 1<<16),
 		others: make(chan *goredis.Subscription, 100), pongs: make(chan string, 100), failed: make(chan error, 100), silence: silence,
 	}
 	f.client = goredis.NewClient(&goredis.Options{Addr: addr, Dialer: f.feed.Dialer, MaxRetries: -1, Protocol: 2})

@@ -304,6 +304,7 @@ func TestHalfOpenSentinelIsReplaced(t *testing.T) {
 	o := goredis.FailoverOptions{MasterName: set.MasterName(), SentinelAddrs: []string{pipe.Addr()}}
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, time.Second, time.Second
+	o.Dialer = Dialer(o.DialTimeout, nil)
 	s := NewFailoverStream(o)
 	w := wireOf(t, s)
 	connect(t, w)

@@ -15,20 +15,20 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// NewStream returns a stream to a server, which is not connected yet.
+// NewStream returns a stream to a server, which is not connected yet. o has a Dialer,
+// such as the function Dialer returns.
 func NewStream(o goredis.Options) *Stream {
 	s := newStream(o.Addr, o.ReadTimeout)
-	o.Dialer = s.dialer(Dialer(o.DialTimeout, o.TLSConfig))
+	o.Dialer = s.dialer(o.Dialer)
 	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
 	s.Client = goredis.NewClient(&o)
 	return s
 }
 
-// NewFailoverStream returns a stream to the master of a Sentinel set, which is not
-// connected yet.
+// NewFailoverStream is NewStream for the master of a Sentinel set.
 func NewFailoverStream(o goredis.FailoverOptions) *Stream {
 	s := newStream("the master "+o.MasterName, o.ReadTimeout)
-	o.Dialer = s.dialer(Dialer(o.DialTimeout, o.TLSConfig))
+	o.Dialer = s.dialer(o.Dialer)
 	o.ContextTimeoutEnabled, o.Protocol = true, noPushes
 	s.Client = goredis.NewFailoverClient(&o)
 	return s
@@ -59,7 +59,7 @@ func (l *link) Write(b []byte) (int, error) {
 }
 
 // dialer wraps the dialer of the client's options: each connection is a link.
-func (s *Stream) dialer(dial dialFunc) dialFunc {
+func (s *Stream) dialer(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -71,7 +71,7 @@ func (s *Stream) dialer(dial dialFunc) dialFunc {
 
 // Dialer returns go-redis's dialer, with connections of package nonblock, or under TLS
 // of this package.
-func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func Dialer(timeout time.Duration, config *tls.Config) DialFunc {
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: config})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -98,7 +98,8 @@ func (e encrypted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+// DialFunc connects to addr.
+type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // greeting is the argument of the stream's PING. Nothing else contains it.
 const greeting = "mega: a stream begins"

@@ -52,7 +52,7 @@ func dial(t *testing.T, url string) (*goredis.Client, *Stream) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.ReadTimeout = attempt
+	o.ReadTimeout, o.Dialer = attempt, Dialer(attempt, nil)
 	return goredis.NewClient(o), NewStream(*o)
 }
 
@@ -72,6 +72,7 @@ func streamingWithin(t *testing.T, url string, attempt time.Duration) *Wire {
 		t.Fatal(err)
 	}
 	o.ReadTimeout, o.DialTimeout, o.MaxRetries, o.DialerRetries = attempt, attempt, -1, 1
+	o.Dialer = Dialer(attempt, o.TLSConfig)
 	w := wireOf(t, NewStream(*o))
 	connect(t, w)
 	return w

@@ -24,8 +24,8 @@ func secured(t *testing.T, attempt time.Duration) (*Wire, *redistest.Pipe) {
 	_, addr, roots := redistest.StartTLS(t, certificate.Certificate{})
 	pipe := redistest.StartPipe(t, addr)
 	o := goredis.Options{
-		Addr: pipe.Addr(), TLSConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12},
-		MaxRetries: -1, DialerRetries: 1, DialTimeout: attempt, ReadTimeout: attempt,
+		Addr: pipe.Addr(), Dialer: Dialer(attempt, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}),
+		MaxRetries: -1, DialerRetries: 1, ReadTimeout: attempt,
 	}
 	w := wireOf(t, NewStream(o))
 	connect(t, w)
@@ -84,7 +84,7 @@ func TestEndOfATLSConnectionThatIsBlockedIsQuick(t *testing.T) {
 func TestErrorOfAConnectionNamesTheServerAndTheCause(t *testing.T) {
 	t.Parallel()
 	_, addr, _ := redistest.StartTLS(t, certificate.Certificate{})
-	w := wireOf(t, NewStream(goredis.Options{Addr: addr, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}, MaxRetries: -1, DialerRetries: 1}))
+	w := wireOf(t, NewStream(goredis.Options{Addr: addr, Dialer: Dialer(attempt, &tls.Config{MinVersion: tls.VersionTLS12}), MaxRetries: -1, DialerRetries: 1}))
 	_, err := echo(t.Context(), w, "x")
 	if err == nil || !strings.Contains(err.Error(), "connect to "+addr) || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("got %v", err)
