@@ -121,6 +121,7 @@ func breakages() []broken {
 		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
 		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  tls: {ca: missing.pem}\n")},
 		{code: "bus.driver_refused", name: "password", exit: 78, needs: guardedNATS},
+		{code: "bus.driver_refused", name: "greeting", exit: 78, needs: greetingNATS},
 		{code: "bus.driver_refused", name: "certificate", exit: 78, needs: secureNATS},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
 
@@ -295,6 +296,14 @@ func secureNATS(t *testing.T) []string {
 	cert, key := certificate.Certificate{}.Write(t)
 	server := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
 	return []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=1h"}
+}
+
+// greetingNATS is a server of messages that greets before TLS.
+func greetingNATS(t *testing.T) []string {
+	t.Helper()
+	cert, key := certificate.Certificate{}.Write(t)
+	server := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
+	return []string{"MEGA_NATS_URL=" + server.URL(), "MEGA_NATS_TLS_HANDSHAKE_FIRST=true"}
 }
 
 // replica is a redis that takes no writes.

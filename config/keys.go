@@ -59,6 +59,8 @@ type NATSTLS struct {
 	CA   string `key:"ca" doc:"a file with the trusted authorities instead of the system's"`
 	Cert string `key:"cert" doc:"a file with the client certificate"`
 	Key  string `key:"key" doc:"a file with the key of nats.tls.cert"`
+
+	HandshakeFirst bool `key:"handshake_first" doc:"begin with TLS, before the greeting of the server, as a server with handshake_first requires"`
 }
 
 // Cache configures a Redis of the process.

@@ -44,7 +44,7 @@ func TestAnotherKindOfServerIsRefused(t *testing.T) {
 		"nats://" + at(web) + "," + "nats://" + store: "speaks Redis",
 		"nats://" + at(web) + "," + "nats://" + silent.Addr().String(): "check that it is a NATS server",
 		"nats://" + encrypted: "expects TLS before the greeting",
-		first:                 "without handshake_first",
+		first:                 "nats.tls.handshake_first",
 	} {
 		t.Run(url, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +60,7 @@ func TestAnotherKindOfServerIsRefused(t *testing.T) {
 	}
 	t.Run("the server gives up first", func(t *testing.T) {
 		t.Parallel() // its timeout of a handshake is 2s
-		if _, err := OpenBus(t.Context(), Config{URL: first, dial: 5 * time.Second}); err == nil || !strings.Contains(err.Error(), "without handshake_first") {
+		if _, err := OpenBus(t.Context(), Config{URL: first, dial: 5 * time.Second}); err == nil || !strings.Contains(err.Error(), "nats.tls.handshake_first") {
 			t.Error(err)
 		}
 	})

@@ -121,7 +121,12 @@ type Config struct {
 
 // TLS names files in PEM. CA replaces the system's authorities; Cert and Key
 // are the certificate of this process.
-type TLS struct{ CA, Cert, Key string }
+type TLS struct {
+	CA, Cert, Key string
+	// HandshakeFirst begins with TLS, before the greeting of the server, as a
+	// server with handshake_first requires.
+	HandshakeFirst bool
+}
 
 func (c Config) withDefaults() Config {
 	c.EventPrefix = cmp.Or(c.EventPrefix, "ev.")
@@ -217,6 +222,9 @@ func (c Config) options() ([]nats.Option, error) {
 	if secure != nil {
 		o = append(o, nats.Secure(secure))
 	}
+	if c.TLS.HandshakeFirst {
+		o = append(o, nats.TLSHandshakeFirst())
+	}
 	return append(o, c.Options...), nil
 }
 
@@ -224,5 +232,5 @@ func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil //nolint:nilnil // TLS is not configured
 	}
-	return tlsfiles.Files(t).Config(&tls.Config{MinVersion: tls.VersionTLS12})
+	return tlsfiles.Files{CA: t.CA, Cert: t.Cert, Key: t.Key}.Config(&tls.Config{MinVersion: tls.VersionTLS12})
 }

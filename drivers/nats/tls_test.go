@@ -40,6 +40,26 @@ func TestBusConformanceOverTLS(t *testing.T) {
 	}
 }
 
+// A server with handshake_first sends its greeting by TLS only; with auto it waits for a
+// client that begins.
+func TestHandshakeFirst(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate.Certificate{}.Write(t)
+	for _, first := range []string{"true", "auto"} {
+		server := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, handshake_first: %s }", cert, key, first)})
+		b := open(t, nats.Config{URL: server.URL(), TLS: nats.TLS{CA: cert, HandshakeFirst: true}})
+		if err := server.Drop(); err != nil {
+			t.Fatal(err)
+		}
+		connected(t, b, 1)
+	}
+	late := natstest.Start(t, natstest.Options{Cert: cert, Key: key})
+	_, err := nats.OpenBus(t.Context(), nats.Config{URL: late.URL(), TLS: nats.TLS{CA: cert, HandshakeFirst: true}})
+	if refusal.Of(err) != refusal.Encryption {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A file of the configuration may be away for a moment while it is replaced. It is then
 // the reason why the bus is disconnected, and no connection is made without it (S23).
 func TestAMissingFileIsTheReasonUntilItIsBack(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func natsCheck(c *settings.Config) func(context.Context) Finding {
 		var calls sync.WaitGroup
 		for i, server := range servers {
 			calls.Go(func() {
-				if versions[i], errs[i] = natsVersion(ctx, strings.TrimSpace(server)); errs[i] == nil {
+				if versions[i], errs[i] = natsVersion(ctx, strings.TrimSpace(server), c.NATS.TLS.HandshakeFirst); errs[i] == nil {
 					cancel()
 				}
 			})
@@ -198,8 +199,9 @@ func natsCheck(c *settings.Config) func(context.Context) Finding {
 // maxGreeting bounds the greeting, in bytes: the server may not be a NATS server.
 const maxGreeting = 1 << 20
 
-// natsVersion returns the version in the greeting of a NATS server.
-func natsVersion(ctx context.Context, server string) (string, error) {
+// natsVersion returns the version in the greeting of a NATS server, which comes after
+// the handshake of TLS if secure is true.
+func natsVersion(ctx context.Context, server string, secure bool) (string, error) {
 	if !strings.Contains(server, "://") {
 		server = "nats://" + server
 	}
@@ -217,7 +219,11 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // fails on a closed connection, as does the read below
-	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadString('\n')
+	greeting := io.Reader(conn)
+	if secure {
+		greeting = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent; the driver verifies it
+	}
+	line, err := bufio.NewReader(io.LimitReader(greeting, maxGreeting)).ReadString('\n')
 	text, isInfo := strings.CutPrefix(line, "INFO ")
 	switch {
 	case err != nil:

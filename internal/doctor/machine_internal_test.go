@@ -2,12 +2,16 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"net"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/megaframework/mega/internal/testkit/certificate"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 func TestLimitOfTheControlGroupIsTheLeastAboveTheProcess(t *testing.T) {
@@ -89,7 +93,7 @@ func TestServerOfMessagesIsKnownByWhatItSaysFirst(t *testing.T) {
 			done <- err
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		version, err := natsVersion(ctx, l.Addr().String())
+		version, err := natsVersion(ctx, l.Addr().String(), false)
 		cancel()
 		if err != nil {
 			version = err.Error()
@@ -102,7 +106,15 @@ func TestServerOfMessagesIsKnownByWhatItSaysFirst(t *testing.T) {
 		}
 		_ = l.Close()
 	}
-	if _, err := natsVersion(t.Context(), "wss://localhost"); err == nil {
+	if _, err := natsVersion(t.Context(), "wss://localhost", false); err == nil {
 		t.Error("a web socket was looked at")
+	}
+}
+
+func TestGreetingOfNATSIsReadAfterTheHandshake(t *testing.T) {
+	cert, key := certificate.Certificate{}.Write(t)
+	server := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, handshake_first: true }", cert, key)})
+	if version, err := natsVersion(t.Context(), server.URL(), true); err != nil || version == "" {
+		t.Errorf("got %q, %v", version, err)
 	}
 }

@@ -44,7 +44,8 @@ func Of(err error) Kind {
 			}
 		}
 	}
-	if answer := record(err); answer == `"INFO "` || answer == `"HTTP/"` {
+	answer := record(err)
+	if answer == `"HTTP/"` || answer == `"INFO "` && !strings.Contains(text, "nats: ") { // the client of NATS may begin with TLS
 		return Foreign
 	}
 	return of(text)

@@ -21,7 +21,7 @@ func natsConfig(c *settings.Config, program string) nats.Config {
 	return nats.Config{
 		URL: n.URL.Reveal(), Name: program,
 		User: n.User, Password: n.Password.Reveal(), Token: n.Token.Reveal(), NKeyFile: n.NKeyFile, CredsFile: n.CredsFile,
-		TLS:    nats.TLS{CA: n.TLS.CA, Cert: n.TLS.Cert, Key: n.TLS.Key},
+		TLS:    nats.TLS{CA: n.TLS.CA, Cert: n.TLS.Cert, Key: n.TLS.Key, HandshakeFirst: n.TLS.HandshakeFirst},
 		Prefix: dotted(c.Bus.NATS.Prefix), EventPrefix: dotted(c.Bus.NATS.EventPrefix), RequestPrefix: dotted(c.Bus.NATS.RequestPrefix),
 		Raw: c.Bus.NATS.EventPrefix == "", RawRequests: c.Bus.NATS.RequestPrefix == "", InboxPrefix: c.Bus.NATS.InboxPrefix,
 	}

@@ -36,6 +36,8 @@ type server struct {
 	decision string // the key that decided about the driver; "" if key did
 	without  string // the action that does without the server; "" if the program needs it
 
+	handshakeFirst bool // the program begins with TLS, before the greeting of the server
+
 	refused, unavailable string // the codes
 }
 
@@ -71,7 +73,8 @@ func busServer(c *settings.Config, d plan.Decision) server {
 		login:  "nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
 		secure: exampleNATSTLS, trust: "nats.tls.ca for the server's authority, nats.tls.cert and nats.tls.key for a certificate of this program",
 		refused: "bus.driver_refused", unavailable: "bus.driver_unavailable",
-		without: failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
+		without:        failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
+		handshakeFirst: c.NATS.TLS.HandshakeFirst,
 	}
 	if c.NATS.TLS.Cert != "" { // a server with verify_and_map takes the user from it
 		s.login += ", or nats.tls.cert"
@@ -96,6 +99,8 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 	}
 	kind := refusal.Of(cause)
 	switch {
+	case kind == refusal.Encryption && s.handshakeFirst:
+		f.Text = sentence(s.name) + " does not begin with TLS."
 	case kind != refusal.None:
 		f.Text = refused(kind, s.name, cause)
 	case a.permanent:
@@ -171,6 +176,8 @@ func (s server) repair(c *settings.Config, cause error) []string {
 		return []string{"Set the certificate of this program", s.clients}
 	case kind == refusal.Certificate:
 		return []string{"Correct the certificates", s.trust, "Use a name of its certificate", failure.SetOther(c, s.key, s.secure)}
+	case kind == refusal.Encryption && s.handshakeFirst:
+		return []string{"Wait for its greeting", failure.Unset(c, "nats.tls.handshake_first"), "Use a server with handshake_first", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Encryption:
 		return []string{"Connect without TLS", failure.SetOther(c, s.key, s.example), "Use its port for TLS", failure.SetOther(c, s.key, s.secure)}
 	case kind == refusal.Database:
