@@ -15,14 +15,25 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-func TestANilClientIsRefused(t *testing.T) {
+// A client without timeouts waits without end for a sentinel or a node of a Cluster that
+// stands still, in calls that no caller bounds.
+func TestAClientThatCannotServeIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, c := range []goredis.UniversalClient{(*goredis.Client)(nil), (*goredis.ClusterClient)(nil)} {
-		if _, err := redis.OpenLock(t.Context(), redis.Config{Client: c}); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "nil") {
-			t.Errorf("a lock: %v", err)
+	for c, want := range map[goredis.UniversalClient]string{
+		(*goredis.Client)(nil):        "nil",
+		(*goredis.ClusterClient)(nil): "nil",
+		goredis.NewClient(&goredis.Options{ReadTimeout: -1, WriteTimeout: time.Second}):                                               "timeout",
+		goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, ReadTimeout: -1}): "timeout",
+		goredis.NewClusterClient(&goredis.ClusterOptions{WriteTimeout: -1}):                                                           "timeout",
+	} {
+		if want != "nil" {
+			t.Cleanup(func() { _ = c.Close() })
 		}
-		if _, err := redis.OpenLimit(t.Context(), redis.Config{Client: c}); !errors.Is(err, limit.ErrInvalid) || !strings.Contains(err.Error(), "nil") {
-			t.Errorf("a limit: %v", err)
+		if _, err := redis.OpenLock(t.Context(), redis.Config{Client: c}); !errors.Is(err, driver.ErrInvalid) || !contains(err, want) {
+			t.Errorf("a lock with %T: %v, want one with %q", c, err, want)
+		}
+		if _, err := redis.OpenLimit(t.Context(), redis.Config{Client: c}); !errors.Is(err, limit.ErrInvalid) || !contains(err, want) {
+			t.Errorf("a limit with %T: %v, want one with %q", c, err, want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (c *cluster) do(ctx context.Context, key string, args []string, limit time.
 	if lost != nil {
 		return nil, again, err
 	}
-	reply, err = c.moving.do(bounded, withTimeouts(source), args, err)
+	reply, err = c.moving.do(bounded, source, args, err)
 	return reply, again, err
 }
 
@@ -120,7 +120,7 @@ func (c *cluster) wire(master *goredis.Client, key string) (w *wire.Wire, fresh 
 	if master == nil {
 		w = wire.New(c.client, nil)
 	} else {
-		w = wire.New(withTimeouts(master), nil)
+		w = wire.New(master, nil)
 		w.OnReconnect(c.reconnected, c.cut)
 	}
 	c.wires[master] = route{w, key}

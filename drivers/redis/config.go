@@ -26,7 +26,7 @@ type Config struct {
 	// open. A client that retries by itself (MaxRetries other than -1)
 	// works, but costs an entry per release and per refused attempt, and for
 	// the latter another call. Limits then lack W3, see [Info.Lacks]. Its timeouts of
-	// reads and writes apply; the driver sets those that it lacks.
+	// reads and writes apply; it must have both.
 	Client goredis.UniversalClient
 	// Key is the template of the keys in Redis. Default DefaultKey. "%s"
 	// alone locks the keys that other users of Redis would lock by that

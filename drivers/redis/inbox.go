@@ -122,7 +122,7 @@ func (in *inbox) subscription(ctx context.Context, last *goredis.Client) (*gored
 	if err != nil {
 		return c.Subscribe(ctx), nil // it reports why there is none
 	}
-	return withTimeouts(master).Subscribe(ctx), master
+	return master.Subscribe(ctx), master
 }
 
 // another returns a master of a Cluster, which is last only if it draws no other, and a

@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -73,50 +72,6 @@ func TestHalfOpenSubscriptionIsReplaced(t *testing.T) {
 			must(t, err)
 			ends(t, lease, time.Second+slack)
 			t.Logf("ended after %v", time.Since(start))
-		})
-	}
-}
-
-// A client without timeouts would wait for good for an answer on a half-open connection,
-// and soon have no lane left.
-func TestHalfOpenConnectionsOfAClientWithoutTimeoutsAreReplaced(t *testing.T) {
-	t.Parallel()
-	for name, way := range map[string]func(t *testing.T) (redis.Config, func()){
-		"one server": func(t *testing.T) (redis.Config, func()) {
-			pipe := redistest.StartPipe(t, redistest.Start(t, redistest.Options{}).Addr())
-			client := goredis.NewClient(&goredis.Options{Addr: pipe.Addr(), MaxRetries: -1, ReadTimeout: -1, WriteTimeout: -1})
-			t.Cleanup(func() { _ = client.Close() })
-			return redis.Config{Client: client}, pipe.Freeze
-		},
-		"a Cluster": func(t *testing.T) (redis.Config, func()) {
-			servers := redistest.StartCluster(t, 3, redistest.Options{})
-			pipes := map[string]*redistest.Pipe{}
-			for _, addr := range servers.Addrs() {
-				pipes[addr] = redistest.StartPipe(t, addr)
-			}
-			client := goredis.NewClusterClient(&goredis.ClusterOptions{
-				Addrs: servers.Addrs(), MaxRedirects: -1, ReadTimeout: -1, WriteTimeout: -1,
-				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, network, pipes[addr].Addr())
-				},
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			return redis.Config{Client: client}, func() {
-				for _, p := range pipes {
-					p.Freeze()
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, freeze := way(t)
-			d := open(t, c)
-			for range 3 { // more than there are lanes
-				release(t, d, acquire(t, d, request("k")))
-				freeze()
-			}
-			release(t, d, acquire(t, d, request("k")))
 		})
 	}
 }

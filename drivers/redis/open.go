@@ -61,9 +61,6 @@ func prepare(c Config) (opening, error) {
 		return opening{}, invalid(err)
 	}
 	d, of := dialed{client: c.Client}, peersOf(c.Client)
-	if given, ok := c.Client.(*goredis.Client); ok {
-		d.client = withTimeouts(given)
-	}
 	if d.client == nil {
 		if d, err = dial(c.URL); err != nil {
 			return opening{}, invalid(err)
@@ -91,8 +88,14 @@ func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, e
 func newBackend(client goredis.UniversalClient, stream *wire.Stream, t template) (backend, error) {
 	switch c := client.(type) {
 	case *goredis.Client:
+		if o := c.Options(); min(o.ReadTimeout, o.WriteTimeout) <= 0 {
+			return nil, invalid(errNoTimeouts)
+		}
 		return &server{wire: wire.New(c, stream), persistent: c.Options().MaxRetries > 0}, nil
 	case *goredis.ClusterClient:
+		if o := c.Options(); min(o.ReadTimeout, o.WriteTimeout) <= 0 {
+			return nil, invalid(errNoTimeouts)
+		}
 		if !t.tagged {
 			return nil, invalid(fmt.Errorf("key template %q: a Cluster needs a hash tag in it, as in %q", t.holder("%s"), DefaultKey))
 		}
@@ -100,6 +103,8 @@ func newBackend(client goredis.UniversalClient, stream *wire.Stream, t template)
 	}
 	return nil, invalid(fmt.Errorf("client %T: %w", client, errNotRedis))
 }
+
+var errNoTimeouts = errors.New("the client has no timeout of reads or of writes, and would wait without end for a server that stands still: set ReadTimeout and WriteTimeout")
 
 // opening holds the parts of which an engine is made.
 type opening struct {

@@ -265,18 +265,6 @@ func bound(timeouts ...*time.Duration) {
 	}
 }
 
-// withTimeouts returns client with the timeouts that it lacks, if any: on the same
-// connections, for the same reason.
-func withTimeouts(client *goredis.Client) *goredis.Client {
-	o := client.Options()
-	if o.ReadTimeout > 0 && o.WriteTimeout > 0 {
-		return client
-	}
-	timeout := max(o.ReadTimeout, o.WriteTimeout)
-	bound(&timeout)
-	return client.WithTimeout(timeout)
-}
-
 var errEncode = errors.New("user and password: percent-encode special characters")
 
 // wrongOption is the beginning of an error of go-redis for the value of an option.
