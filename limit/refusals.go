@@ -70,7 +70,7 @@ func (rs *refusals) find(c *call, now instant) (r Result, paused *Pause, known b
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	f, known := rs.byKey[c.key]
-	passed := now.sub(f.at)
+	passed := max(now.sub(f.at), 0) // another call may have added it since the clock was read
 	if !known || passed >= min(f.result.RetryAfter, maxSilence) || c.cost < f.cost || !c.limit.equal(&f.limit) {
 		return Result{}, nil, false
 	}
