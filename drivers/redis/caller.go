@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -146,7 +147,7 @@ func (c caller) send(ctx context.Context, name, key string, command func(whole b
 		case v == unknown:
 			o.again = true
 		}
-		pause(ctx, backOff(attempt))
+		group.Sleep(ctx, backOff(attempt))
 	}
 }
 
@@ -159,13 +160,4 @@ func tooLate(name string, last error) error {
 func backOff(attempt int) time.Duration {
 	d := 5 * time.Millisecond << min(attempt, 4)
 	return d/2 + rand.N(d/2) //nolint:gosec // not a secret
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

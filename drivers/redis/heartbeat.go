@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/refusal"
 )
 
 const (
 	// heartbeatEvery is the interval between two heartbeats of a ticket, give or
 	// take a fifth. A ticket is stale after three missed heartbeats.
-	heartbeatEvery  = 600 * time.Millisecond
-	heartbeatJitter = heartbeatEvery / 5
+	heartbeatEvery = 600 * time.Millisecond
 	// heartbeatSoonest is the shortest pause before a heartbeat that checks for
 	// an expired holder: a waiter is served within 50 ms of the expiry.
 	heartbeatSoonest = 20 * time.Millisecond
@@ -86,7 +86,7 @@ func (b *heartbeater) begin() {
 
 // interval returns the time until the next heartbeat.
 func interval() time.Duration {
-	return heartbeatEvery - heartbeatJitter + rand.N(2*heartbeatJitter) //nolint:gosec // not a secret
+	return group.Jitter(heartbeatEvery)
 }
 
 // soon returns the time of the next check, given the remaining time of a lease.

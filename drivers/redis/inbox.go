@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -87,7 +88,7 @@ func (in *inbox) open(ctx context.Context) error {
 		if futile(err) || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
 			return err
 		}
-		pause(ctx, backOff(attempt))
+		group.Sleep(ctx, backOff(attempt))
 	}
 }
 
@@ -232,7 +233,7 @@ func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
 	}
 	if refusal.Of(err) != refusal.None { // it does not pass by itself
 		in.lost.Store(&loss{err: err})
-		pause(in.ending, attemptTimeout)
+		group.Sleep(in.ending, attemptTimeout)
 		in.replace(sub) // the client keeps the connection, and does not repeat the subscription
 		return
 	}
@@ -241,7 +242,7 @@ func (in *inbox) fail(sub *goredis.PubSub, err error, number int) {
 		since = l.since
 	}
 	in.lost.Store(&loss{since, err})
-	pause(in.ending, backOff(number))
+	group.Sleep(in.ending, backOff(number))
 	if in.onCluster() {
 		in.replace(sub) // at another master: the client would return to this one (L21)
 	}

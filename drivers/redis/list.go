@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -133,7 +134,7 @@ func scanPage(ctx context.Context, node *goredis.Client, cursor uint64, match st
 		if err == nil || ctx.Err() != nil || judge(err) == final || time.Since(start) > driver.CallTimeout/2 {
 			return keys, next, err
 		}
-		pause(ctx, backOff(attempt))
+		group.Sleep(ctx, backOff(attempt))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -98,7 +99,7 @@ func (l *look) info(ctx context.Context) (map[string]string, error) {
 		if futile(err) || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
 			return nil, err
 		}
-		pause(ctx, backOff(attempt+1))
+		group.Sleep(ctx, backOff(attempt+1))
 	}
 }
 
@@ -235,7 +236,7 @@ func (q *queue) untilPushed(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", err)
 		}
-		pause(ctx, 5*time.Millisecond)
+		group.Sleep(ctx, 5*time.Millisecond)
 	}
 	return nil
 }

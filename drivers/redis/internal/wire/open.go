@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/internal/nonblock"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/refusal"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -157,7 +158,7 @@ func (s *Stream) open() {
 	s.mu.Lock()
 	o, next := s.opening, s.opened.Add(reopenEvery)
 	s.mu.Unlock()
-	pause(s.ctx, time.Until(next))
+	group.Sleep(s.ctx, time.Until(next))
 	s.active.Store(nil)
 	held := s.Client.Conn()
 	err := held.Do(s.ctx, "ping", greeting).Err()
@@ -187,18 +188,6 @@ func (s *Stream) open() {
 		s.drop(failed.Conn, held)
 	default:
 		_ = held.Close()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
