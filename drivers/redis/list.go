@@ -152,7 +152,7 @@ func scan(ctx context.Context, client goredis.UniversalClient, match string, key
 		err = errNotRedis
 	}
 	if err != nil {
-		return nil, fmt.Errorf("scan: %w", errors.Join(ctx.Err(), unavailable(err)))
+		return nil, unavailable(fmt.Errorf("scan: %w", errors.Join(ctx.Err(), err)))
 	}
 	return slices.Sorted(maps.Keys(s.found)), nil
 }
