@@ -84,11 +84,13 @@
 // # Waiting
 //
 // A process subscribes to one channel, its inbox, when the driver opens: on a Cluster
-// at any master, and at another one when that is lost or removed from the Cluster. A release publishes the grant to
-// the inbox of the next ticket and writes it, in the same script. PUBLISH returns the number of receivers; if there is none, the
-// ticket is removed, and the next heartbeat of a process that lives brings it back
-// with its number. (On a Cluster PUBLISH returns no such number, and heartbeats
-// alone show which tickets live.)
+// at any master, and at another one when that is lost or removed from the Cluster. A
+// release publishes the grant to the inbox of the next ticket and writes it, in the same
+// script. PUBLISH returns the number of receivers; if there is none, the ticket is
+// removed, and the next heartbeat of a process that lives brings it back with its
+// number. Subscribers at replicas are not in that number, so the push of a grant is not
+// replicated. (On a Cluster PUBLISH returns no such number, and heartbeats alone show
+// which tickets live.)
 //
 // A pushed grant lives for two seconds for any TTL, so that a dead waiter costs no
 // more. A waiter may enter without another round trip. A push does not contain the

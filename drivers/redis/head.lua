@@ -3,7 +3,8 @@
 -- The driver puts constants in front of it: sep (the separator of the parts of a
 -- key), the times window, stale, heartbeat, barring and keeping in ms, room (the
 -- capacity of a queue), and the mode: counted (PUBLISH counts all subscribers),
--- declared, moving and mark.
+-- declared, moving and mark; and replicate, which has no effect on a server without
+-- redis.set_repl.
 -- A lock has five keys: holder, state, order, due, slots. If declared is true, all
 -- of them are in KEYS, and the clock mark is the last of KEYS. Otherwise KEYS has
 -- only the holder keys, which is less to send and to parse.

@@ -30,7 +30,9 @@ if not ARGV[2] then
         -- script fails here, its missing record removes the ticket later. L6
         call('set', M, string.format('%.0f', first + span - 1))
         call('hdel', L, ticket)
+        replicate(redis.REPL_AOF) -- see offer in settle.lua
         local heard = redis.pcall('publish', inboxes .. inbox, 'g2 ' .. ticket .. ' ' .. digits .. ' 0 ' .. H)
+        replicate(redis.REPL_ALL)
         if not counted or heard ~= 0 then
           call('set', H, ticket .. ' 3 ' .. digits .. ' ' .. span .. ' 0p' .. tail, 'px', window)
           return type(heard) == 'number' and 1 or 2

@@ -99,7 +99,7 @@ type scripts struct {
 // head.lua explains.
 func newScripts(l *layout, moving bool) *scripts {
 	declared := l.declared() && !moving
-	head := fmt.Sprintf("local sep, mark = %s, %s\n"+
+	head := fmt.Sprintf("local sep, mark, replicate = %s, %s, redis.set_repl or function() end\n"+
 		"local counted, declared, moving, inboxes = %v, %v, %v, %s\n"+
 		"local window, stale, heartbeat, barring, keeping, room = %d, %d, %d, %d, %d, %d\n",
 		luaString(l.separator()), l.constantMark(), !l.cluster, declared, moving, luaString(inboxes),

@@ -237,10 +237,14 @@ local function offer(ticket, record, slot, alive, deaf)
   local found = P and P.found(slot)
   reserve(first, span)
   take(slot, ticket, first, window, span, to and '0p' or '0', tail)
-  -- The push is last: a user that may not write the grant must not push it. L6
+  -- The push is last: a user that may not write the grant must not push it. L6 It goes to
+  -- no replica, whose subscribers this server does not count: one of them would take a
+  -- grant that is taken back. L1
+  replicate(redis.REPL_AOF)
   local heard = to and pcall('publish', to, P
     and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, found)
     or format('g2 %s %.0f %d %s', ticket, first, slot, H))
+  replicate(redis.REPL_ALL)
   if type(heard) == 'table' then refused = 1 end
   if not counted or heard ~= 0 then return true end
   deaf[to] = true
