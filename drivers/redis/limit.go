@@ -142,26 +142,12 @@ func (r *renamed) Error() string {
 	return prefix + strings.TrimPrefix(strings.TrimPrefix(r.err.Error(), r.from.Error()+": "), prefix)
 }
 
-// Unwrap returns the other error, and what err wraps beside its own one.
-func (r *renamed) Unwrap() []error { return r.without(r.err, []error{r.to}) }
-
-// without appends to all what err wraps, except for from.
-func (r *renamed) without(err error, all []error) []error {
-	switch e := err.(type) { //nolint:errorlint // one level
-	case interface{ Unwrap() error }:
-		if one := e.Unwrap(); one != nil && one != r.from { //nolint:errorlint // the error itself
-			return r.without(one, all)
-		}
-	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			switch {
-			case one == r.from: //nolint:errorlint // the error itself
-			case errors.Is(one, r.from):
-				all = r.without(one, all)
-			default:
-				all = append(all, one)
-			}
-		}
+// Unwrap returns the other error, and the cause that unavailable or invalid has wrapped
+// beside the own one.
+func (r *renamed) Unwrap() []error {
+	all := []error{r.to}
+	if e, ok := r.err.(interface{ Unwrap() []error }); ok {
+		all = append(all, e.Unwrap()[1:]...)
 	}
 	return all
 }

@@ -70,16 +70,12 @@ func prepare(c Config) (opening, error) {
 	}
 	b, err := newBackend(d.client, d.stream, t)
 	if err != nil {
-		return opening{}, errors.Join(err, closeOwned(c, d.client))
+		if c.Client == nil {
+			_ = d.client.Close()
+		}
+		return opening{}, err
 	}
 	return opening{c, t, &connection{client: d.client, feed: d.feed, backend: b, owned: c.Client == nil}, of}, nil
-}
-
-func closeOwned(c Config, client goredis.UniversalClient) error {
-	if c.Client != nil {
-		return nil
-	}
-	return client.Close()
 }
 
 // invalid wraps an error of the configuration in the boundary's error.
