@@ -567,6 +567,9 @@ func TestChisMiddlewareChangesAnEscapedPath(t *testing.T) {
 		if w := s.ask("GET", target, ""); w.Body.String() != id {
 			t.Errorf("%s: got %d %s", target, w.Code, w.Body)
 		}
+		if w := s.ask("PUT", target, "", "Sec-Fetch-Site: same-origin"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: another method: got %d, allowed %q", target, w.Code, w.Header().Get("Allow"))
+		}
 	}
 }
 

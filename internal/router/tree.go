@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -145,10 +146,7 @@ func (t *tree) find(w http.ResponseWriter, r *http.Request) {
 	defer func() { route.RoutePath, route.RouteMethod = path, method }() // a middleware may serve again
 	*route = chi.Context{Routes: t.mux, RoutePath: path, RouteMethod: method}
 	if given, _ := r.Context().Value(givenKey{}).(string); path == given {
-		route.RoutePath = ""
-		if r.URL.RawPath != "" {
-			route.RoutePath = routePath(r.URL)
-		}
+		route.RoutePath = cmp.Or(routePath(r.URL), "/") // as mux does
 	}
 	if !slices.Contains(methods, r.Method) {
 		route.RouteMethod = http.MethodTrace
@@ -214,10 +212,10 @@ func notFound(*megactx.Ctx) error {
 }
 
 func methodNotAllowed(c *megactx.Ctx, routes chi.Routes) error {
-	path := routePath(c.Request().URL)
+	route, _ := c.Value(request.RouteKey{}).(*chi.Context) // find has set its path
 	var allowed []string
 	for _, method := range methods {
-		if routes.Match(chi.NewRouteContext(), method, path) {
+		if routes.Match(chi.NewRouteContext(), method, route.RoutePath) {
 			allowed = append(allowed, method)
 		}
 	}
