@@ -180,8 +180,8 @@ func TestRefusalsHaveACode(t *testing.T) {
 		{"a reload that is refused", func(ctx context.Context) error { _, err := c.Reload(ctx); return err }, 422, "config.refused"},
 		{"a level that there is not", func(ctx context.Context) error { return c.SetLevel(ctx, "", "loud") }, 400, "request.invalid"},
 		{"a report that there is not yet", func(ctx context.Context) error { return c.Get(ctx, "/boot", nil) }, 503, "mega.starting"},
-		{"a path that there is not", func(ctx context.Context) error { return c.Get(ctx, "/nothing", nil) }, 404, "internal"},
-		{"a verb that is only looked at", func(ctx context.Context) error { return c.Get(ctx, "/lock/release", nil) }, 405, "internal"},
+		{"a path that there is not", func(ctx context.Context) error { return c.Get(ctx, "/nothing", nil) }, 404, "request.not_found"},
+		{"a verb that is only looked at", func(ctx context.Context) error { return c.Get(ctx, "/lock/release", nil) }, 405, "request.method_not_allowed"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			err := x.do(t.Context())

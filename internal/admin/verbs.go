@@ -33,7 +33,7 @@ func verbs(ending context.Context, p Process) http.Handler {
 	mux.HandleFunc("POST /bus/pub", v.publish)
 	mux.HandleFunc("POST /bus/req", v.request)
 	mux.HandleFunc("GET /bus/tail", tails{p.Bus, make(chan struct{}, maxTails), ending}.serve)
-	return mux
+	return Coded(mux)
 }
 
 // operations are the handlers of requests that change something.

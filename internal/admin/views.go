@@ -65,7 +65,7 @@ func Views(p Process) http.Handler {
 		}
 		operations{p}.release(w, r)
 	})
-	return mux
+	return Coded(mux)
 }
 
 func addViews(mux *http.ServeMux, p Process) {
@@ -189,6 +189,35 @@ type refusal struct {
 func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, refusal{code, err.Error()})
 }
+
+// Coded returns a handler that refuses unknown paths and methods with a code, where mux
+// does with plain text.
+func Coded(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = coded{w}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// coded replaces the text of a refusal by JSON.
+type coded struct{ http.ResponseWriter }
+
+// WriteHeader writes a whole refusal, or the head of a redirect.
+func (w coded) WriteHeader(status int) {
+	switch status {
+	case http.StatusNotFound:
+		refuse(w.ResponseWriter, status, "request.not_found", errors.New("unknown path"))
+	case http.StatusMethodNotAllowed:
+		refuse(w.ResponseWriter, status, "request.method_not_allowed", errors.New("the path does not support this method"))
+	default:
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write discards the text.
+func (w coded) Write(b []byte) (int, error) { return len(b), nil }
 
 // fail answers with an error of the locks or limits.
 func fail(w http.ResponseWriter, err error) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/settings"
@@ -71,7 +72,7 @@ func (l *Pages) Handler() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return mux
+	return admin.Coded(mux)
 }
 
 // serveViews serves the pages below /ops, after Publish.

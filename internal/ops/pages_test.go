@@ -88,6 +88,8 @@ func TestLimitsAreSeenAtTheProcessAndThroughItsSupervisor(t *testing.T) {
 		"supervisor": admin.Forward(func() []admin.Worker { return workers }, p.Log),
 	} {
 		for path, want := range map[string]string{
+			"/ops/none":                     "request.not_found",
+			"/none?worker=1":                "request.not_found",
 			"/ops/limits":                   `"key":"partner"`,
 			"/ops/limits?prefix=none":       `"total":0`,
 			"/ops/limit?key=partner":        `"remaining":4`,

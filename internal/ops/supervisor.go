@@ -75,7 +75,7 @@ func (s *Supervisor) Handler() http.Handler {
 	if s.Profile {
 		mux.Handle("/debug/pprof/", ask)
 	}
-	return mux
+	return admin.Coded(mux)
 }
 
 // workerMetrics returns the metrics of the supervisor and of all workers.
