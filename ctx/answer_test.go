@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/request"
@@ -486,5 +488,33 @@ func TestAStatusThatDoesNotExistIsAnError(t *testing.T) {
 		if w := s.ask("GET", "/", ""); w.Code != http.StatusInternalServerError {
 			t.Errorf("%d is answered with %d", status, w.Code)
 		}
+	}
+}
+
+func TestAWriteDeadlineEndsAWriteInProgress(t *testing.T) {
+	s := newStage()
+	failed := make(chan error, 1)
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		control := http.NewResponseController(c.Writer())
+		time.AfterFunc(50*time.Millisecond, func() { _ = control.SetWriteDeadline(time.Now()) })
+		for {
+			if _, err := c.Writer().Write(make([]byte, 1<<20)); err != nil {
+				failed <- err
+				return nil
+			}
+		}
+	})
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	late := time.AfterFunc(20*time.Second, func() { _ = conn.Close() })
+	defer late.Stop()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // and reads nothing
+	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the write ended with %v", err)
 	}
 }

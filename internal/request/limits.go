@@ -180,7 +180,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
-	b.hurry(b.control.SetReadDeadline)
+	b.hurry()
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
 	if b.left < 0 {
@@ -208,9 +208,9 @@ func (b *body) causes(err error) bool {
 // hurry ends a read from a client that has stopped sending, because the end of
 // the context does not end the read. A response that cannot set a deadline has
 // no connection. net/http removes the deadline when it has read the whole body.
-func (b *body) hurry(set func(time.Time) error) {
+func (b *body) hurry() {
 	if b != nil && b.timeout != nil && b.hurried.CompareAndSwap(false, true) {
-		_ = set(b.timeout.deadline)
+		_ = b.control.SetReadDeadline(b.timeout.deadline)
 	}
 }
 

@@ -20,16 +20,18 @@ import (
 // It has all methods that [http.ResponseController] uses and no Unwrap, so that
 // no call bypasses it.
 type Response struct {
-	mu     sync.Mutex // guards all fields and the connection: it is held during a write
+	mu     sync.Mutex // guards the fields and the connection: it is held during a write
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
 	bytes  int64
 	ends   bool  // the answer is complete: Answer has written it, and nothing followed
 	failed error // of the first write that failed; at the front door
-	closed bool  // the handler has returned
+	closed bool  // the handler has returned; changes under mu and deadlines
 	front  bool  // the front door of an app, which completes the header of a page
 
 	duplex bool // the handler reads the request while it answers
+
+	deadlines sync.Mutex // held while a deadline is set, which may end a write in progress; locked after mu
 
 	// Of the request, at the front door; both may be nil.
 	timeout *timeout
@@ -150,21 +152,32 @@ func (r *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // SetReadDeadline is for [http.ResponseController].
 func (r *Response) SetReadDeadline(t time.Time) error {
-	return r.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
+	return r.setDeadline(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
 }
 
-// SetWriteDeadline is for [http.ResponseController].
+// SetWriteDeadline is for [http.ResponseController]. It ends a write in progress, too.
 func (r *Response) SetWriteDeadline(t time.Time) error {
-	return r.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+	return r.setDeadline(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+}
+
+func (r *Response) setDeadline(set func(*http.ResponseController) error) error {
+	r.deadlines.Lock()
+	defer r.deadlines.Unlock()
+	if r.closed {
+		return ErrHandlerReturned
+	}
+	return set(http.NewResponseController(r.w))
 }
 
 // EnableFullDuplex is for [http.ResponseController].
 func (r *Response) EnableFullDuplex() error {
-	return r.control(func(c *http.ResponseController) error {
-		r.duplex = true
-		r.body.hurry(c.SetReadDeadline) // the first read would wait for a write in progress
-		return c.EnableFullDuplex()
-	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrHandlerReturned
+	}
+	r.duplex = true
+	return http.NewResponseController(r.w).EnableFullDuplex()
 }
 
 // FullDuplex reports whether the handler has enabled full duplex.
@@ -172,15 +185,6 @@ func (r *Response) FullDuplex() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.duplex
-}
-
-func (r *Response) control(do func(*http.ResponseController) error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return ErrHandlerReturned
-	}
-	return do(http.NewResponseController(r.w))
 }
 
 // Answer writes a whole answer in one call, or the head of a stream.
@@ -247,7 +251,7 @@ func (r *Response) beginLocked() {
 // before it sends the head of the answer.
 func (r *Response) hurryLocked() {
 	if !r.duplex {
-		r.body.hurry(http.NewResponseController(r.w).SetReadDeadline)
+		r.body.hurry()
 	}
 }
 
@@ -291,8 +295,10 @@ func isPage(contentType string) bool {
 // close waits for a write in progress and refuses every later one.
 func (r *Response) close() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deadlines.Lock()
+	defer r.deadlines.Unlock()
 	r.closed = true
-	r.mu.Unlock()
 }
 
 // Answer is a whole answer, or the head of a stream.
