@@ -62,10 +62,7 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Regi
 	if err == nil {
 		return x, nil
 	}
-	select {
-	case <-x.leave():
-	case <-ctx.Done():
-	}
+	_ = x.End(ctx) // it has not begun
 	return nil, err
 }
 

@@ -178,6 +178,28 @@ type countSink struct {
 
 func (s *countSink) Deliver(driver.Message) bool { s.got.Add(1); return true }
 
+// A Subscribe that gives up while the hub stands still leaves no subscription (S7).
+func TestASubscribeThatGivesUpGetsNoEvent(t *testing.T) {
+	hub, dial := hubChild(t)
+	conn, err := dial()
+	must(t, err)
+	n, err := Dial(t.Context(), Config{Conn: conn})
+	must(t, err)
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	must(t, hub.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	var s countSink
+	if _, err := n.Bus().Subscribe(ctx, driver.Subscription{Pattern: "a", Sink: &s}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Subscribe returns %v", err)
+	}
+	must(t, n.Bus().Publish(t.Context(), driver.Message{Subject: "a"}))
+	if got := s.got.Load(); got != 0 {
+		t.Errorf("%d events have reached it", got)
+	}
+	must(t, hub.Continue())
+}
+
 // Requests whose callers have gone make room in the outbound queue, and nobody
 // answers them (S12).
 func TestRequestsWhoseCallersHaveGoneAreNotSent(t *testing.T) {
