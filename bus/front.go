@@ -16,7 +16,12 @@ type front Bus
 var _ driver.Front = (*front)(nil)
 
 // Answer implements [driver.Front].
-func (f *front) Answer(m driver.Message) { f.calls.answer(&m) }
+func (f *front) Answer(m driver.Message) {
+	if m.Err != nil {
+		m.Err = bounded(*m.Err)
+	}
+	f.calls.answer(&m)
+}
 
 // Fail implements [driver.Front].
 func (f *front) Fail(id uint64, err error) { f.calls.fail(id, err) }

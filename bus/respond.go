@@ -160,21 +160,27 @@ func failure(request *driver.Message, err error) driver.Message {
 func remoteError(err error) *RemoteError {
 	var own *RemoteError
 	var coded interface{ Code() string }
-	e := &RemoteError{Reason: "error", Message: err.Error()}
+	e := RemoteError{Reason: "error", Message: err.Error()}
 	switch {
 	case errors.As(err, &own):
-		*e = *own
+		e = *own
 	case errors.As(err, new(*PanicError)):
 		e.Reason, e.Message = "panic", "the responder panicked"
 	case errors.As(err, &coded):
 		e.Reason = coded.Code()
 		e.Retryable = errors.Is(err, ErrOverloaded) || errors.Is(err, ErrDisconnected) || errors.Is(err, ErrTerminated)
 	}
+	return bounded(e)
+}
+
+// bounded returns the error as it is sent, and as the requester gets it: the responder
+// may be another program.
+func bounded(e RemoteError) *RemoteError {
 	if !isReason(e.Reason) {
 		e.Reason = "error"
 	}
 	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxText)], "")
-	return e
+	return &e
 }
 
 func isReason(s string) bool {

@@ -23,11 +23,11 @@
 //
 // # What a driver may rely on
 //
-// The front checks subjects, patterns, groups and headers. Data and headers are
-// immutable once they are handed over, in both directions; a driver that
-// delivers inside the process passes them on uncopied. [Sink] and [Front] never
-// block and never call the driver from within. Subscribe, Registration.End, Flush
-// and Close get a context with a deadline.
+// The front checks subjects, patterns, groups and headers, and bounds the errors
+// in answers that arrive. Data and headers are immutable once they are handed over,
+// in both directions; a driver that delivers inside the process passes them on
+// uncopied. [Sink] and [Front] never block and never call the driver from within.
+// Subscribe, Registration.End, Flush and Close get a context with a deadline.
 //
 // # What a driver must keep
 //

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -66,6 +67,36 @@ func TestServiceErrorsAreUnderstood(t *testing.T) {
 	}
 	if _, err = b.Request(t.Context(), "ours", nil); !errors.As(err, &remote) || remote.Reason != "stock.gone" || remote.Message != "none left\nin any store" {
 		t.Errorf("our error came back as %v", err)
+	}
+}
+
+// The error of another program reaches logs and answers: its code has the form of a code,
+// and its text is bounded, whatever its header is.
+func TestAForeignErrorIsBounded(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	b, other := open(t, nats.Config{URL: server.URL()}), foreign(t, server.URL())
+	for _, key := range []string{"Bus-Error", "Nats-Service-Error-Code"} {
+		in, err := other.Subscribe("rpc.theirs", func(m *natsgo.Msg) {
+			reply := natsgo.NewMsg(m.Reply)
+			reply.Header.Set(key, "\x1b[2J no code")
+			reply.Header.Set("Nats-Service-Error", strings.Repeat("x", 100_000))
+			reply.Data = append([]byte("\xff"), strings.Repeat("x", 100_000)...)
+			_ = m.RespondMsg(reply) // the test sees that nothing comes
+		})
+		if err == nil {
+			err = other.Flush()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Request(t.Context(), "theirs", nil)
+		remote, ok := errors.AsType[*bus.RemoteError](err)
+		if !ok || remote.Reason != "error" || len(remote.Message) < 1000 || len(remote.Message) > 5000 || !utf8.ValidString(remote.Message) {
+			t.Errorf("%s: got %.80q", key, err)
+		}
+		if err := in.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -200,19 +200,6 @@ func TestARefusalOfARequestDoesNotWaitForRoom(t *testing.T) {
 	})
 }
 
-// Codes of foreign services that have the form of codes are kept.
-func TestAForeignCodeIsKeptIfItIsOne(t *testing.T) {
-	const longest = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-"
-	for code, want := range map[string]string{
-		"404": "404", "stock.Gone-1_z": "stock.Gone-1_z", longest: longest,
-		"": "error", "no such": "error", "é": "error", longest + "_": "error",
-	} {
-		if got := reason(code); got != want {
-			t.Errorf("%q is %q, want %q", code, got, want)
-		}
-	}
-}
-
 // The servers of a cluster name each other. One whose address is configured is tried once
 // per attempt: an address that leads nowhere takes the timeout of an attempt.
 func TestAServerThatIsConfiguredIsTriedOnce(t *testing.T) {

@@ -270,18 +270,7 @@ func takeServiceError(m *nats.Msg) *driver.RemoteError {
 	}
 	delete(m.Header, keyServiceErrorCode)
 	delete(m.Header, keyServiceError)
-	return &driver.RemoteError{Reason: reason(code), Message: text}
-}
-
-// reason returns a foreign code if it has the form of the bus's codes.
-func reason(code string) string {
-	const most = 64
-	if code == "" || len(code) > most || strings.ContainsFunc(code, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_", r)
-	}) {
-		return "error"
-	}
-	return code
+	return &driver.RemoteError{Reason: code, Message: text}
 }
 
 // isNoResponders reports whether the server has answered that no responder
