@@ -72,7 +72,7 @@ func (n *node[V]) drop(group string, v V) bool {
 	if at < 0 {
 		return false
 	}
-	list = slices.Concat(list[:at], list[at+1:])
+	list = slices.Delete(list, at, at+1)
 	switch {
 	case group == "":
 		n.each = list
@@ -114,6 +114,6 @@ func (n *node[V]) match(rest string, m *matches[V]) {
 func (n *node[V]) collect(m *matches[V]) {
 	m.each = append(m.each, n.each...)
 	for _, g := range n.groups {
-		m.groups = append(m.groups, g)
+		m.groups = append(m.groups, slices.Clone(g)) // drop changes its own
 	}
 }
