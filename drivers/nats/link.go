@@ -210,7 +210,7 @@ func (l *link) adopt(o *nats.Options) error {
 	o.LameDuckModeHandler = func(c *nats.Conn) {
 		wake(l.lame)
 		if lame != nil {
-			lame(c)
+			go lame(c) // it may block: it may drain the bus. Later callbacks would wait for it
 		}
 	}
 	closed := o.ClosedCB

@@ -25,7 +25,7 @@ func TestAServerThatAnnouncesItsEndIsLeftWithoutALoss(t *testing.T) {
 	a, b := servers.start(), servers.start()
 	named(t, a.URL(), []*natstest.Server{b})
 	other := open(t, nats.Config{URL: b.URL()})
-	handled := make(chan struct{}, 1)
+	handled := make(chan struct{}) // the handler of the user blocks until the end of the test
 	moving, seen := observe(t, nats.Hasty(nats.Config{
 		URL: a.URL(), Options: []natsgo.Option{natsgo.LameDuckModeHandler(func(*natsgo.Conn) { handled <- struct{}{} })},
 	}, time.Second, patience))

@@ -86,7 +86,8 @@ type Config struct {
 
 	// Options are more options of the client. They are applied after the fields
 	// above. The driver overrides the options that it depends on: reconnects,
-	// pings and flushes. It calls a dialer and handlers that are set here.
+	// pings and flushes. It calls a dialer and handlers that are set here. Of the
+	// handlers, only that of lame duck mode may block.
 	Options []nats.Option
 	// Connect, if set, makes each connection in place of nats.Connect with URL:
 	// it passes on the options that it receives, as the last ones.
