@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,4 +77,48 @@ func TestASecondEndWaitsForTheMessages(t *testing.T) {
 	if n := <-first; n != 1 {
 		t.Errorf("%d messages have arrived with the first End, want 1", n)
 	}
+}
+
+// stopped is a sink that takes nothing, and adds up the losses that it gets.
+type stopped struct {
+	busySink
+	lost atomic.Int64
+}
+
+func (*stopped) Deliver(driver.Message) bool { return false }
+func (s *stopped) Gap(n int)                 { s.lost.Add(int64(n)) }
+
+// The events on their way to the last member of a group that has stopped are counted, also
+// if the server does not confirm the end of its registration in time (S4).
+func TestEventsForAGroupWithoutMembersAreCounted(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	d, err := nats.OpenBus(t.Context(), nats.Config{URL: proxy.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	if err := d.Attach(struct{ driver.Front }{}); err != nil {
+		t.Fatal(err)
+	}
+	var s stopped
+	r, err := d.Subscribe(t.Context(), driver.Subscription{Kind: driver.Event, Pattern: "a", Group: "g", Sink: &s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Hold(natstest.ToClient)
+	other := open(t, nats.Config{URL: server.URL()})
+	for range 3 {
+		publish(t, other, "a", "1")
+	}
+	if err := other.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.End(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("End returns %v", err)
+	}
+	proxy.Heal()
+	await(t, func() bool { return s.lost.Load() == 3 })
 }

@@ -41,8 +41,9 @@ func (m *member) End(ctx context.Context) error {
 		err = m.topic.deliverRest(ctx, l, e.sub)
 	}
 	if first {
+		err = errors.Join(err, m.leave(err == nil && !e.lost.Load()))
+		m.topic.left.Store(m)
 		m.reportStrays()
-		return errors.Join(err, m.leave(err == nil && !e.lost.Load()))
 	}
 	return err
 }

@@ -22,7 +22,8 @@ type topicKey struct{ subject, queue string }
 type topic struct {
 	bus     *Bus
 	key     topicKey
-	take    func(m *nats.Msg) // runs on one goroutine at a time
+	take    func(m *nats.Msg)      // runs on one goroutine at a time
+	left    atomic.Pointer[member] // whose End has returned
 	members atomic.Pointer[[]*member]
 	turn    atomic.Uint32 // of the members of a group
 	taken   atomic.Uint64 // messages that were handed to the members, or are lost
@@ -166,7 +167,10 @@ func (t *topic) deliver(m driver.Message) {
 	case m.Kind == driver.Request:
 		t.bus.refuseRequest(m)
 	default:
-		t.strays.Add(1) // S4
+		t.strays.Add(1)
+		if m := t.left.Load(); m != nil { // S4: End has not waited for this event
+			m.reportStrays()
+		}
 	}
 }
 
