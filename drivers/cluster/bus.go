@@ -76,9 +76,14 @@ func newBus(n *Node) *Bus {
 // rest of a frame is reserved for the envelope.
 const maxMessage = 1 << 20
 
+// lacks are the guarantees that the driver does not give.
+var lacks = []driver.Lack{
+	{Rule: "S5", Why: "a process whose subscriptions of a group have just been stopped gives their events back, and another one may get them after later ones"},
+}
+
 // Info implements [driver.Driver].
 func (b *Bus) Info() driver.Info {
-	i := driver.Info{Name: "cluster", Scope: driver.Node, MaxPayload: maxMessage, Copies: true}
+	i := driver.Info{Name: "cluster", Scope: driver.Node, MaxPayload: maxMessage, Copies: true, Lacks: lacks}
 	if len(b.node.warnings) > 1 {
 		i.Warnings = slices.Clone(b.node.warnings[1:]) // the first one is about leases
 	}
