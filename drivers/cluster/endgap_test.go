@@ -296,3 +296,21 @@ func TestASubscriptionThatBeginsInAnOutageGetsItsGap(t *testing.T) {
 		}
 	}
 }
+
+// A subscription that ends while events of its own process wait for the next hub does not
+// get them, and End reports that (S4).
+func TestEventsThatWaitForTheNextHubAreLostToASubscriptionThatEnds(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var s lossSink
+	subs, _ := subscribed(t, n, h, "", &s)
+	n.Bus().out.pause() // as for a hub that leaves
+	if err := n.Bus().Publish(t.Context(), driver.Message{Subject: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- subs[0].End(t.Context()) }()
+	h.synced(t, <-h.syncs)
+	if err := <-done; !errors.Is(err, driver.ErrDisconnected) {
+		t.Errorf("End returns %v", err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type outbox struct {
 	back          chan struct{} // closed by resume; nil without waiters
 	pumping       bool
 	unserved      int // queued events that this process's own subscriptions have not received yet
+	queued        int // events that were put into the queue so far
+	passed        int // those of them that have left it, and were served
 	empty         int // entries of the queue whose frames were withdrawn
 	confirmations confirmations
 }
@@ -176,6 +179,7 @@ func handTo(line *protocol.Line, f *protocol.Frame, limit int) error {
 func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 	o.size += e.size
 	if b := e.bound; b == nil {
+		o.queued++
 		// An event is not delivered before one that was published earlier (S5).
 		if e.late = o.line == nil || o.unserved > 0; e.late {
 			o.unserved++
@@ -320,6 +324,29 @@ func (o *outbox) await(ctx context.Context) (*protocol.Line, error) {
 			return nil, o.bus.disconnection()
 		case <-o.ctx.Done():
 			return nil, driver.ErrClosed // S22
+		}
+	}
+}
+
+// awaitPassed waits until the events that were accepted before have left the queue, and
+// reports whether they have. It does not wait for another line.
+func (o *outbox) awaitPassed(ctx context.Context) bool {
+	for target := math.MaxInt; ; {
+		o.mu.Lock()
+		target = min(target, o.queued)
+		line, passed, moved := o.line, o.passed >= target, o.waitForRoom()
+		o.mu.Unlock()
+		if passed || line == nil {
+			return passed
+		}
+		select {
+		case <-moved:
+		case <-line.Ended():
+			return false
+		case <-ctx.Done():
+			return false
+		case <-o.ctx.Done():
+			return false // S22
 		}
 	}
 }

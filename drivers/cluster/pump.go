@@ -87,10 +87,13 @@ func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message,
 		return late, err
 	}
 	o.size -= e.size
-	if e.late {
+	b := e.bound
+	switch {
+	case e.late:
 		late = append(late, m)
-	}
-	if b := e.bound; b != nil {
+	case b == nil:
+		o.passed++
+	default:
 		b.frame = nil
 		b.release()
 	}
@@ -103,6 +106,7 @@ func (o *outbox) discard(e *outgoing) {
 	b := e.bound
 	switch {
 	case b == nil:
+		o.passed++
 		o.size -= e.size
 		e.frame.Free()
 		if e.late {
@@ -128,5 +132,7 @@ func (o *outbox) served(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unserved -= n
+	o.passed += n
+	o.signalRoom()
 	o.pump()
 }

@@ -133,11 +133,16 @@ func (in *registration) leave(line *protocol.Line) {
 	f.Free()
 }
 
-// End implements [driver.Registration].
+// End implements [driver.Registration]. Earlier events of this process reach the
+// subscription, unless they wait for the next hub.
 func (x *subscription) End(ctx context.Context) error {
+	passed := x.bus.out.awaitPassed(ctx)
 	gone := x.leave()
 	select {
 	case <-gone:
+		if x.err == nil && !passed { // S4
+			return driver.ErrDisconnected
+		}
 		return x.err
 	case <-ctx.Done():
 		x.bus.remove(x)

@@ -200,6 +200,32 @@ func TestASubscribeThatGivesUpGetsNoEvent(t *testing.T) {
 	must(t, hub.Continue())
 }
 
+// The events that a process published before the end of its subscription reach it, also if
+// they wait for room on the way to the hub (S7).
+func TestASubscriptionThatEndsGetsTheEventsThatWaitForTheHub(t *testing.T) {
+	hub, dial := hubChild(t)
+	conn, err := dial()
+	must(t, err)
+	n, err := Dial(t.Context(), Config{Conn: conn})
+	must(t, err)
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	var s countSink
+	in, err := n.Bus().Subscribe(t.Context(), driver.Subscription{Pattern: "a", Group: "g", Sink: &s})
+	must(t, err)
+	must(t, hub.Pause())
+	published := int64(0)
+	for ; n.bus.out.events() < 10; published++ {
+		must(t, n.Bus().Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, 64<<10)}))
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- in.End(t.Context()) }()
+	must(t, hub.Continue())
+	must(t, <-ended)
+	if got := s.got.Load(); got != published {
+		t.Errorf("%d of %d events have reached it", got, published)
+	}
+}
+
 // Requests whose callers have gone make room in the outbound queue, and nobody
 // answers them (S12).
 func TestRequestsWhoseCallersHaveGoneAreNotSent(t *testing.T) {
