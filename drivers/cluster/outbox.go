@@ -42,8 +42,8 @@ type outbox struct {
 	back          chan struct{} // closed by resume; nil without waiters
 	pumping       bool
 	unserved      int // queued events that this process's own subscriptions have not received yet
-	queued        int // events that were put into the queue so far
-	passed        int // those of them that have left it, and were served
+	queued        int // events so far that had to wait
+	passed        int // events among these that have left the queue, and were served
 	empty         int // entries of the queue whose frames were withdrawn
 	confirmations confirmations
 }

@@ -22,12 +22,12 @@
 // that are lost between two servers, when their connection breaks, are not reported:
 // the publisher's server has confirmed them. When a member of a group leaves, its
 // server may pass messages for the group on to another server, whose other
-// subscriptions get them twice. A server that stood still
-// for longer than 15 s may deliver messages of the connection that was given up,
-// which count as lost, after messages of the next one. Messages that wait between
-// two servers may arrive after messages of the next connection, which leads to the
-// other server. Over leaf nodes and gateways, servers prefer the members of a group
-// on the publisher's side. [driver.Info] lists all of these.
+// subscriptions get them twice. A server that stood still for longer than 15 s may
+// deliver messages of the connection that was given up, which count as lost, after
+// messages of the next one. Messages that wait between two servers may arrive after
+// messages of the next connection, which leads to the other server. Over leaf nodes
+// and gateways, servers prefer the members of a group on the publisher's side.
+// [driver.Info] lists all of these.
 //
 // # How it works
 //
@@ -88,8 +88,8 @@ type Config struct {
 
 	// Options are more options of the client. They are applied after the fields
 	// above. The driver overrides the options that it depends on: reconnects,
-	// pings and flushes. It calls a dialer and handlers that are set here. Of the
-	// handlers, only that of lame duck mode may block.
+	// pings and flushes. It calls a dialer and handlers that are set here. A handler
+	// must not block, except the handler of lame duck mode.
 	Options []nats.Option
 	// Connect, if set, makes each connection in place of nats.Connect with URL:
 	// it passes on the options that it receives, as the last ones.

@@ -23,7 +23,7 @@ type topic struct {
 	bus     *Bus
 	key     topicKey
 	take    func(m *nats.Msg)      // runs on one goroutine at a time
-	left    atomic.Pointer[member] // whose End has returned
+	left    atomic.Pointer[member] // the last one that has ended
 	members atomic.Pointer[[]*member]
 	turn    atomic.Uint32 // of the members of a group
 	taken   atomic.Uint64 // messages that were handed to the members, or are lost
