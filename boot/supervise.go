@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -228,13 +229,14 @@ func (s *supervisor) close() {
 }
 
 // load loads the configuration again, and applies it to this process.
-func (s *supervisor) load(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error) {
+func (s *supervisor) load(old *settings.Config, files, started *settings.Files) (*settings.Config, []config.Change, error) {
 	if s.dir != "" {
 		_ = os.Chdir(s.dir) // relative paths of certificates begin there, as in the workers
 	}
 	source := s.process.source(s.plan.Program, s.done)
 	source.Files = files
 	next, changes, err := settings.Reload(old, source)
+	files.Keep()
 	if err == nil {
 		err = s.attach(next, files, changes)
 	}
@@ -243,8 +245,35 @@ func (s *supervisor) load(old *settings.Config, files *settings.Files) (*setting
 		s.veil.Add(next, s.plan.Program.Sections())
 		s.logs.Apply(next)
 		s.logChanges(changes)
+		changes = sinceRestart(changes, source, started)
 	}
 	return next, changes, err
+}
+
+// sinceRestart returns changes with the pending keys of the workers in place of the
+// pending keys of this process: a restart of the workers has applied some of these.
+// Without the files of their start, or for a build with other keys, it returns changes.
+func sinceRestart(changes []config.Change, source settings.Source, started *settings.Files) []config.Change {
+	fresh := source.Files
+	source.Files = started
+	running, err := settings.Load(source)
+	if started == nil || err != nil {
+		return changes
+	}
+	source.Files = fresh
+	_, pending, err := settings.Reload(running, source)
+	if err != nil {
+		return changes
+	}
+	isWorkers := func(c config.Change) bool { return !c.Live && !isSupervisors(c.Key) }
+	all := slices.DeleteFunc(slices.Clone(changes), isWorkers)
+	for _, c := range pending {
+		if isWorkers(c) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b config.Change) int { return strings.Compare(a.Key, b.Key) })
+	return all
 }
 
 // logChanges logs the changed keys that only a restart of the whole program applies. A

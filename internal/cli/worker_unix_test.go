@@ -73,6 +73,25 @@ type worker struct {
 	State                         string
 }
 
+// Their supervisor has the keys of the workers from its own start.
+func TestReloadReportsWhatTheWorkersHaveNotApplied(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.sharing(t, "polite")
+	s.configured(t, "name: shop\nlock:\n  ttl: 20s\n")
+	if status, stdout, stderr := verb(t, "polite", environ, "worker", "restart"); status != failure.ExitOK {
+		t.Fatalf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	if _, stdout, _ := verb(t, "polite", environ, "config", "reload"); !strings.Contains(stdout, ": 0 keys changed") {
+		t.Errorf("after a restart of the workers: %s", stdout)
+	}
+	s.configured(t, "name: shop\nops:\n  console: true\n")
+	_, stdout, _ := verb(t, "polite", environ, "config", "reload")
+	if got := squeezed(stdout); !strings.Contains(got, "lock.ttl  20s -> 10s  after a restart") || !strings.Contains(got, "ops.console  false -> true  after a restart") {
+		t.Errorf("after further changes: %s", stdout)
+	}
+	c.quits(t)
+}
+
 func TestWorkersAreListedAndRestarted(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.withWorkers(t, "polite")

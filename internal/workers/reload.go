@@ -18,14 +18,13 @@ func (s *Supervisor) Reload(ctx context.Context) ([]config.Change, error) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	files := new(settings.Files)
-	next, changes, err := s.config.Load(s.settings, files)
+	next, changes, err := s.config.Load(s.settings, files, s.inputs.of(s.runner.Oldest()).Start)
 	if err != nil {
 		if !s.runner.ends() { // which ends the wait for providers
 			s.log.Error("configuration reload refused", "error", err)
 		}
 		return nil, err
 	}
-	files.Keep()
 	s.settings = next
 	s.inputs.reload(files)
 	s.runner.Again() // retries workers that could not start with the previous configuration

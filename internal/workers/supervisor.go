@@ -40,8 +40,9 @@ type Config struct {
 	Settings *settings.Config // in force
 	Files    *settings.Files  // that Settings was loaded from
 	// Load checks and loads a configuration from the disk into files, and
-	// applies it to this process.
-	Load func(old *settings.Config, files *settings.Files) (*settings.Config, []config.Change, error)
+	// applies it to this process. The workers have started with the files of
+	// started, which is nil if they are not known.
+	Load func(old *settings.Config, files, started *settings.Files) (*settings.Config, []config.Change, error)
 
 	// Hangups requests a reload of the configuration, or the end of the program
 	// if EndAtHangup is set. Restarts requests a restart of the workers, one after
