@@ -617,7 +617,7 @@ func TestOnlyOneFormatInAFolder(t *testing.T) {
 // Where case counts, the file has another name than the one that is read.
 func TestFileWithAnEndingInUpperCaseIsNotIgnored(t *testing.T) {
 	for name, ending := range map[string]string{
-		"mega.config.YAML": ".yaml", "mega.config.YML": ".yaml", "mega.config.dev.TOML": ".toml", "apps/web/app.config.JSON": ".json",
+		"mega.config.YAML": ".yaml", "mega.config.YML": ".yaml", "mega.config.dev.TOML": ".toml", "apps/web/app.config.JSON": ".json", "mega.config.Yaml": ".yaml",
 	} {
 		p := problems(t, source(folder(t, map[string]string{name: "["}), "MEGA_ENV=dev"))
 		says := filepath.ToSlash(p.Error())

@@ -95,7 +95,7 @@ func (p place) stems(env string) []string { return []string{p.stem, p.stem + "."
 func (r *reader) existing(folder string, stems []string) (paths []string) {
 	for _, stem := range stems {
 		for _, ending := range endings {
-			for _, written := range []string{ending, strings.ToUpper(ending)} {
+			for _, written := range []string{ending, strings.ToUpper(ending), strings.ToUpper(ending[:2]) + ending[2:]} {
 				if path := filepath.Join(folder, stem+written); r.exists(path) {
 					paths = append(paths, path)
 					break // where case does not count, both are one file
