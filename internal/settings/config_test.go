@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -547,5 +549,39 @@ func TestItemsOfAListReadThemselves(t *testing.T) {
 	s.Environ = []string{"MEGA_PEERS_ADDRS=:1,h"}
 	if _, err := settings.Load(s); err == nil || !strings.Contains(err.Error(), `"h" is not an address`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// unruly does what its text says.
+type unruly struct{}
+
+func (u *unruly) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "panic":
+		panic("no such level")
+	case "leave":
+		runtime.Goexit()
+	case "hang":
+		<-release
+	}
+	return nil
+}
+
+var release chan struct{}
+
+func TestUnmarshalTextThatDoesNotReturnIsTheErrorOfItsKey(t *testing.T) {
+	type levels struct {
+		One unruly `key:"one"`
+	}
+	for text, want := range map[string]string{"panic": "panicked: no such level", "leave": "ended its goroutine", "hang": "did not return within 5s"} {
+		synctest.Test(t, func(t *testing.T) {
+			release = make(chan struct{})
+			defer close(release)
+			s := settings.Source{Sections: []settings.Section{{Name: "levels", Type: reflect.TypeFor[levels]()}}, Environ: []string{"MEGA_LEVELS_ONE=" + text}}
+			_, err := settings.Load(s)
+			if got := fmt.Sprint(err); got != "MEGA_LEVELS_ONE: UnmarshalText of settings_test.unruly "+want {
+				t.Errorf("%s: got %s", text, got)
+			}
+		})
 	}
 }

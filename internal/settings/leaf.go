@@ -105,8 +105,8 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	if _, ok := u.(*config.URL); ok && !notation.IsURL(v.Text) {
 		return notation.NotURL(v.Text, f.Default, f.Schemes)
 	}
-	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
-		return f.maskedError(err)
+	if err := unmarshal(u, v.Text); err != nil {
+		return err
 	}
 	if err := f.match(v.Text); err != nil {
 		return err
@@ -117,14 +117,47 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	return f.checkScheme(to.Interface())
 }
 
-// maskedError returns the error of UnmarshalText without the credentials that it may
-// quote. The types of package config mask theirs.
-func (f field) maskedError(err error) error {
-	_, known := errors.AsType[*notation.Error](err)
-	if known || f.Type.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
-		return err
+// unmarshalTime is the timeout of an UnmarshalText of the program.
+const unmarshalTime = 5 * time.Second
+
+// unmarshal decodes text. The types of package config mask the credentials that their
+// errors quote. Those of the program may quote them, panic or hang.
+func unmarshal(u encoding.TextUnmarshaler, text string) error {
+	t := reflect.TypeOf(u).Elem()
+	if t.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
+		return u.UnmarshalText([]byte(text))
 	}
-	return fmt.Errorf("%s", mask.Text(err.Error()))
+	method := fmt.Sprintf("UnmarshalText of %v ", t)
+	done := contain(method, func() error {
+		err := u.UnmarshalText([]byte(text))
+		if _, known := errors.AsType[*notation.Error](err); known || err == nil {
+			return err
+		}
+		return errors.New(mask.Text(err.Error()))
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(unmarshalTime):
+		return fmt.Errorf("%sdid not return within %v", method, unmarshalTime)
+	}
+}
+
+// contain calls a function of the program in a goroutine of its own. The channel receives
+// its error, which names the function if it panicked or called runtime.Goexit.
+func contain(name string, fn func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New(name + "ended its goroutine")
+		defer func() {
+			if r := recover(); r != nil {
+				err = errors.New(mask.Text(fmt.Sprintf("%spanicked: %v", name, r)))
+			}
+			done <- err
+		}()
+		err = fn()
+	}()
+	return done
 }
 
 // quoted returns a text in the form in which an error may quote it.
@@ -150,8 +183,8 @@ func (f field) setList(to reflect.Value, items []string) error {
 		made := reflect.New(f.Type.Elem()).Elem()
 		if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](made.Addr()); !ok {
 			made.SetString(item)
-		} else if err := u.UnmarshalText([]byte(item)); err != nil {
-			return f.maskedError(err)
+		} else if err := unmarshal(u, item); err != nil {
+			return err
 		}
 		list = reflect.Append(list, made)
 	}

@@ -70,42 +70,31 @@ func (sc *schema) readLayer(source Layer, read func() (map[string]any, error)) *
 // koanf's providers take no context: a provider that does not return within
 // bound, or before over is closed, is abandoned, with its goroutine.
 func (s Layer) begin(bound time.Duration, over <-chan struct{}) func() (map[string]any, error) {
-	type result struct {
-		tree map[string]any
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		r := result{err: errors.New("ended its goroutine")}
-		defer func() { done <- r }()
-		r.tree, r.err = s.load()
-	}()
+	var tree map[string]any
+	done := contain("", func() (err error) {
+		tree, err = s.load()
+		return err
+	})
 	deadline := time.NewTimer(bound)
 	return func() (map[string]any, error) {
 		defer deadline.Stop()
 		select {
-		case r := <-done:
-			return r.tree, r.err
+		case err := <-done:
+			return tree, err
 		case <-over:
 			return nil, errors.New("did not answer before the program was stopped")
 		case <-deadline.C:
 		}
 		select { // a layer before this one may have taken all the time
-		case r := <-done:
-			return r.tree, r.err
+		case err := <-done:
+			return tree, err
 		default:
 			return nil, fmt.Errorf("did not answer within %v", bound)
 		}
 	}
 }
 
-// load reads the provider and returns its panic as an error.
-func (s Layer) load() (tree map[string]any, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panicked: %v", r)
-		}
-	}()
+func (s Layer) load() (map[string]any, error) {
 	k := koanf.New(".")
 	if err := k.Load(s.Provider, s.Parser); err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", cause(err))
