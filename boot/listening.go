@@ -10,6 +10,7 @@ import (
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/request"
@@ -179,6 +180,11 @@ func together(f, another *Failure) *Failure {
 		}
 	}
 	f.Cause = errors.Join(f.Cause, another.Cause)
+	// The end of a program that has several of the addresses frees all of them.
+	if _, taken := errors.AsType[*workers.TakenError](another.Cause); taken && !slices.Contains(f.Actions, another.Actions[0]) {
+		f.Actions = slices.Concat(another.Actions, f.Actions)
+		f.Actions = f.Actions[:min(len(f.Actions), failure.MaxActions)]
+	}
 	return f
 }
 

@@ -96,12 +96,14 @@ func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
 	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "of this program, whose supervisor has ended") || !strings.Contains(c.String(), "kill -KILL ") {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
-	addr := redistest.FreeAddr(t)
-	first := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr)
+	addr, probes := redistest.FreeAddr(t), redistest.FreeAddr(t)
+	first := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_OPS_ADDR="+probes)
 	first.await(t, "boot.report", 1)
-	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
-	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "which runs already") || !strings.Contains(c.String(), "kill "+strconv.Itoa(first.cmd.Process.Pid)) {
-		t.Errorf("exit status %d:\n%s", status, c)
+	for _, ops := range []string{"127.0.0.1:0", probes} {
+		c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s", "MEGA_OPS_ADDR="+ops)
+		if status := c.end(t); status != 69 || !strings.Contains(c.String(), "which runs already") || !strings.Contains(c.String(), "kill "+strconv.Itoa(first.cmd.Process.Pid)) {
+			t.Errorf("ops.addr %s: exit status %d:\n%s", ops, status, c)
+		}
 	}
 	beside := strings.Replace(addr, "127.0.0.1", "127.0.0.2", 1)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", beside)
