@@ -119,29 +119,6 @@ func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 	}
 }
 
-func TestReferenceIsCurrent(t *testing.T) {
-	const mark = "<!-- reference -->\n"
-	page := read(t, configurationPage)
-	before, _, ok := strings.Cut(page, mark)
-	if !ok {
-		t.Fatalf("the page has no %s", mark)
-	}
-	reference, err := configuration.Reference(configuration.Source{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	current := before + mark + reference
-	if *update {
-		if err := os.WriteFile(configurationPage, []byte(current), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if page != current {
-		t.Error("the reference is not that of the keys: go test ./docs/guide -run Reference -update")
-	}
-}
-
 // fenced returns the blocks of a language in a page.
 func fenced(page, language string) (found []string) {
 	for _, rest := range strings.Split(page, "```"+language+"\n")[1:] {

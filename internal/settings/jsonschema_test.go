@@ -150,30 +150,6 @@ func TestASchemaOfAnImpossibleSectionIsRefused(t *testing.T) {
 	if _, err := settings.JSONSchema(s); err == nil || !strings.Contains(err.Error(), "a.go:1") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := settings.Reference(s); err == nil || !strings.Contains(err.Error(), "a.go:1") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestTheReferenceNamesEveryKey(t *testing.T) {
-	text, err := settings.Reference(source(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := settings.Load(source(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range c.Keys() {
-		listed := strings.NewReplacer("apps.web.database.", "database.", "apps.web.", "apps.<name>.", "apps.admin.", "apps.<name>.").Replace(key)
-		if !strings.Contains(text, "| `"+listed+"` |") {
-			t.Errorf("%s is not in the reference", listed)
-		}
-	}
-	without, err := settings.Reference(settings.Source{})
-	if err != nil || !strings.Contains(without, "`apps.<name>.addr`") {
-		t.Errorf("without apps, their keys are not listed: %v", err)
-	}
 }
 
 func TestSchemaOfASectionIsThatOfItsTags(t *testing.T) {

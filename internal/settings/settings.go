@@ -16,10 +16,10 @@
 // (value.go) and problems (problem.go).
 //
 // A step collects its problems and continues, so that Load returns all of them.
-// The rest describes the result: [Config.Explain] (explain.go), [JSONSchema]
-// (jsonschema.go), [Reference] (reference.go), and [Reload] compares a new
-// Config with the running one (reload.go). A copy of all files that were read
-// ([Files], files.go) lets a worker load the same configuration.
+// The rest describes the result: [Config.Explain] (explain.go) and [JSONSchema]
+// (jsonschema.go). [Reload] compares a new Config with the running one (reload.go). A
+// copy of all files that were read ([Files], files.go) lets a worker load the same
+// configuration.
 package settings
 
 import (
