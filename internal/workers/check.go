@@ -43,7 +43,7 @@ func (s *Supervisor) Check(ctx context.Context, enough func(Answer) bool) []Answ
 }
 
 func (l *workerLine) check(ctx context.Context) Answer {
-	a := Answer{Worker: l.process.ID()}
+	a := Answer{Worker: l.process.id}
 	began := time.Now()
 	a.Body, a.Err = l.peer.Call(ctx, callCheck, nil)
 	a.Took = time.Since(began)
@@ -56,11 +56,11 @@ func (l *workerLine) check(ctx context.Context) Answer {
 // readyLines returns the lines of the ready workers, ordered by number. Of two
 // workers with the same number it returns the newer one's.
 func (s *Supervisor) readyLines() (all []*workerLine) {
-	for _, p := range s.runner.Processes() {
+	for _, p := range s.runner.alive() {
 		if p.Worker().State != Ready {
 			continue
 		}
-		if n := len(all); n > 0 && all[n-1].process.ID() == p.ID() {
+		if n := len(all); n > 0 && all[n-1].process.id == p.id {
 			all = all[:n-1]
 		}
 		if l := s.lineTo(p); l != nil {

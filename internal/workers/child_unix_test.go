@@ -167,12 +167,12 @@ func startRunner(t *testing.T, workers int, does ...string) *testRunner {
 	for _, name := range does {
 		write(t, folder, name)
 	}
-	s, l, err := newTestRunner(folder, workers)
+	s, addr, err := newTestRunner(folder, workers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &testRunner{runner: s, folder: folder, listener: l, addr: l.Addr().String(), end: cancel, over: make(chan struct{})}
+	c := &testRunner{runner: s, folder: folder, listener: s.config.Listeners[0], addr: addr, end: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = s.Run(ctx)
@@ -180,7 +180,7 @@ func startRunner(t *testing.T, workers int, does ...string) *testRunner {
 	t.Cleanup(func() {
 		cancel()
 		<-c.over
-		_ = l.Close()
+		_ = c.listener.Close()
 	})
 	return c
 }
@@ -192,14 +192,14 @@ func write(t *testing.T, folder, name string) {
 	}
 }
 
-func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
+func newTestRunner(folder string, workers int) (r *runner, addr string, err error) {
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	l, err := Listen("web", raw.(*net.TCPListener))
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	var s *runner
 	s = newRunner(runnerConfig{
@@ -216,7 +216,7 @@ func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
 		}
 		return time.Millisecond
 	}
-	return s, l, nil
+	return s, raw.Addr().String(), nil
 }
 
 // serve is the supervisor's side of the lines that children write.
@@ -229,9 +229,9 @@ func serve(s *runner, p *Process, conn net.Conn) {
 		case "ready":
 			p.Ready(says.Bytes())
 		case "done":
-			s.Done(p, name)
+			s.turns.done(p, name)
 		case "turn":
-			if mine, err := s.Begin(context.Background(), p, name); err == nil && mine {
+			if mine, err := s.turns.begin(context.Background(), p, name); err == nil && mine {
 				fmt.Fprintln(conn, "yes")
 			} else {
 				fmt.Fprintln(conn, "no")

@@ -22,9 +22,6 @@ type Listener struct{ Name string }
 // Listen returns an error on this system.
 func Listen(string, *net.TCPListener) (*Listener, error) { return nil, errSystem }
 
-// Addr returns nil on this system.
-func (l *Listener) Addr() net.Addr { return nil }
-
 // Control does nothing on this system.
 func (l *Listener) Control(func(fd uintptr)) {}
 

@@ -48,7 +48,6 @@ func take(fd int, name string) (*os.File, error) {
 // accept connections from it.
 type Listener struct {
 	Name string
-	addr net.Addr
 	fd   int
 }
 
@@ -59,7 +58,7 @@ func Listen(name string, l *net.TCPListener) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := &Listener{Name: name, addr: l.Addr()}
+	shared := &Listener{Name: name}
 	var failed error
 	err = raw.Control(func(fd uintptr) { shared.fd, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err == nil {
@@ -70,9 +69,6 @@ func Listen(name string, l *net.TCPListener) (*Listener, error) {
 	}
 	return shared, nil
 }
-
-// Addr returns the address of the socket.
-func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Control calls fn with the descriptor.
 func (l *Listener) Control(fn func(fd uintptr)) { fn(uintptr(l.fd)) }

@@ -100,7 +100,7 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 				s = shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(p *Process, conn net.Conn) {
 					if !late {
 						cancel()
-						<-s.Ending()
+						<-s.stopping.Done()
 					}
 					err := p.cmd.Process.Signal(sig)
 					if ended := errors.Is(err, os.ErrProcessDone) && !late; err != nil && !ended { // of the supervisor's SIGTERM
@@ -108,7 +108,7 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 					}
 					until(t, "the end of the process", p.hasEnded)
 					cancel()
-					<-s.Ending()
+					<-s.stopping.Done()
 					_ = conn.Close()
 				}})
 				if err := s.Run(ctx); err != nil {

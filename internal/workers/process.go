@@ -63,12 +63,6 @@ type Process struct {
 	dead   bool          // the process has ended
 }
 
-// ID returns the number of the worker.
-func (p *Process) ID() int { return p.id }
-
-// Generation returns the generation in which the process was started.
-func (p *Process) Generation() int { return p.generation }
-
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -63,7 +63,7 @@ func (s *Supervisor) reloadWorker(ctx context.Context, l *workerLine) error {
 	defer cancel()
 	var body []byte
 	var err error
-	if live := s.inputs.live(l.process.Generation()); live != nil {
+	if live := s.inputs.live(l.process.generation); live != nil {
 		body, err = json.Marshal(live)
 	}
 	if err == nil {
@@ -71,9 +71,9 @@ func (s *Supervisor) reloadWorker(ctx context.Context, l *workerLine) error {
 	}
 	if err != nil {
 		if l.process.Worker().State != Stopping && !s.runner.ends() { // a worker that ends needs no configuration
-			s.log.Error("configuration not reloaded by a worker", "worker", l.process.ID(), "pid", l.process.PID(), "error", err)
+			s.log.Error("configuration not reloaded by a worker", "worker", l.process.id, "pid", l.process.PID(), "error", err)
 		}
-		return unansweredError{fmt.Errorf("reload the configuration of worker %d, pid %d: %w", l.process.ID(), l.process.PID(), err)}
+		return unansweredError{fmt.Errorf("reload the configuration of worker %d, pid %d: %w", l.process.id, l.process.PID(), err)}
 	}
 	return nil
 }

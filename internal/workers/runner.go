@@ -108,17 +108,13 @@ func (s *runner) Run(ctx context.Context) error {
 // Stopping reports whether all workers are ending or have ended.
 func (s *runner) Stopping() bool { return s.stopping.Err() != nil }
 
-// Ending returns a channel that is closed when the shutdown of all workers
-// starts.
-func (s *runner) Ending() <-chan struct{} { return s.stopping.Done() }
-
 // ends reports whether the shutdown of all workers has started, or starts within
 // signalSkew.
 func (s *runner) ends() bool {
 	timer := time.NewTimer(s.skew)
 	defer timer.Stop()
 	select {
-	case <-s.Ending():
+	case <-s.stopping.Done():
 		return true
 	case <-timer.C:
 		return false
@@ -144,22 +140,7 @@ func (s *runner) Abort() {
 	}
 }
 
-// Process returns the process that serves as the worker with this number, and
-// reports whether there is one.
-func (s *runner) Process(id int) (*Process, bool) {
-	if id < 1 || id > len(s.slots) {
-		return nil, false
-	}
-	p := s.slots[id-1].now()
-	return p, p != nil
-}
-
-// Processes returns all running processes in the order of their numbers. Of two
-// processes with the same number the older one comes first.
-func (s *runner) Processes() []*Process { return s.alive() }
-
-// Workers returns the state of each process that Processes returns, and of the
-// workers that have no process because they cannot become ready.
+// Workers returns the state of each running process, and of the workers that have no process because they cannot become ready.
 func (s *runner) Workers() (all []Worker) {
 	runs := map[int]bool{}
 	for _, p := range s.alive() {
@@ -208,6 +189,8 @@ func (s *runner) Again() {
 	}
 }
 
+// alive returns all running processes in the order of their numbers. Of two
+// processes with the same number the older one comes first.
 func (s *runner) alive() []*Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,14 +239,3 @@ func (s *runner) logExit(p *Process) {
 	}
 	s.config.Log.Log(context.Background(), level, "worker exited", "worker", p.id, "pid", p.PID(), "ended", how)
 }
-
-// Begin requests the turn of a worker for a task that the workers of a
-// generation do once. It returns true when p must do the task and then call
-// Done, and false when the task is done. A worker that dies during its turn
-// passes the turn on.
-func (s *runner) Begin(ctx context.Context, p *Process, name string) (bool, error) {
-	return s.turns.begin(ctx, p, name)
-}
-
-// Done records that p has finished the task of its turn.
-func (s *runner) Done(p *Process, name string) { s.turns.done(p, name) }

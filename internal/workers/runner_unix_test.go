@@ -48,6 +48,14 @@ func (c *testRunner) serving(t *testing.T, n int) (all []Worker) {
 	return all
 }
 
+// has reports whether a worker has a ready process other than pid.
+func (c *testRunner) has(id, pid int) bool {
+	return slices.ContainsFunc(c.alive(), func(p *Process) bool {
+		w := p.Worker()
+		return w.ID == id && w.PID != pid && w.State == Ready
+	})
+}
+
 // ask asks on a connection of its own.
 func (c *testRunner) ask(t *testing.T, path string) string {
 	t.Helper()
@@ -111,10 +119,7 @@ func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
 		if err := redistest.Signal(before[1].PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "another process", func() bool {
-			p, ok := c.Process(2)
-			return ok && p.PID() != before[1].PID && p.Worker().State == Ready
-		})
+		until(t, "another process", func() bool { return c.has(2, before[1].PID) })
 		after := c.serving(t, 2)
 		if after[0].PID != before[0].PID || after[1].ID != 2 || after[1].Generation != 1 || after[1].Restarts != round+1 {
 			t.Errorf("before %+v, after %+v", before, after)
@@ -254,10 +259,7 @@ func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
 	if err := redistest.Signal(first[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "another process", func() bool {
-		p, ok := c.Process(1)
-		return ok && p.PID() != first[0].PID && p.Worker().State == Ready
-	})
+	until(t, "another process", func() bool { return c.has(1, first[0].PID) })
 	if err := c.stop(); err != nil {
 		t.Error(err)
 	}
@@ -437,8 +439,8 @@ func TestFailedRestartLeavesAWorkerWithoutAProcessInItsGeneration(t *testing.T) 
 // can.
 func TestRestartDuringTheFirstStartWaitsForItsEnd(t *testing.T) {
 	c := startRunner(t, 2, "hesitant", "slow")
-	until(t, "two processes", func() bool { return len(c.Processes()) == 2 })
-	for _, p := range c.Processes() {
+	until(t, "two processes", func() bool { return len(c.alive()) == 2 })
+	for _, p := range c.alive() {
 		if err := redistest.Signal(p.PID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -502,11 +504,11 @@ func TestStopDuringARestartEndsTheOldProcessAtOnce(t *testing.T) {
 	})
 	c.end()
 	isOld := func(p *Process) bool { return p.PID() == old.PID }
-	until(t, "the end of the old process", func() bool { return !slices.ContainsFunc(c.Processes(), isOld) })
-	if len(c.Processes()) != 1 {
+	until(t, "the end of the old process", func() bool { return !slices.ContainsFunc(c.alive(), isOld) })
+	if len(c.alive()) != 1 {
 		t.Errorf("the old process has ended after the new one; left: %v", c.Workers())
 	}
-	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "no exit within 2s") || len(c.Processes()) > 0 {
+	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "no exit within 2s") || len(c.alive()) > 0 {
 		t.Errorf("got %v", err)
 	}
 	if err := <-restarted; err == nil || !strings.Contains(err.Error(), "all workers are ending") {
@@ -524,7 +526,7 @@ func TestWorkerThatDiesDuringItsRestartIsReplacedAtOnce(t *testing.T) {
 	go func() { restarted <- c.Restart(t.Context()) }()
 	until(t, "the pause after a failed attempt", func() bool {
 		_, err := os.Stat(filepath.Join(c.folder, "crashed"))
-		return err == nil && len(c.Processes()) == 1
+		return err == nil && len(c.alive()) == 1
 	})
 	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
 		t.Fatal(err)
@@ -535,10 +537,7 @@ func TestWorkerThatDiesDuringItsRestartIsReplacedAtOnce(t *testing.T) {
 	if err := redistest.Signal(old.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "another process", func() bool {
-		p, ok := c.Process(1)
-		return ok && p.PID() != old.PID && p.Worker().State == Ready
-	})
+	until(t, "another process", func() bool { return c.has(1, old.PID) })
 	if now := c.serving(t, 1)[0]; now.Generation != 1 || now.Restarts != 1 {
 		t.Errorf("it was replaced by %+v", now)
 	}
@@ -585,8 +584,7 @@ func TestWorkerThatDoesNotEndIsKilled(t *testing.T) {
 func TestWorkerHasTheTimeToEndThatItWasGiven(t *testing.T) {
 	c := startRunner(t, 1, "stubborn")
 	w := c.serving(t, 1)
-	p, _ := c.Process(1)
-	p.SetGrace(300 * time.Millisecond)
+	c.alive()[0].SetGrace(300 * time.Millisecond)
 	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "no exit within 300ms") || alive(w[0].PID) {
 		t.Errorf("got %v", err)
 	}
@@ -595,8 +593,7 @@ func TestWorkerHasTheTimeToEndThatItWasGiven(t *testing.T) {
 func TestAbortEndsAtOnce(t *testing.T) {
 	c := startRunner(t, 2, "stubborn")
 	workers := c.serving(t, 2)
-	for id := range 2 {
-		p, _ := c.Process(id + 1)
+	for _, p := range c.alive() {
 		p.SetGrace(time.Hour)
 	}
 	began := time.Now()

@@ -67,12 +67,6 @@ type replacement struct {
 	old        *Process   // set before done receives; nil if no process was serving
 }
 
-func (w *slot) now() *Process {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.current
-}
-
 func (w *slot) replaced() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

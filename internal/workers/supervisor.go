@@ -168,7 +168,7 @@ func (s *Supervisor) Workers() []Worker {
 	sockets := map[key]string{}
 	s.mu.Lock()
 	for _, l := range s.lines {
-		sockets[key{l.process.ID(), l.process.PID()}] = l.socket
+		sockets[key{l.process.id, l.process.PID()}] = l.socket
 	}
 	s.mu.Unlock()
 	all := s.runner.Workers()
@@ -188,7 +188,7 @@ func (s *Supervisor) Workers() []Worker {
 // line ends.
 func (s *Supervisor) serve(p *Process, conn net.Conn) {
 	s.mu.Lock() // calls of the worker wait until its line is known
-	l := &workerLine{process: p, peer: s.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: s.reloads, spoke: make(chan struct{})}
+	l := &workerLine{process: p, peer: s.hub.Join(conn, fmt.Sprintf("worker %d", p.id)), reloads: s.reloads, spoke: make(chan struct{})}
 	s.lines[l.peer] = l
 	s.mu.Unlock()
 	if limit := s.config.Hang; limit > 0 {
@@ -215,16 +215,16 @@ func (s *Supervisor) answer(ctx context.Context, from *cluster.Client, name stri
 	l.first.Do(func() { close(l.spoke) })
 	switch name {
 	case callConfig:
-		return json.Marshal(s.inputs.of(l.process.Generation()))
+		return json.Marshal(s.inputs.of(l.process.generation))
 	case callPlace:
 		return json.Marshal(s.config.Place)
 	case callReady:
 		return nil, s.workerReady(ctx, l, body)
 	case callTurn:
-		mine, err := s.runner.Begin(ctx, l.process, string(body))
+		mine, err := s.runner.turns.begin(ctx, l.process, string(body))
 		return word(mine), err
 	case callDone:
-		s.runner.Done(l.process, string(body))
+		s.runner.turns.done(l.process, string(body))
 		return nil, nil
 	case callOthers:
 		return word(!s.ending(l)), nil
@@ -268,7 +268,7 @@ func (s *Supervisor) workerReady(ctx context.Context, l *workerLine, body []byte
 	s.mu.Lock()
 	l.socket = r.Socket
 	s.mu.Unlock()
-	s.inputs.begin(l.process.Generation(), r.Read)
+	s.inputs.begin(l.process.generation, r.Read)
 	s.inputs.forget(s.runner.Oldest())
 	if r.Grace > 0 { // workers of an older build do not send it
 		l.process.SetGrace(r.Grace)
@@ -295,7 +295,7 @@ func (s *Supervisor) reportStart(report json.RawMessage) {
 	s.mu.Lock()
 	for _, l := range s.lines {
 		if l.ready {
-			ready[l.process.ID()] = true
+			ready[l.process.id] = true
 		}
 	}
 	due := !s.started && len(ready) == s.config.Workers

@@ -28,6 +28,9 @@ type turn struct {
 // errGone is the error for a worker that has ended.
 var errGone = errors.New("the worker has ended")
 
+// begin requests the turn of a worker for a task that the workers of a generation do
+// once. It returns true when p must do the task and then call done, and false when the
+// task is done. A worker that dies during its turn passes the turn on.
 func (t *turns) begin(ctx context.Context, p *Process, name string) (bool, error) {
 	for {
 		mine, over, changed := t.take(p, turnKey{p.generation, name})
@@ -59,6 +62,7 @@ func (t *turns) take(p *Process, key turnKey) (mine, over bool, changed <-chan s
 	return at.by == p && !at.over, at.over, at.changed
 }
 
+// done records that p has finished the task of its turn.
 func (t *turns) done(p *Process, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
