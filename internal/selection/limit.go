@@ -22,7 +22,7 @@ func Limit(c *settings.Config, s Surroundings, locks plan.Decision) (plan.Decisi
 	k := component{
 		name: "limit", requested: c.Limit.Driver, required: c.Limit.Require, subject: "limits", act: "counts",
 		limit: "limits end at %s: another %s has limits of its own",
-		code:  codes{noCluster: "limit.no_cluster", tooSmall: "limit.scope_too_small", noCache: "limit.no_cache", ambiguousCache: "limit.ambiguous_cache"},
+		code:  codes{noCluster: "limit.no_cluster", tooSmall: "limit.scope_too_small", missing: "limit.driver_missing", noCache: "limit.no_cache", ambiguousCache: "limit.ambiguous_cache"},
 	}
 	k.candidates = []candidate{
 		{"redis", driver.Fleet, k.cacheOf(c, cmp.Or(c.Limit.Cache, c.Lock.Cache))},

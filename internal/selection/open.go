@@ -27,12 +27,10 @@ type Backends struct {
 
 // OpenLock opens the selected lock driver.
 func (b *Backends) OpenLock(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
-	switch {
-	case !built("lock", d.Chosen):
-		return nil, driverMissing(c, "lock", d)
-	case d.Chosen == "redis":
+	switch d.Chosen {
+	case "redis":
 		return openRedis(ctx, c, d, log)
-	case d.Chosen == "cluster":
+	case "cluster":
 		node, err := b.join(ctx, c, d, log)
 		if err != nil {
 			return nil, err
@@ -45,12 +43,10 @@ func (b *Backends) OpenLock(ctx context.Context, c *settings.Config, d plan.Deci
 // OpenBus opens the selected bus driver. A NATS server gets the name of the
 // program.
 func (b *Backends) OpenBus(ctx context.Context, c *settings.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
-	switch {
-	case !built("bus", d.Chosen):
-		return nil, driverMissing(c, "bus", d)
-	case d.Chosen == "nats":
+	switch d.Chosen {
+	case "nats":
 		return openNATS(ctx, c, d, program, log)
-	case d.Chosen == "cluster":
+	case "cluster":
 		node, err := b.join(ctx, c, d, log)
 		if err != nil {
 			return nil, err
@@ -62,12 +58,10 @@ func (b *Backends) OpenBus(ctx context.Context, c *settings.Config, d plan.Decis
 
 // OpenLimit opens the selected driver of limits.
 func (b *Backends) OpenLimit(ctx context.Context, c *settings.Config, d plan.Decision, log *slog.Logger) (limitdriver.Driver, error) {
-	switch {
-	case !built("limit", d.Chosen):
-		return nil, driverMissing(c, "limit", d)
-	case d.Chosen == "redis":
+	switch d.Chosen {
+	case "redis":
 		return openLimitRedis(ctx, c, d, log)
-	case d.Chosen == "cluster":
+	case "cluster":
 		node, err := b.join(ctx, c, d, log)
 		if err != nil {
 			return nil, err
@@ -134,30 +128,8 @@ func (b *Backends) Close(ctx context.Context) error {
 	return b.socket.Close(ctx)
 }
 
-// built reports whether this build contains a driver. A decision does not
-// depend on it: the boot fails if the chosen driver is not built in.
-func built(component, name string) bool {
-	switch component {
-	case "lock", "limit":
-		return name == "redis" || name == "memory" || name == "cluster" && clustered()
-	case "bus":
-		return name == "nats" || name == "memory" || name == "cluster" && clustered()
-	}
-	return false
-}
-
-// clustered reports whether this system supports the cluster driver.
-func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
-
-// missing returns an error if this build lacks a chosen driver.
-func missing(c *settings.Config, d plan.Decisions) error {
-	switch {
-	case !built("lock", d.Lock.Chosen):
-		return driverMissing(c, "lock", d.Lock)
-	case !built("bus", d.Bus.Chosen):
-		return driverMissing(c, "bus", d.Bus)
-	case !built("limit", d.Limit.Chosen):
-		return driverMissing(c, "limit", d.Limit)
-	}
-	return nil
+// built reports whether this build contains a driver: the cluster needs Linux or macOS.
+// The choice of a driver does not depend on it. One that is not built is refused.
+func built(name string) bool {
+	return name != "cluster" || runtime.GOOS == "linux" || runtime.GOOS == "darwin"
 }

@@ -120,30 +120,17 @@ func scopeOf(name string) driver.Scope {
 
 // driverMissing returns the failure for a driver that this build lacks: on
 // Windows, the cluster.
-func driverMissing(c *settings.Config, component string, d plan.Decision) error {
-	of := map[string]struct{ code, subject, server, driver string }{
-		"lock":  {"lock.driver_missing", "locks", "Redis", "redis"},
-		"bus":   {"bus.driver_missing", "messages", "NATS", "nats"},
-		"limit": {"limit.driver_missing", "limits", "Redis", "redis"},
-	}[component]
+func (k component) driverMissing(c *settings.Config, d plan.Decision) error {
+	widest := k.candidates[0].name
 	return &failure.Failure{
-		Code: of.code, Exit: failure.ExitConfig,
-		Text:  fmt.Sprintf("This build lacks the driver %s, which is configured for %s.", d.Chosen, of.subject),
-		Facts: decidedBy(c, d),
+		Code: k.code.missing, Exit: failure.ExitConfig,
+		Text:  fmt.Sprintf("This build lacks the driver %s, which is selected for %s.", d.Chosen, k.subject),
+		Facts: []failure.Fact{{Name: "because", Value: d.Because()}},
 		Actions: failure.Actions(
-			fmt.Sprintf("Share %s through %s", of.subject, of.server), enable(c, of.driver),
-			"Keep them in this process", failure.Set(c, component+".driver", "memory"),
+			fmt.Sprintf("Share %s through %s", k.subject, widest), enable(c, widest),
+			"Keep them in this process", failure.Set(c, k.key("driver"), "memory"),
 		),
 	}
-}
-
-// decidedBy returns the facts about the key that decided, or about the reason
-// if no key did.
-func decidedBy(c *settings.Config, d plan.Decision) []failure.Fact {
-	if _, ok := failure.ValueOf(c, d.Key); ok {
-		return []failure.Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
-	}
-	return []failure.Fact{{Name: "because", Value: d.Because()}}
 }
 
 // sentence returns s with an upper-case first letter.

@@ -20,22 +20,14 @@ type Surroundings struct {
 	Timed        []plan.Function // the functions of Every
 }
 
-// Decide selects the drivers of a process, and checks that this build includes
-// them. The returned decisions are complete even if Decide returns an error.
+// Decide selects the drivers of a process. The returned decisions are complete even if
+// Decide returns an error.
 func Decide(c *settings.Config, s Surroundings) (plan.Decisions, error) {
 	locks, lockErr := Lock(c, s)
 	messages, busErr := Bus(c, s)
 	limits, limitErr := Limit(c, s, locks)
-	d := plan.Decisions{Lock: locks, Bus: messages, Limit: limits}
-	switch { // only the first error, because its remedy may also fix the others
-	case lockErr != nil:
-		return d, lockErr
-	case busErr != nil:
-		return d, busErr
-	case limitErr != nil:
-		return d, limitErr
-	}
-	return d, missing(c, d)
+	// Only the first error, because its remedy may also fix the others.
+	return plan.Decisions{Lock: locks, Bus: messages, Limit: limits}, cmp.Or(lockErr, busErr, limitErr)
 }
 
 // Lock selects the driver of the locks: the driver that lock.driver names, or
@@ -48,7 +40,7 @@ func Lock(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "lock", requested: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
 		limit: "exclusion ends at %s: another %s does not see its locks",
-		code:  codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small", noCache: "lock.no_cache", ambiguousCache: "lock.ambiguous_cache"},
+		code:  codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small", missing: "lock.driver_missing", noCache: "lock.no_cache", ambiguousCache: "lock.ambiguous_cache"},
 	}
 	k.candidates = []candidate{
 		{"redis", driver.Fleet, k.cacheOf(c, c.Lock.Cache)},
@@ -73,7 +65,7 @@ func Bus(c *settings.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "bus", requested: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "delivers",
 		limit: "messages end at %s: another %s does not receive them",
-		code:  codes{noCluster: "bus.no_cluster", tooSmall: "bus.scope_too_small"},
+		code:  codes{noCluster: "bus.no_cluster", tooSmall: "bus.scope_too_small", missing: "bus.driver_missing"},
 	}
 	k.candidates = []candidate{
 		{"nats", driver.Fleet, natsServer(c)},
@@ -102,6 +94,7 @@ type component struct {
 // codes are the codes of the failures of a decision.
 type codes struct {
 	noCluster, tooSmall     string
+	missing                 string
 	noCache, ambiguousCache string // empty for messages, which need none
 }
 
@@ -151,7 +144,10 @@ func (k component) decide(c *settings.Config, s Surroundings) (plan.Decision, er
 	if chosen.refused != nil {
 		return d, chosen.refused
 	}
-	return d, k.checkScope(c, s, d, chosen)
+	if err := k.checkScope(c, s, d, chosen); err != nil || built(chosen.name) {
+		return d, err
+	}
+	return d, k.driverMissing(c, d)
 }
 
 // explain returns the outcome of a candidate, given the selected one.
@@ -211,7 +207,7 @@ func (k component) boundary(c *settings.Config, chosen candidate) (boundary, out
 // wider returns the changes that lead to a scope of at least this width.
 func (k component) wider(c *settings.Config, least driver.Scope) (all []string) {
 	for _, o := range k.candidates {
-		if o.scope < least || !built(k.name, o.name) {
+		if o.scope < least || !built(o.name) {
 			continue
 		}
 		var changes []string
