@@ -12,21 +12,10 @@ import (
 // Failures and reports describe a key at the place where the user has
 // configured it.
 
-// ValueOf returns the value of a key with its origins, and reports whether
-// there is such a key.
-func ValueOf(c *settings.Config, key string) (settings.Value, bool) {
-	for _, v := range c.Values() {
-		if v.Key == key {
-			return v, true
-		}
-	}
-	return settings.Value{}, false
-}
-
 // Setting returns the value of a key, its origin, and the origins that it
 // overrides.
 func Setting(c *settings.Config, key string) Fact {
-	v, ok := ValueOf(c, key)
+	v, ok := c.Value(key)
 	if !ok {
 		return Fact{Name: "not set", Value: key}
 	}
@@ -69,7 +58,7 @@ func Set(c *settings.Config, key, value string) string {
 // SetOther is like Set, with an address that differs from the configured one:
 // the example, or the example with another host.
 func SetOther(c *settings.Config, key, example string) string {
-	if v, ok := ValueOf(c, key); ok && v.Text == example {
+	if v, ok := c.Value(key); ok && v.Text == example {
 		example = strings.Replace(example, "localhost", "another.host", 1)
 	}
 	return Set(c, key, example)
@@ -88,7 +77,7 @@ func mainFile(c *settings.Config) string {
 
 // Unset returns the action that unsets a key, and the origin that applies then.
 func Unset(c *settings.Config, key string) string {
-	v, _ := ValueOf(c, key)
+	v, _ := c.Value(key)
 	var how string
 	switch o := v.Origin; o.Layer {
 	case settings.LayerFile, settings.LayerProvider:

@@ -69,7 +69,7 @@ func Pins(d plan.Decisions, c *settings.Config) Pinned {
 func pinOf(d plan.Decision, c *settings.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
 	for _, key := range placing(d) {
-		v, _ := failure.ValueOf(c, key)
+		v, _ := c.Value(key)
 		p.At[key] = v.Text
 	}
 	if d.Server != "" {
@@ -95,7 +95,7 @@ const serverKey = "server"
 func (p pin) differs(d plan.Decision, c *settings.Config) string {
 	own := pinOf(d, c)
 	if own.Driver != p.Driver {
-		if _, ok := failure.ValueOf(c, own.Key); ok {
+		if _, ok := c.Value(own.Key); ok {
 			return own.Key
 		}
 		return p.Key // it is no longer set

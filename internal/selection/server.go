@@ -48,7 +48,7 @@ func lockServer(c *settings.Config, d plan.Decision) server {
 	s.without = failure.Set(c, "lock.driver", "memory")
 	if d.Key != s.key {
 		s.decision = d.Key
-	} else if v, _ := failure.ValueOf(c, s.key); len(c.Caches()) == 1 && len(v.Shadows) == 0 {
+	} else if v, _ := c.Value(s.key); len(c.Caches()) == 1 && len(v.Shadows) == 0 {
 		s.without = failure.Unset(c, s.key) // no other cache and no weaker origin would select redis again
 	}
 	s.without += ": locks then end at this process"
@@ -141,7 +141,7 @@ func (s server) failure(c *settings.Config, a attempts, cause error) error {
 // fileOf returns the key of the file that the cause names, or "".
 func fileOf(c *settings.Config, cause error) string {
 	for _, key := range []string{"nats.nkey_file", "nats.creds_file", "nats.tls.ca", "nats.tls.cert", "nats.tls.key"} {
-		if v, _ := failure.ValueOf(c, key); v.Text != "" && strings.Contains(cause.Error(), " "+v.Text+":") {
+		if v, _ := c.Value(key); v.Text != "" && strings.Contains(cause.Error(), " "+v.Text+":") {
 			return key
 		}
 	}

@@ -101,7 +101,7 @@ func (sc *schema) putVariable(l *layer, text string, o Origin) {
 		l.put(f, key, f.parse(text), o)
 	case isIgnored(o.Name, text), l.full(): // a suggestion takes time
 	default:
-		l.problem(sc.noKey(o))
+		l.problem(sc.unknownVariable(o))
 	}
 }
 
@@ -117,14 +117,6 @@ func (sc *schema) keyOf(variable string) (field, string) {
 		}
 	}
 	return field{}, ""
-}
-
-// noKey returns the problem for a variable that sets no key.
-func (sc *schema) noKey(o Origin) Problem {
-	if app, ok := sc.unknownAppOf(o.Name); ok {
-		return sc.unknownApp(app, o)
-	}
-	return sc.unknownVariable(o)
 }
 
 // cacheKey returns the key that a variable sets, if f is a key of all caches and the
@@ -173,7 +165,11 @@ func (sc *schema) unknownApp(app string, o Origin) Problem {
 	return p
 }
 
+// unknownVariable returns the problem for a variable that sets no key.
 func (sc *schema) unknownVariable(o Origin) Problem {
+	if app, ok := sc.unknownAppOf(o.Name); ok {
+		return sc.unknownApp(app, o)
+	}
 	p := Problem{Code: "config.unknown_key", Origin: o, Text: "no key has this variable"}
 	if best := sc.nearestVariable(o.Name); best != "" {
 		p.Hint = "did you mean " + best + "?"

@@ -70,6 +70,12 @@ func (c *Config) Caches() []string {
 // Files returns the files that Load read, the weakest first.
 func (c *Config) Files() []File { return slices.Clone(c.files) }
 
+// Value returns the value of a key that has one of its own, with secrets masked.
+func (c *Config) Value(key string) (Value, bool) {
+	v, ok := c.values[key]
+	return v.masked(), ok
+}
+
 // Origin returns the origin of the value of key.
 func (c *Config) Origin(key string) Origin {
 	v, _ := c.lookup(key)
