@@ -181,29 +181,15 @@ func (l *lifecycle) endOne(h hook, until, end time.Time, overtime *time.Duration
 		return nil
 	}
 	began := time.Now()
-	until = later(earlier(until, began.Add(h.budget)), began.Add(lastWord))
+	until = began.Add(max(min(until.Sub(began), h.budget), lastWord))
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	err := awaitNoticed(ctx, h.run, min(noticeTime, max(end.Sub(until), *overtime, lastNotice)))
-	*overtime -= max(time.Since(later(until, end)), 0)
+	*overtime -= max(min(time.Since(until), time.Since(end)), 0)
 	if err == nil && l.log != nil {
 		l.log.Debug("ended", "hook", h.name, "took", time.Since(began))
 	}
 	return err
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // errStuck is the error of a function that did not return and was left running.

@@ -113,19 +113,19 @@ func (b *builder) tree(value any) node {
 	case map[string]any:
 		return b.section(0, b.parts(v))
 	case []any:
-		list := node{kind: listKind}
-		for _, item := range v {
-			list.items = append(list.items, b.tree(item))
-		}
-		return list
+		return listOf(b, v)
 	case []string:
-		list := node{kind: listKind}
-		for _, item := range v {
-			list.items = append(list.items, b.tree(item))
-		}
-		return list
+		return listOf(b, v)
 	}
 	return scalar(value)
+}
+
+func listOf[T any](b *builder, items []T) node {
+	list := node{kind: listKind}
+	for _, item := range items {
+		list.items = append(list.items, b.tree(item))
+	}
+	return list
 }
 
 func (b *builder) parts(section map[string]any) []part {
