@@ -254,10 +254,13 @@ func (s *supervisor) load(old *settings.Config, files, started *settings.Files) 
 // pending keys of this process: a restart of the workers has applied some of these.
 // Without the files of their start, or for a build with other keys, it returns changes.
 func sinceRestart(changes []config.Change, source settings.Source, started *settings.Files) []config.Change {
+	if started == nil {
+		return changes
+	}
 	fresh := source.Files
 	source.Files = started
 	running, err := settings.Load(source)
-	if started == nil || err != nil {
+	if err != nil {
 		return changes
 	}
 	source.Files = fresh

@@ -121,7 +121,7 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 const unmarshalTime = 5 * time.Second
 
 // unmarshal decodes text. The types of package config mask the credentials that their
-// errors quote. Those of the program may quote them, panic or hang.
+// errors quote. A type of the program may quote credentials, panic or hang.
 func unmarshal(u encoding.TextUnmarshaler, text string) error {
 	t := reflect.TypeOf(u).Elem()
 	if t.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
