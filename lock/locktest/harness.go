@@ -160,16 +160,13 @@ func (h Harness) info() (driver.Info, error) {
 	if err != nil {
 		return driver.Info{}, fmt.Errorf("open: %w", err)
 	}
-	info := d.Info()
+	info := withRuns(d)
 	if _, ok := d.(driver.PoolDriver); !ok {
 		for _, r := range rules {
 			if strings.HasPrefix(r.ID, "P") {
 				info.Lacks = append(info.Lacks, driver.Lack{Rule: r.ID, Why: "the driver does not implement PoolDriver"})
 			}
 		}
-	}
-	if _, ok := d.(driver.Runner); !ok && !lacks(info, "O1") {
-		info.Lacks = append(info.Lacks, driver.Lack{Rule: "O1", Why: "the driver does not implement Runner"})
 	}
 	if err := closeBounded(d); err != nil {
 		return info, fmt.Errorf("close %s: %w", info.Name, err)

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -71,7 +72,7 @@ type view struct {
 }
 
 func (v *view) Info() driver.Info {
-	info := v.shared.Info()
+	info := withRuns(v.shared)
 	info.Scope = v.scope
 	return info
 }
@@ -132,8 +133,18 @@ func (v *view) Close(context.Context) error {
 	return nil
 }
 
+// withRuns returns the Info of d, which lacks the first rule of runs if d does not
+// implement driver.Runner.
+func withRuns(d driver.Driver) driver.Info {
+	info := d.Info()
+	if _, ok := d.(driver.Runner); !ok && !lacks(info, "O1") {
+		info.Lacks = append(slices.Clip(info.Lacks), driver.Lack{Rule: "O1", Why: "the driver does not implement Runner"})
+	}
+	return info
+}
+
 // BeginRun and EndRun return ErrUnsupported if the shared driver records no
-// runs.
+// runs; its Info then lacks O1.
 
 func (v *view) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
 	return beginRun(ctx, v.shared, g, every, spend)
