@@ -2,6 +2,7 @@ package limittest_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -270,6 +271,37 @@ var defects = []struct {
 			return err
 		}}
 	}},
+	{"W15", "ends a pause after an hour", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, pause: func(d driver.Driver, key string, p driver.Pause) error {
+			p.Left = min(p.Left, time.Hour)
+			return d.Pause(ctx, key, p)
+		}}
+	}},
+	{"W13", "does not show how long a pause lasts", showing(func(s *driver.State) {
+		if s.Paused != nil {
+			s.Paused = &driver.Pause{Reason: s.Paused.Reason, By: s.Paused.By}
+		}
+	})},
+	{"W14", "shows waiters in reverse", showing(func(s *driver.State) { slices.Reverse(s.Waiters) })},
+	{"W14", "hides a debt", showing(func(s *driver.State) {
+		for i := range s.Rates {
+			s.Rates[i].Used = min(s.Rates[i].Used, s.Rates[i].N)
+		}
+	})},
+	{"W14", "has less than no unit left after a debt", showing(func(s *driver.State) {
+		for i := range s.Rates {
+			s.Rates[i].Remaining = s.Rates[i].N - s.Rates[i].Used
+		}
+	})},
+	{"W14", "reports the end of a window that begins now", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
+			a, err := d.Take(ctx, r)
+			if a.By >= 0 {
+				a.Reset = r.Rates[a.By].Per
+			}
+			return a, err
+		}}
+	}},
 	{"W14", "consumes by Inspect", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
 			s, err := d.Inspect(ctx, key, rates)
@@ -279,24 +311,14 @@ var defects = []struct {
 			return s, err
 		}}
 	}},
-	{"W14", "does not show who waits", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
-		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
-			s, err := d.Inspect(ctx, key, rates)
-			s.Waiters = nil
-			return s, err
-		}}
-	}},
-	{"W14", "does not show the spacing", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
-		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
-			s, err := d.Inspect(ctx, key, rates)
-			for i := range s.Rates {
-				if s.Rates[i].Remaining > 0 {
-					s.Rates[i].NextFree = 0
-				}
+	{"W14", "does not show who waits", showing(func(s *driver.State) { s.Waiters = nil })},
+	{"W14", "does not show the spacing", showing(func(s *driver.State) {
+		for i := range s.Rates {
+			if s.Rates[i].Remaining > 0 {
+				s.Rates[i].NextFree = 0
 			}
-			return s, err
-		}}
-	}},
+		}
+	})},
 	{"W15", "cuts keys at a brace", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
 			r.Key, _, _ = strings.Cut(r.Key, "}")
@@ -309,6 +331,17 @@ var defects = []struct {
 			return d.Take(ctx, r)
 		}}
 	}},
+}
+
+// showing returns a driver whose Inspect returns a changed state.
+func showing(change func(*driver.State)) func(*fleet, driver.Driver, int) driver.Driver {
+	return func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
+			s, err := d.Inspect(ctx, key, rates)
+			change(&s)
+			return s, err
+		}}
+	}
 }
 
 // bucket is a token bucket for each key and rate. It lets almost 2N through one

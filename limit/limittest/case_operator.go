@@ -17,6 +17,7 @@ var operatorCases = []testCase{
 	{rule: "W13", claim: "the longest pause wins and Reset lifts it", run: longestPause},
 	{rule: "W14", claim: "the state shows rates, waiters and pause", run: state},
 	{rule: "W14", claim: "the next free unit of a smooth limit is spaced", run: spacedState},
+	{rule: "W14", claim: "a decision shows when all units are free", run: allFree},
 	{rule: "W14", claim: "looking changes nothing", run: looking},
 	{rule: "W14", claim: "List has the keys in use, by prefix", run: listed},
 	{rule: "W14", claim: "List leaves out keys of which nothing is used", run: unlisted},
@@ -48,7 +49,7 @@ func longestPause(e *env) {
 	e.Want(errors.As(err, &late) && late.Paused != nil && late.Paused.Reason == "30" && late.Paused.By.PID != 0, "got %v", err)
 	s, err := b.Inspect(e.Ctx, key)
 	e.Must(err, "Inspect")
-	e.Want(s.Paused != nil && s.Paused.Reason == "30" && s.Paused.By.PID != 0, "got %+v", s.Paused)
+	e.Want(s.Paused != nil && s.Paused.Reason == "30" && s.Paused.By.PID != 0 && s.Paused.Left > e.Units(20) && s.Paused.Left <= e.Units(30), "got %+v", s.Paused)
 	e.Must(a.Reset(e.Ctx, key), "Reset")
 	e.Want(e.process().allow(key, m).Allowed, "still paused after Reset")
 }
@@ -58,6 +59,7 @@ func state(e *env) {
 	m := limitOf(e.per(3, 20), e.per(50, 60))
 	p.allow(key, m, limit.Cost(3))
 	e.Want(p.queue(key, 2, false, m.Rates...).Again > 0, "not queued")
+	e.Want(e.process().queue(key, 1, false, m.Rates...).Again > 0, "not queued")
 	peek, err := p.Peek(e.Ctx, key, m)
 	e.Must(err, "Peek")
 	inspect, err := p.Inspect(e.Ctx, key)
@@ -68,11 +70,25 @@ func state(e *env) {
 		e.Want(tight.Rate == m.Rates[0] && tight.Used == 3 && tight.Remaining == 0, "got %+v", tight)
 		e.Want(tight.NextFree > e.Units(10) && tight.NextFree <= e.Units(20), "got %+v", tight)
 		e.Want(wide.Rate == m.Rates[1] && wide.Used == 3 && wide.Remaining == 47 && wide.NextFree == 0, "got %+v", wide)
-		e.Want(len(s.Waiters) == 1 && s.Waiters[0].Cost == 2 && s.Waiters[0].PID == 7 && s.Paused == nil, "got %+v", s)
+		e.Want(len(s.Waiters) == 2 && s.Waiters[0].Cost == 2 && s.Waiters[1].Cost == 1 && s.Waiters[0].PID == 7 && s.Paused == nil, "got %+v", s)
 	}
 	unused, err := p.Peek(e.Ctx, key, limitOf(e.per(9, 5)))
 	e.Must(err, "Peek")
 	e.Want(len(unused.Rates) == 1 && unused.Rates[0] == limit.RateState{Rate: e.per(9, 5), Remaining: 9}, "got %+v", unused.Rates)
+	debtor := e.key("debt")
+	e.Must(p.wait(debtor, m).Settle(e.Ctx, 5), "Settle")
+	owing, err := p.Inspect(e.Ctx, debtor)
+	e.Must(err, "Inspect")
+	e.Want(len(owing.Rates) == 2 && owing.Rates[0].Used == 5 && owing.Rates[0].Remaining == 0, "after a debt: %+v", owing.Rates)
+}
+
+func allFree(e *env) {
+	p, key, m := e.process(), e.key("k"), limitOf(e.per(3, 20), e.per(50, 60))
+	r := p.allow(key, m)
+	e.Want(r.By == m.Rates[0] && r.ResetAfter > e.Units(10) && r.ResetAfter <= e.Units(20), "got %+v", r)
+	e.Pass(1)
+	r = p.allow(key, m, limit.Cost(0))
+	e.Want(r.By == m.Rates[0] && r.ResetAfter > e.Units(5) && r.ResetAfter < e.Units(19.5), "after a unit of time: %+v", r)
 }
 
 func spacedState(e *env) {
@@ -230,4 +246,7 @@ func longest(e *env) {
 	e.Want(!a.Granted && a.Wait > limit.MaxPer*99/100, "got %+v", a)
 	p.giveBack(key, time.Now().Add(-limit.MaxPer*2), 1, most) // of a grant that is not there
 	e.Want(!p.take(key, limit.MaxN, most).Granted, "granted twice")
+	e.Must(p.Pause(e.Ctx, key, limit.MaxPause, "why"), "Pause")
+	a = p.take(key, 1, most)
+	e.Want(a.Paused != nil && a.Paused.Left > limit.MaxPause*99/100, "got %+v", a)
 }
