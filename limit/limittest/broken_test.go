@@ -302,6 +302,13 @@ var defects = []struct {
 			return a, err
 		}}
 	}},
+	{"W14", "measures windows in milliseconds", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
+			return d.Take(ctx, slower(r, func(rate driver.Rate) driver.Rate {
+				return driver.Rate{N: rate.N, Per: rate.Per.Truncate(time.Millisecond)}
+			}))
+		}}
+	}},
 	{"W14", "consumes by Inspect", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, inspect: func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error) {
 			s, err := d.Inspect(ctx, key, rates)

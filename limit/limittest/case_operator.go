@@ -89,6 +89,9 @@ func allFree(e *env) {
 	e.Pass(1)
 	r = p.allow(key, m, limit.Cost(0))
 	e.Want(r.By == m.Rates[0] && r.ResetAfter > e.Units(5) && r.ResetAfter < e.Units(19.5), "after a unit of time: %+v", r)
+	odd := limit.Rate{N: 1, Per: 10*time.Millisecond + 999*time.Microsecond}
+	a := p.granted(e.key("odd"), 1, odd)
+	e.Want(a.Reset == odd.Per, "all units are free after %v, want %v", a.Reset, odd.Per)
 }
 
 func spacedState(e *env) {
@@ -159,6 +162,9 @@ func listed(e *env) {
 	states, err = p.List(e.Ctx, e.key("c*"))
 	e.Must(err, "List")
 	e.Want(len(states) == 1, "a prefix is a pattern: %+v", states)
+	states, err = p.List(e.Ctx, e.prefix[1:])
+	e.Must(err, "List")
+	e.Want(len(states) == 0, "a prefix is a part: %+v", states)
 }
 
 func unlisted(e *env) {
