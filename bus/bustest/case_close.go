@@ -29,6 +29,7 @@ func closed(e *env) {
 	b.publish("x", "1")
 	e.Must(b.Close(), "close")
 	e.Must(b.Close(), "close again")
+	e.Must(b.driver.Close(e.Ctx), "close the driver again")
 	before := time.Now()
 	for verb, err := range b.verbs("x") {
 		e.Is(err, bus.ErrClosed, "%s", verb)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/megaframework/mega/bus"
@@ -21,7 +22,7 @@ var groupCases = []testCase{
 	{rule: "S11", claim: "after the last member has left nothing is stuck, and a new member is served", run: groupEmpties},
 	{rule: "S11", claim: "a bad name is refused before the driver is called", run: badGroups},
 	{rule: "S11", claim: "unusual names are valid groups", run: oddGroups},
-	{rule: "S11", claim: "groups stay apart if their names and patterns make up the same text, or are an encoding of each other", run: similarGroups},
+	{rule: "S11", claim: "groups stay apart if their names begin alike, make up the same text with their patterns, or are an encoding of each other", run: similarGroups},
 }
 
 func total(boxes ...*inbox) (n int) {
@@ -215,7 +216,7 @@ func oddGroups(e *env) {
 }
 
 // similarGroups has groups that a driver may take for one which joins a name and a
-// pattern by a sign, or which writes a sign as an encoding of it.
+// pattern by a sign, which writes a sign as an encoding of it, or which cuts a name.
 func similarGroups(e *env) {
 	a, b := e.pair()
 	alike := func(subject string, groups ...*inbox) {
@@ -236,4 +237,6 @@ func similarGroups(e *env) {
 		encoded = append(encoded, b.listen("x.>", bus.Group(name)))
 	}
 	alike("x.y", encoded...)
+	longest := strings.Repeat("g", 63)
+	alike("x.y", b.listen("x.>", bus.Group(longest+"1")), b.listen("x.>", bus.Group(longest+"2")))
 }

@@ -24,6 +24,14 @@ var requestCases = []testCase{
 	{rule: "S12", claim: "late and second answers are dropped and counted", run: lateAnswers},
 	{rule: "S12", claim: "concurrent requests, half of them cancelled, never get another request's answer", run: noCrossTalk},
 	{rule: "S12", claim: "typed calls transfer values and errors", run: typedCalls},
+	{rule: "S12", claim: "a driver refuses a second Bus, and the first one keeps its answers", run: oneBus},
+}
+
+func oneBus(e *env) {
+	p := e.process()
+	_, err := bus.New(p.driver, bus.Config{})
+	e.Is(err, bus.ErrInvalid, "a second Bus on the driver")
+	e.works(p, p)
 }
 
 func answeredOrNobody(e *env) {

@@ -391,6 +391,12 @@ var defects = []defect{
 			return d.Subscribe(ctx, s)
 		}}
 	}},
+	{"S11", "cuts the names of groups at 32 bytes", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
+			s.Group = s.Group[:min(len(s.Group), 32)]
+			return d.Subscribe(ctx, s)
+		}}
+	}},
 	{"S11", "gives a message to every member", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			s.Group = ""
@@ -402,6 +408,9 @@ var defects = []defect{
 			age := int(members.Add(1))
 			return sinkWith{Sink: s, load: func(driver.Sink) int { return age }}
 		}}
+	}},
+	{"S12", "takes another Bus", func() *broken {
+		return &broken{again: true}
 	}},
 	{"S12", "does not report a missing responder", func() *broken {
 		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
@@ -588,6 +597,15 @@ var defects = []defect{
 	{"S22", "leaves something running when it is closed", func() *broken {
 		return &broken{close: func(d driver.Driver, ctx context.Context) error {
 			go time.Sleep(time.Hour)
+			return d.Close(ctx)
+		}}
+	}},
+	{"S22", "fails to close again", func() *broken {
+		var closed atomic.Bool
+		return &broken{close: func(d driver.Driver, ctx context.Context) error {
+			if closed.Swap(true) {
+				return driver.ErrClosed
+			}
 			return d.Close(ctx)
 		}}
 	}},
