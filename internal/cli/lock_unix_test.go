@@ -420,7 +420,7 @@ func TestOnlyASilentProcessGaveNoAnswer(t *testing.T) {
 	path := filepath.Join(admin.Folders(s.environ)[0], "shop.1.sock")
 	deaf(t, path)
 	status, _, stderr := s.tool(t, "lock ls --name shop")
-	if want := "No answer from process at " + path + ". Failed at shop, pid 4121.  (cli.unanswered)"; status != failure.ExitUnavailable || !strings.Contains(stderr, want) {
+	if want := "No answer from socket " + path + ". Failed at shop, pid 4121.  (cli.unanswered)"; status != failure.ExitUnavailable || !strings.Contains(stderr, want) {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
 }

@@ -22,7 +22,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 		p := Process{Args: append(strings.Fields("mega "+line), "--socket", socket), Stdout: &out, Stderr: &out}
 		return RunTool(p, Tool{}), out.String()
 	}
-	if status, out := tool("lock ls"); status != failure.ExitOK || out != "process at "+socket+": cluster, scope node\n  no lock is held\n" {
+	if status, out := tool("lock ls"); status != failure.ExitOK || out != "socket "+socket+": cluster, scope node\n  no lock is held\n" {
 		t.Errorf("without a hub: exit status %d: %s", status, out)
 	}
 	if status, out := tool("lock release lamp --reason stuck"); status != failure.ExitOK || !strings.Contains(out, "lamp: no holder") {
@@ -59,7 +59,7 @@ func TestLocksOfASocketAreListedAndForced(t *testing.T) {
 	if _, err := other.Acquire(t.Context(), "boat"); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "boat: released from 1 holder  (process at " + socket + ")"}} {
+	for _, x := range [][2]string{{"ls", "boat"}, {"show boat", "holds"}, {"release boat --reason stuck", "boat: released from 1 holder  (socket " + socket + ")"}} {
 		if status, out := tool("lock " + x[0] + " --namespace eu"); status != failure.ExitOK || !strings.Contains(out, x[1]) {
 			t.Errorf("%s: exit status %d: %s", x[0], status, out)
 		}
@@ -88,7 +88,7 @@ func TestAutomaticSocketIsShownWithItsPath(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	var out bytes.Buffer
 	status := RunTool(Process{Args: strings.Fields("mega lock ls --socket auto"), Stdout: &out, Stderr: &out}, Tool{})
-	if want := "at " + filepath.Join(dir, "mega", "cluster.sock"); status != failure.ExitOK || !strings.Contains(out.String(), want) {
+	if want := "socket " + filepath.Join(dir, "mega", "cluster.sock"); status != failure.ExitOK || !strings.Contains(out.String(), want) {
 		t.Errorf("exit status %d, want %q: %s", status, want, &out)
 	}
 }

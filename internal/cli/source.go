@@ -66,7 +66,7 @@ func (a about) place() string {
 	case a.URL != "":
 		return a.URL
 	case a.Socket != "":
-		return "process at " + a.Socket
+		return "socket " + a.Socket
 	}
 	s := fmt.Sprintf("%s, pid %d", a.Name, a.PID)
 	if a.Worker != 0 {

@@ -257,7 +257,7 @@ func TestListShowsHoldersAndStartsNothing(t *testing.T) {
 	if out, status := p.start("ls --json").rest(); status != 0 || !strings.Contains(out, `"locks": []`) || !strings.Contains(out, `"driver": "cluster"`) {
 		t.Errorf("exit status %d: %s", status, out)
 	}
-	if out, status := p.start("ls").rest(); status != 0 || out != "process at "+p.socket()+": cluster, scope node\n"+NoLock+"\n" {
+	if out, status := p.start("ls").rest(); status != 0 || out != "socket "+p.socket()+": cluster, scope node\n"+NoLock+"\n" {
 		t.Errorf("exit status %d: %s", status, out)
 	}
 	if _, err := os.Stat(p.socket()); err == nil {

@@ -27,12 +27,17 @@ type Backend struct {
 
 // Flags adds the flags that select the backend.
 func (b *Backend) Flags(f *pflag.FlagSet) {
-	f.Var(Text(&b.URL), "url", "keep the lock in the Redis at `URL`, such as redis://localhost:6379/0")
-	f.Var(Text(&b.URLEnv), "url-env", "keep it in the Redis at the URL in the variable `VAR`, for a URL with a password")
-	f.Var(Text(&b.Socket), "socket", "share it with the processes at the socket `PATH`; auto, the default, is this user's own")
+	b.placeFlags(f)
 	f.Var(Text(&b.Engine), "engine", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
+}
+
+// placeFlags adds the flags that locks and limits share.
+func (b *Backend) placeFlags(f *pflag.FlagSet) {
+	f.Var(Text(&b.URL), "url", "use the Redis at `URL`, such as redis://localhost:6379/0")
+	f.Var(Text(&b.URLEnv), "url-env", "use the Redis at the URL in the variable `VAR`, for a URL with a password")
+	f.Var(Text(&b.Socket), "socket", "use the hub at the socket `PATH`; auto, the default, is this user's own")
 	f.Var(Text(&b.Template), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
-	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the lock")
+	f.StringVar(&b.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use the Redis or the socket")
 }
 
 // Resolve checks the flags and finds what they leave out.

@@ -67,7 +67,7 @@ func isFolder(dir string) error {
 
 // flags adds the flags of an order. label is the label without the flag.
 func (o *Order) flags(f *pflag.FlagSet, label string) {
-	f.IntVar(&o.Slots, "slots", 0, "let `N` commands of KEY run at once; each has a slot number")
+	f.IntVar(&o.Slots, "slots", 0, "let `N` holders have KEY at once; each has a slot number")
 	o.slots = f.Lookup("slots")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the lock; 0 does not wait")
 	f.DurationVar(&o.TTL, "ttl", 30*time.Second, "others wait `TIME` if this machine dies")

@@ -38,11 +38,7 @@ func (o *PermitOrder) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Cost, "cost", 1, "take `N` units")
 	f.DurationVar(&o.Wait, "wait", 10*time.Second, "wait at most `TIME` for the permit")
 	f.BoolVar(&o.Allow, "allow", false, "do not wait")
-	f.Var(Text(&o.URL), "url", "count in the Redis at `URL`, such as redis://localhost:6379/0")
-	f.Var(Text(&o.URLEnv), "url-env", "count in the Redis at the URL in the variable `VAR`, for a URL with a password")
-	f.Var(Text(&o.Socket), "socket", "count with the processes at the socket `PATH`; auto, the default, is this user's own")
-	f.Var(Text(&o.Template), "template", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
-	f.StringVar(&o.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that share the limit")
+	o.placeFlags(f)
 	o.given = f
 }
 

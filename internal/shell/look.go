@@ -52,7 +52,7 @@ func locate(b *Backend) location {
 }
 
 func (l location) heading() string {
-	return fmt.Sprintf("%s: %s, scope %s", cmp.Or(l.URL, "process at "+l.Socket), l.Driver, l.Scope)
+	return fmt.Sprintf("%s: %s, scope %s", cmp.Or(l.URL, "socket "+l.Socket), l.Driver, l.Scope)
 }
 
 // LimitListing is the document of limit ls --json.
