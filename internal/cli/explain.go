@@ -9,6 +9,7 @@ import (
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/shell"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
@@ -49,7 +50,7 @@ func unknownCode(c *cobra.Command, code string, err error) error {
 		text := fmt.Sprintf("Unknown code %q.", code)
 		return usage(c, "cli.unknown_code", text, "did you mean: "+typed(c)+" "+best, list+typed(c))
 	}
-	return usage(c, "cli.unknown_code", sentence(err.Error()), list+typed(c))
+	return usage(c, "cli.unknown_code", shell.Sentence(err.Error()), list+typed(c))
 }
 
 func codeNames() (names []string) {

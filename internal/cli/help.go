@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/shell"
 )
 
 // help writes the description and the usage of a verb.
@@ -19,7 +20,7 @@ func help(w io.Writer, c *cobra.Command) {
 	var b strings.Builder
 	text := c.Long
 	if text == "" {
-		text = sentence(c.Short)
+		text = shell.Sentence(c.Short)
 	}
 	fmt.Fprintf(&b, "usage: %s\n\n%s\n", useLine(c), strings.TrimSpace(text))
 	printVerbs(&b, c)

@@ -123,7 +123,7 @@ func (t *target) url() (string, error) {
 		return "", nil
 	}
 	if err := notation.CheckURL(b.URL); err != nil {
-		return wrong(sentence("not a Redis URL: " + err.Error()))
+		return wrong(shell.Sentence("not a Redis URL: " + err.Error()))
 	}
 	if t.name != "" {
 		return wrong("--name selects processes on this machine. A Redis does not belong to one program.")

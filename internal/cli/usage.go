@@ -107,7 +107,3 @@ func meant(word string, names []string, before string) []string {
 	}
 	return nil
 }
-
-func sentence(s string) string {
-	return strings.ToUpper(s[:1]) + s[1:] + "."
-}

@@ -199,14 +199,11 @@ func (v *supervised) restart() *cobra.Command {
 				return v.notRestarted(s, err)
 			}
 			return v.shell.Print(restarted{s.about.Name, s.about.PID, n}, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %s restarted\n", head(s), count(n, "worker"))
+				fmt.Fprintf(w, "%s: %s restarted\n", s.about.short(), count(n, "worker"))
 			})
 		},
 	}
 }
-
-// head returns the name and the id of a process.
-func head(s source) string { return fmt.Sprintf("%s, pid %d", s.about.Name, s.about.PID) }
 
 // one returns the selected supervisor, or a failure if there are several.
 func (v *supervised) one(c *cobra.Command) (source, error) {
@@ -238,7 +235,7 @@ func (v *supervised) notRestarted(s source, err error) error {
 		return unanswered([]source{s})
 	}
 	return &failure.Failure{
-		Code: "cli.not_restarted", Exit: failure.ExitUnavailable, Text: "The workers of " + head(s) + " were not all replaced.",
+		Code: "cli.not_restarted", Exit: failure.ExitUnavailable, Text: "The workers of " + s.about.short() + " were not all replaced.",
 		Facts:   []failure.Fact{{Name: "cause", Value: no.Text}},
 		Actions: []string{"list the workers: " + failure.Command(v.shell.Name) + " worker ls", "read the log"},
 	}

@@ -47,7 +47,7 @@ func (*text) Type() string { return "string" }
 // WrongFlag returns the usage error for flags that were not parsed. line is the
 // verb as it was typed.
 func WrongFlag(line string, f *pflag.FlagSet, err error) *Error {
-	e := &Error{Code: "cli.wrong_flag", Exit: ExitUsage, Text: sentence(err.Error())}
+	e := &Error{Code: "cli.wrong_flag", Exit: ExitUsage, Text: Sentence(err.Error())}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
 		name := unknown.GetSpecifiedName()
 		var names []string
@@ -88,4 +88,5 @@ func wanted(wrong *pflag.InvalidValueError) string {
 	return ""
 }
 
-func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+// Sentence returns s as a sentence.
+func Sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
