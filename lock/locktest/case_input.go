@@ -99,15 +99,28 @@ func legalBounds(e *env) {
 	p := e.process()
 	key := e.key("k")
 	for _, opt := range []lock.Option{
-		lock.TTL(lock.MinTTL), lock.TTL(lock.MaxTTL), lock.Wait(0), lock.Wait(lock.Forever), lock.Label(strings.Repeat("x", 128)),
+		lock.TTL(lock.MinTTL), lock.Wait(0), lock.Wait(lock.Forever), lock.Label(strings.Repeat("x", 128)),
 	} {
 		e.Must(p.With(e.Ctx, key, func(context.Context) error { return nil }, opt), "with")
 	}
 	long := e.prefix + strings.Repeat("k", 512-len(e.prefix))
 	e.Must(p.With(e.Ctx, long, func(context.Context) error { return nil }), "with a key of 512 bytes")
+	longest := p.heldWith("longest", lock.TTL(lock.MaxTTL))
+	e.Want(len(longest.Holders) == 1 && longest.Holders[0].Left > lock.MaxTTL*99/100, "a lease of %v is shown as %+v", lock.MaxTTL, longest)
 	if e.keeps("L15") {
-		e.Must(p.With(e.Ctx, e.key("pool"), func(context.Context) error { return nil }, lock.Slots(4096)), "with a pool of 4096")
+		largest := p.heldWith("largest", lock.Slots(4096))
+		e.Want(largest.Size == 4096, "a pool of 4096 has %d slots", largest.Size)
 	}
+}
+
+// heldWith returns the state of a key while p holds it with an option.
+func (p *process) heldWith(name string, opt lock.Option) (s lock.State) {
+	key := p.e.key(name)
+	p.e.Must(p.With(p.e.Ctx, key, func(ctx context.Context) (err error) {
+		s, err = p.Inspect(ctx, key)
+		return err
+	}, opt), "with the %s", name)
+	return s
 }
 
 func oddKeys(e *env) {

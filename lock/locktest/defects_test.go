@@ -411,6 +411,18 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
+	{"L14", "lends for an hour at most", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			r.TTL = min(r.TTL, time.Hour)
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L14", "has no pool of more than 1024 slots", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			r.Slots = min(r.Slots, 1024)
+			return d.Acquire(ctx, r)
+		}}
+	}},
 	{"L14", "drops the braces of keys", false, func() broken {
 		braces := strings.NewReplacer("{", "", "}", "")
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
