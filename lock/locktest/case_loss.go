@@ -124,12 +124,16 @@ func withReturnsLost(e *env) {
 	}
 }
 
-func marginIsKept(e *env) {
-	d := e.driver()
-	now := driver.Now
-	if !e.remote() {
-		now = time.Now
+// now returns the time on the clock of deadlines.
+func (e *env) now() time.Time {
+	if e.remote() {
+		return driver.Now()
 	}
+	return time.Now()
+}
+
+func marginIsKept(e *env) {
+	d, now := e.driver(), e.now
 	r := e.request(e.key("k"))
 	r.NoRenew = true
 	g := e.grant(d, r)

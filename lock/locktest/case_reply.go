@@ -34,11 +34,15 @@ func isUnavailable(err error) bool {
 
 func sameRequestTwice(e *env) {
 	d := e.driver()
-	r := e.longRequest(e.key("k"))
+	r := e.request(e.key("k"))
+	r.TTL = e.Units(20)
 	first := e.grant(d, r)
 	for range 3 {
+		e.Pass(0.5)
 		again := e.grant(d, r)
 		e.Want(again.Fence == first.Fence && again.Slot == first.Slot, "got %+v, and again %+v", first, again)
+		left, sure := e.left(d, again), again.Deadline.Sub(e.now())
+		e.Want(sure <= left, "a grant with %v left at the backend is sure for %v", left, sure) // L4
 	}
 	e.Must(e.release(d, first), "release")
 	r.Token = token()

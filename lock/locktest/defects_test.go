@@ -154,13 +154,7 @@ var defects = []defect{
 			return renewals
 		}}
 	}},
-	{"L4", "counts a grant from the reply", true, func() broken {
-		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
-			g, err := d.Acquire(ctx, r)
-			g.Deadline = driver.Deadline(driver.Now(), g.TTL)
-			return g, err
-		}}
-	}},
+	{"L4", "counts a grant from the reply", true, fromReply},
 	{"L4", "counts a renewal from the reply", true, func() broken {
 		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
 			renewals := d.Renew(ctx, grants)
@@ -275,6 +269,7 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
+	{"L6", "counts a grant from the last of its requests", true, fromReply},
 	{"L6", "gives a second slot when it is asked again", false, func() broken {
 		var mu sync.Mutex
 		seen := make(map[string]int)
@@ -585,6 +580,15 @@ var defects = []defect{
 func isPool(d driver.Driver, ctx context.Context, key string) bool {
 	s, _ := d.Inspect(ctx, key)
 	return s.Size > 1
+}
+
+// fromReply counts the life of a grant from the reply to each request.
+func fromReply() broken {
+	return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+		g, err := d.Acquire(ctx, r)
+		g.Deadline = driver.Deadline(driver.Now(), g.TTL)
+		return g, err
+	}}
 }
 
 // renewingSlots changes the renewals of slots of pools.
