@@ -55,11 +55,11 @@ func longestPause(e *env) {
 }
 
 func state(e *env) {
-	p, key := e.process(), e.key("k")
+	p, other, key := e.process(), e.process(), e.key("k")
 	m := limitOf(e.per(3, 20), e.per(50, 60))
 	p.allow(key, m, limit.Cost(3))
 	e.Want(p.queue(key, 2, false, m.Rates...).Again > 0, "not queued")
-	e.Want(e.process().queue(key, 1, false, m.Rates...).Again > 0, "not queued")
+	e.Want(other.queue(key, 1, false, m.Rates...).Again > 0, "not queued")
 	peek, err := p.Peek(e.Ctx, key, m)
 	e.Must(err, "Peek")
 	inspect, err := p.Inspect(e.Ctx, key)
