@@ -145,5 +145,5 @@ func logChange(log *slog.Logger, text string, c config.Change) {
 func isSupervisors(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
 	isAddr := section == "apps" && strings.HasSuffix(key, ".addr") && strings.Count(key, ".") == 2
-	return section == "ops" || section == "cluster" || isAddr
+	return section == "ops" || section == "cluster" || isAddr || key == "log.format"
 }

@@ -480,16 +480,16 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 // have read them.
 func TestReloadReportsTheKeysThatOnlyARestartOfTheProgramApplies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mega.config.yaml")
-	write := func(hang, ttl string) {
+	write := func(hang, format, ttl string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte("cluster: {hang_timeout: "+hang+"}\nlock: {ttl: "+ttl+"}\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("cluster: {hang_timeout: "+hang+"}\nlog: {format: "+format+"}\nlock: {ttl: "+ttl+"}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("30s", "10s")
-	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+file, "MEGA_LOG_LEVEL=info")
+	write("30s", "json", "10s")
+	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+file, "MEGA_LOG_LEVEL=info", "MEGA_LOG_FORMAT=")
 	c.await(t, "boot.report", 1)
-	write("40s", "20s")
+	write("40s", "auto", "20s") // auto is json without a terminal
 	c.signal(t, syscall.SIGUSR2)
 	c.await(t, "worker restart finished", 1)
 	c.signal(t, syscall.SIGHUP)
@@ -499,7 +499,7 @@ func TestReloadReportsTheKeysThatOnlyARestartOfTheProgramApplies(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
 	all := c.records("configuration changed; restart the program to apply it")
-	if len(all) != 1 || all[0].Key != "cluster.hang_timeout" || all[0].Worker != 0 {
+	if len(all) != 2 || all[0].Key != "cluster.hang_timeout" || all[1].Key != "log.format" || all[0].Worker+all[1].Worker != 0 {
 		t.Errorf("logged %+v:\n%s", all, c)
 	}
 }
