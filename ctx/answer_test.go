@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -504,16 +503,9 @@ func TestAWriteDeadlineEndsAWriteInProgress(t *testing.T) {
 			}
 		}
 	})
-	server := httptest.NewServer(s.router.Handler())
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	_, conn := s.request(t) // and nobody reads the answer
 	late := time.AfterFunc(20*time.Second, func() { _ = conn.Close() })
 	defer late.Stop()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // and reads nothing
 	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the write ended with %v", err)
 	}

@@ -57,6 +57,20 @@ func (s *stage) ask(method, target, body string, headers ...string) *httptest.Re
 	return w
 }
 
+// request sends a request for / by a connection of its own, from which the test reads.
+func (s *stage) request(t *testing.T) (*httptest.Server, net.Conn) {
+	t.Helper()
+	server := httptest.NewServer(s.router.Handler())
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	return server, conn
+}
+
 // last is the last line of the log.
 func (s *stage) last(t *testing.T) map[string]any {
 	t.Helper()
@@ -527,14 +541,7 @@ func TestTheConnectionCanBeTakenOver(t *testing.T) {
 		_, err = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
 		return errors.Join(err, rw.Flush())
 	})
-	server := httptest.NewServer(s.router.Handler())
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, conn := s.request(t)
 	if text, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(text), "hello") {
 		t.Errorf("got %q, %v", text, err)
 	}

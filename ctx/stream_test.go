@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -421,14 +419,7 @@ func TestAStalledClientDoesNotHoldUpTheShutdown(t *testing.T) {
 			}
 		})
 	})
-	server := httptest.NewServer(s.router.Handler())
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // and reads nothing
+	server, _ := s.request(t) // and nobody reads the answer
 	<-stuck
 	began := time.Now()
 	s.host.EndStreams()

@@ -178,14 +178,18 @@ type countSink struct {
 
 func (s *countSink) Deliver(driver.Message) bool { s.got.Add(1); return true }
 
-// A Subscribe that gives up while the hub stands still leaves no subscription (S7).
-func TestASubscribeThatGivesUpGetsNoEvent(t *testing.T) {
+// atHub returns a node at a hub in a process of its own.
+func atHub(t *testing.T) (*Node, *child) {
+	t.Helper()
 	hub, dial := hubChild(t)
 	conn, err := dial()
 	must(t, err)
-	n, err := Dial(t.Context(), Config{Conn: conn})
-	must(t, err)
-	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	return joined(t, Config{Conn: conn}), hub
+}
+
+// A Subscribe that gives up while the hub stands still leaves no subscription (S7).
+func TestASubscribeThatGivesUpGetsNoEvent(t *testing.T) {
+	n, hub := atHub(t)
 	must(t, hub.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -203,12 +207,7 @@ func TestASubscribeThatGivesUpGetsNoEvent(t *testing.T) {
 // The events that a process published before the end of its subscription reach it, also if
 // they wait for room on the way to the hub (S7).
 func TestASubscriptionThatEndsGetsTheEventsThatWaitForTheHub(t *testing.T) {
-	hub, dial := hubChild(t)
-	conn, err := dial()
-	must(t, err)
-	n, err := Dial(t.Context(), Config{Conn: conn})
-	must(t, err)
-	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	n, hub := atHub(t)
 	var s countSink
 	in, err := n.Bus().Subscribe(t.Context(), driver.Subscription{Pattern: "a", Group: "g", Sink: &s})
 	must(t, err)

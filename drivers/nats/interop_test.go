@@ -31,23 +31,32 @@ func foreign(t *testing.T, url string, options ...natsgo.Option) *natsgo.Conn {
 	return conn
 }
 
-// Errors of services cross in both directions.
-func TestServiceErrorsAreUnderstood(t *testing.T) {
-	server := natstest.Start(t, natstest.Options{})
-	b, other := open(t, nats.Config{URL: server.URL()}), foreign(t, server.URL())
-	_, err := other.Subscribe("rpc.theirs", func(m *natsgo.Msg) {
+// refusing subscribes a service that answers with an error: its code under key, its text
+// and its data.
+func refusing(t *testing.T, nc *natsgo.Conn, subject, key, code, text, data string) *natsgo.Subscription {
+	t.Helper()
+	in, err := nc.Subscribe(subject, func(m *natsgo.Msg) {
 		reply := natsgo.NewMsg(m.Reply)
-		reply.Header.Set("Nats-Service-Error-Code", "404")
-		reply.Header.Set("Nats-Service-Error", "no such product")
+		reply.Header.Set(key, code)
+		reply.Header.Set("Nats-Service-Error", text)
+		reply.Data = []byte(data)
 		_ = m.RespondMsg(reply) // the test sees that nothing comes
 	})
 	if err == nil {
-		err = other.Flush()
+		err = nc.Flush()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.Request(t.Context(), "theirs", nil)
+	return in
+}
+
+// Errors of services cross in both directions.
+func TestServiceErrorsAreUnderstood(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	b, other := open(t, nats.Config{URL: server.URL()}), foreign(t, server.URL())
+	refusing(t, other, "rpc.theirs", "Nats-Service-Error-Code", "404", "no such product", "")
+	_, err := b.Request(t.Context(), "theirs", nil)
 	var remote *bus.RemoteError
 	if !errors.As(err, &remote) || remote.Reason != "404" || remote.Message != "no such product" {
 		t.Errorf("their error came as %v", err)
@@ -76,20 +85,9 @@ func TestAForeignErrorIsBounded(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	b, other := open(t, nats.Config{URL: server.URL()}), foreign(t, server.URL())
 	for _, key := range []string{"Bus-Error", "Nats-Service-Error-Code"} {
-		in, err := other.Subscribe("rpc.theirs", func(m *natsgo.Msg) {
-			reply := natsgo.NewMsg(m.Reply)
-			reply.Header.Set(key, "\x1b[2J no code")
-			reply.Header.Set("Nats-Service-Error", strings.Repeat("x", 100_000))
-			reply.Data = append([]byte("\xff"), strings.Repeat("x", 100_000)...)
-			_ = m.RespondMsg(reply) // the test sees that nothing comes
-		})
-		if err == nil {
-			err = other.Flush()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = b.Request(t.Context(), "theirs", nil)
+		long := strings.Repeat("x", 100_000)
+		in := refusing(t, other, "rpc.theirs", key, "\x1b[2J no code", long, "\xff"+long)
+		_, err := b.Request(t.Context(), "theirs", nil)
 		remote, ok := errors.AsType[*bus.RemoteError](err)
 		if !ok || remote.Reason != "error" || len(remote.Message) < 1000 || len(remote.Message) > 5000 || !utf8.ValidString(remote.Message) {
 			t.Errorf("%s: got %.80q", key, err)
