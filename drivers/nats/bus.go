@@ -97,7 +97,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 
 // lacks are the features that NATS does not have.
 var lacks = []driver.Lack{
-	{Rule: "S4", Why: "a loss between two servers of a cluster, or over a gateway or a leaf node, is not reported: the server of the publisher has confirmed the messages. When a member of a group leaves, its server in a cluster may pass messages for the group on to another server, whose other subscriptions get them twice"},
+	{Rule: "S4", Why: "a loss between two servers of a cluster, or over a gateway or a leaf node, is not reported: the server of the publisher has confirmed the messages. When a member of a group leaves, its server may forward messages of the group to another server of the cluster, and subscriptions there that are in no group receive them twice"},
 	{Rule: "S5", Why: "a server or a proxy that stood still for longer than 15 s may hold messages that were counted as lost, and deliver them after later ones of the next connection. Messages that wait between two servers of a cluster may arrive after later ones of the next connection, which leads to the other server"},
 	{Rule: "S7", Why: "in a cluster of servers a new subscription spreads after Subscribe has returned: another server may miss what is published meanwhile"},
 	{Rule: "S11", Why: "over leaf nodes and gateways, servers prefer the members of a group on the publisher's side: the others may get no message"},

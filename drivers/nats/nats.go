@@ -21,12 +21,12 @@
 // spreads in the same way: a request in that moment ends at its deadline. Messages
 // that are lost between two servers, when their connection breaks, are not reported:
 // the publisher's server has confirmed them. When a member of a group leaves, its
-// server may pass messages for the group on to another server, whose other
-// subscriptions get them twice. A server that stood still for longer than 15 s may
-// deliver messages of the connection that was given up, which count as lost, after
-// messages of the next one. Messages that wait between two servers may arrive after
-// messages of the next connection, which leads to the other server. Over leaf nodes
-// and gateways, servers prefer the members of a group on the publisher's side.
+// server may forward messages of the group to another server, and subscriptions there
+// that are in no group receive them twice. A server that stood still for longer than
+// 15 s may deliver messages of the connection that was given up, which count as lost,
+// after messages of the next one. Messages that wait between two servers may arrive
+// after messages of the next connection, which leads to the other server. Over leaf
+// nodes and gateways, servers prefer the members of a group on the publisher's side.
 // [driver.Info] lists all of these.
 //
 // # How it works
