@@ -209,9 +209,16 @@ func (b *body) causes(err error) bool {
 // the context does not end the read. A response that cannot set a deadline has
 // no connection. net/http removes the deadline when it has read the whole body.
 func (b *body) hurry() {
-	if b != nil && b.timeout != nil && b.hurried.CompareAndSwap(false, true) {
-		_ = b.control.SetReadDeadline(b.timeout.deadline)
+	if b == nil || b.timeout == nil || b.hurried.Load() {
+		return
 	}
+	_ = b.control.setDeadline(func(c *http.ResponseController) error {
+		// Here, so that readError of a concurrent read removes the deadline later.
+		if !b.hurried.CompareAndSwap(false, true) {
+			return nil
+		}
+		return c.SetReadDeadline(b.timeout.deadline)
+	})
 }
 
 // readError returns the error of a read. One of the deadline that hurry has set wraps
