@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/go-cmp/cmp"
 
@@ -570,6 +571,32 @@ func TestChisMiddlewareChangesAnEscapedPath(t *testing.T) {
 		if w := s.ask("PUT", target, "", "Sec-Fetch-Site: same-origin"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: another method: got %d, allowed %q", target, w.Code, w.Header().Get("Allow"))
 		}
+	}
+}
+
+// The middleware of a group runs after the search for a route.
+func TestAllowedMethodsAreThoseOfThePathThatWasSearched(t *testing.T) {
+	again := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			chi.RouteContext(r.Context()).RoutePath = "" // chi then takes the path of the request
+			next.ServeHTTP(w, r)
+		})
+	}
+	get := func(r megactx.Router) {
+		r.Get("/a/{id}/", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
+	}
+	for name, middleware := range map[string]func(http.Handler) http.Handler{"StripSlashes": middleware.StripSlashes, "again": again} {
+		s := newStage()
+		s.router.Route("/group", func(r megactx.Router) { r.UseStd(middleware); get(r) })
+		if w := s.ask("PUT", "/group/a/7/", "", "Sec-Fetch-Site: same-origin"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s of a group: got %d, allowed %q", name, w.Code, w.Header().Get("Allow"))
+		}
+	}
+	s := newStage()
+	s.router.UseStd(again)
+	get(s.router)
+	if w := s.ask("PUT", "/a/7%2F8/", "", "Sec-Fetch-Site: same-origin"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("again: got %d, allowed %q", w.Code, w.Header().Get("Allow"))
 	}
 }
 

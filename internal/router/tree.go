@@ -41,7 +41,10 @@ func newTree(h *request.Host) *tree {
 	t.first = http.HandlerFunc(t.find)
 	t.missing = t.unmatched(orFile(h, notFound))
 	t.mux.NotFound(t.missing)
-	t.mux.MethodNotAllowed(t.unmatched(orFile(h, func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux) })))
+	t.mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		path := chi.RouteContext(r.Context()).RoutePath // a middleware of a group may change it
+		t.unmatched(orFile(h, func(c *megactx.Ctx) error { return methodNotAllowed(c, t.mux, path) }))(w, r)
+	})
 	t.areas.NotFound(onward)
 	t.areas.MethodNotAllowed(onward)
 	return t
@@ -145,7 +148,7 @@ func (t *tree) find(w http.ResponseWriter, r *http.Request) {
 	path, method := route.RoutePath, route.RouteMethod
 	defer func() { route.RoutePath, route.RouteMethod = path, method }() // a middleware may serve again
 	*route = chi.Context{Routes: t.mux, RoutePath: path, RouteMethod: method}
-	if given, _ := r.Context().Value(givenKey{}).(string); path == given {
+	if given, _ := r.Context().Value(givenKey{}).(string); path == given || path == "" {
 		route.RoutePath = cmp.Or(routePath(r.URL), "/") // as mux does
 	}
 	if !slices.Contains(methods, r.Method) {
@@ -211,11 +214,10 @@ func notFound(*megactx.Ctx) error {
 	return request.Refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")
 }
 
-func methodNotAllowed(c *megactx.Ctx, routes chi.Routes) error {
-	route, _ := c.Value(request.RouteKey{}).(*chi.Context) // find has set its path
+func methodNotAllowed(c *megactx.Ctx, routes chi.Routes, path string) error {
 	var allowed []string
 	for _, method := range methods {
-		if routes.Match(chi.NewRouteContext(), method, route.RoutePath) {
+		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
 		}
 	}
