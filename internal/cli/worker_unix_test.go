@@ -92,6 +92,35 @@ func TestReloadReportsWhatTheWorkersHaveNotApplied(t *testing.T) {
 	c.quits(t)
 }
 
+// The process in its place has the configuration.
+func TestReloadSucceedsWithoutAWorkerThatIsReplaced(t *testing.T) {
+	c, environ := newSite(t).sharing(t, "polite")
+	old := workersOf(t, environ, "polite")[0].PID
+	if err := redistest.Signal(old, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	reloaded, restarted := make(chan string, 1), make(chan string, 1)
+	run := func(done chan<- string, args ...string) {
+		status, stdout, stderr := verb(t, "polite", environ, args...)
+		done <- fmt.Sprint(status, ": ", stdout, stderr)
+	}
+	go run(reloaded, "config", "reload")
+	c.until(t, "configuration reloaded without changes") // by the other worker
+	go run(restarted, "worker", "restart", "1")
+	for !slices.ContainsFunc(workersOf(t, environ, "polite"), func(w worker) bool { return w.PID == old && w.State == "stopping" }) {
+		time.Sleep(5 * time.Millisecond) // the workers are other processes
+	}
+	if err := redistest.Signal(old, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, done := range []chan string{reloaded, restarted} {
+		if got := <-done; !strings.HasPrefix(got, "0: ") {
+			t.Errorf("exit status %s", got)
+		}
+	}
+	c.quits(t)
+}
+
 func TestWorkersAreListedAndRestarted(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.withWorkers(t, "polite")

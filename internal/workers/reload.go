@@ -70,7 +70,10 @@ func (s *Supervisor) reloadWorker(ctx context.Context, l *workerLine) error {
 		_, err = l.peer.Call(ctx, callReload, body)
 	}
 	if err != nil {
-		if l.process.Worker().State != Stopping && !s.runner.ends() { // a worker that ends needs no configuration
+		if !s.runner.ends() {
+			if l.process.Worker().State == Stopping { // the process in its place has the configuration
+				return nil
+			}
 			s.log.Error("configuration not reloaded by a worker", "worker", l.process.id, "pid", l.process.PID(), "error", err)
 		}
 		return unansweredError{fmt.Errorf("reload the configuration of worker %d, pid %d: %w", l.process.id, l.process.PID(), err)}
