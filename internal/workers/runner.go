@@ -140,7 +140,8 @@ func (s *runner) Abort() {
 	}
 }
 
-// Workers returns the state of each running process, and of the workers that have no process because they cannot become ready.
+// Workers returns the state of each running process, and of the workers that have no
+// process because they cannot become ready.
 func (s *runner) Workers() (all []Worker) {
 	runs := map[int]bool{}
 	for _, p := range s.alive() {
