@@ -23,6 +23,7 @@ type broken struct {
 	pause    func(d driver.Driver, key string, p driver.Pause) error
 	reset    func(d driver.Driver, key string) error
 	inspect  func(d driver.Driver, key string, rates []driver.Rate) (driver.State, error)
+	list     func(d driver.Driver, prefix string) ([]driver.State, error)
 }
 
 func (b *broken) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
@@ -65,6 +66,13 @@ func (b *broken) Inspect(ctx context.Context, key string, rates []driver.Rate) (
 		return b.inspect(b.Driver, key, rates)
 	}
 	return b.Driver.Inspect(ctx, key, rates)
+}
+
+func (b *broken) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if b.list != nil {
+		return b.list(b.Driver, prefix)
+	}
+	return b.Driver.List(ctx, prefix)
 }
 
 var ctx = context.Background()
@@ -326,6 +334,12 @@ var defects = []struct {
 			}
 		}
 	})},
+	{"W14", "lists the keys that contain the prefix", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, list: func(d driver.Driver, prefix string) ([]driver.State, error) {
+			states, err := d.List(ctx, "")
+			return slices.DeleteFunc(states, func(s driver.State) bool { return !strings.Contains(s.Key, prefix) }), err
+		}}
+	}},
 	{"W15", "cuts keys at a brace", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
 		return &broken{Driver: d, take: func(d driver.Driver, r driver.Request) (driver.Answer, error) {
 			r.Key, _, _ = strings.Cut(r.Key, "}")
