@@ -41,7 +41,7 @@ func (c Config) unlessForeign(ctx context.Context, err error) error {
 			continue
 		}
 		hint := "check that it is a NATS server, and that both sides use TLS or neither"
-		if expectsTLS(ctx, u.Host) {
+		if !c.TLS.HandshakeFirst && expectsTLS(ctx, u.Host) {
 			hint = "a server expects TLS before the greeting of NATS: check that it is a NATS server; one with handshake_first needs TLS.HandshakeFirst (nats.tls.handshake_first)"
 		}
 		return fmt.Errorf("%w (%s)", err, hint)

@@ -30,7 +30,7 @@ func TestAnotherKindOfServerIsRefused(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	store, locked := redistest.Start(t, redistest.Options{}).Addr(), redistest.Start(t, redistest.Options{Password: "swordfish"}).Addr()
-	_, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
+	other, encrypted, _ := redistest.StartTLS(t, certificate.Certificate{})
 	cert, key := certificate.Certificate{}.Write(t)
 	first := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, handshake_first: true }", cert, key)}).URL()
 	at := func(s *httptest.Server) string { return s.Listener.Addr().String() }
@@ -61,6 +61,17 @@ func TestAnotherKindOfServerIsRefused(t *testing.T) {
 	t.Run("the server gives up first", func(t *testing.T) {
 		t.Parallel() // its timeout of a handshake is 2s
 		if _, err := OpenBus(t.Context(), Config{URL: first, dial: 5 * time.Second}); err == nil || !strings.Contains(err.Error(), "nats.tls.handshake_first") {
+			t.Error(err)
+		}
+	})
+	t.Run("handshake_first is configured", func(t *testing.T) {
+		answer, err := other.Do("CONFIG", "GET", "tls-cert-file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		authority := answer.([]any)[1].(string)
+		c := Config{URL: "nats://" + encrypted, TLS: TLS{CA: authority, HandshakeFirst: true}, dial: 200 * time.Millisecond}
+		if _, err := OpenBus(t.Context(), c); err == nil || !strings.Contains(err.Error(), "check that it is a NATS server") || strings.Contains(err.Error(), "needs TLS.HandshakeFirst") {
 			t.Error(err)
 		}
 	})
