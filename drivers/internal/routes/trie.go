@@ -6,8 +6,8 @@ import (
 )
 
 // node is a node of a trie of patterns. It holds the patterns that begin with
-// the tokens on the path to it. The elements of its lists never change, because plans
-// share the lists: add appends behind them, and remove makes another list.
+// the tokens on the path to it. Its lists change in place: a match copies them, because
+// plans keep what they get.
 type node[V comparable] struct {
 	each   []V                 // values whose pattern ends here
 	groups map[string][]V      // values in groups, by the name of the group
@@ -114,6 +114,6 @@ func (n *node[V]) match(rest string, m *matches[V]) {
 func (n *node[V]) collect(m *matches[V]) {
 	m.each = append(m.each, n.each...)
 	for _, g := range n.groups {
-		m.groups = append(m.groups, slices.Clone(g)) // drop changes its own
+		m.groups = append(m.groups, slices.Clone(g))
 	}
 }
