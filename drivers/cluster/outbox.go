@@ -365,6 +365,7 @@ func (o *outbox) pause() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.line = nil
+	o.signalRoom() // awaitPassed does not wait for another line
 }
 
 // cut handles the end of the line: requests, answers and syncs leave the queue.

@@ -716,3 +716,33 @@ func TestClosedBusCallsNeitherSinksNorTheFront(t *testing.T) {
 		t.Errorf("after Close: %d more calls of the front and %d of the sink", front.calls-2, in.calls-2)
 	}
 }
+
+// The end of a subscription does not wait for events that a hub which leaves will not
+// take: they wait for the next one.
+func TestAnEndDoesNotWaitForTheNextHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, line := newOutbox(t)
+		b.out.resume(line)
+		for b.out.events() == 0 {
+			if err := b.Publish(t.Context(), driver.Message{Subject: "a", Data: make([]byte, window/2)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		passed := make(chan bool, 1)
+		go func() { passed <- b.out.awaitPassed(t.Context()) }()
+		synctest.Wait()
+		b.out.pause()
+		synctest.Wait()
+		select {
+		case p := <-passed:
+			if p {
+				t.Error("the event has passed without a hub")
+			}
+		default:
+			t.Error("it waits, and no hub takes the event")
+			b.out.resume(line)
+			line.Close()
+			<-passed
+		}
+	})
+}
