@@ -317,8 +317,6 @@ func explainConnect(err error) error {
 		hint = "check that the server runs"
 	case strings.Contains(text, "no such host"):
 		hint = "check the host name"
-	case strings.Contains(text, "all sentinels"):
-		hint = "check the sentinels' addresses and the master's name"
 	case strings.HasSuffix(text, "EOF"), strings.Contains(text, "connection reset"):
 		hint = "the server ended the connection: check its maxclients, and that both sides use TLS (rediss://) or neither (redis://)"
 	case refusal.Of(err) == refusal.Encryption:
@@ -327,6 +325,8 @@ func explainConnect(err error) error {
 		hint = "the server requires a client certificate that it accepts: set the options tls_cert and tls_key of the URL, or its tls-auth-clients to no"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check the server's certificate: its authority, its names and its dates"
+	case strings.Contains(text, "all sentinels"):
+		hint = "check the sentinels' addresses and the master's name"
 	case wire.IsTimeout(err):
 		hint = "no answer: check address, firewall, and that both sides use TLS (rediss://) or neither (redis://)"
 	}

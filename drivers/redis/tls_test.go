@@ -98,6 +98,21 @@ func TestEachConnectionReadsTheCertificatesAgain(t *testing.T) {
 	})
 }
 
+// A sentinel that does not agree about certificates is not at a wrong address.
+func TestTheAdviceForASentinelNamesItsCertificates(t *testing.T) {
+	t.Parallel()
+	_, addr, f := startMutual(t)
+	for options, advice := range map[string]string{
+		"?tls_ca=" + f.cert: "tls_cert and tls_key",
+		"":                  "check the server's certificate",
+	} {
+		soon(t, "the advice "+advice, func() bool { // an attempt times out on a busy machine
+			_, err := redis.OpenLock(t.Context(), redis.Config{URL: "rediss-sentinel://" + addr + "/m" + options})
+			return contains(err, advice)
+		})
+	}
+}
+
 func TestWrongFilesOfTLSAreNamed(t *testing.T) {
 	t.Parallel()
 	var f pemFiles
