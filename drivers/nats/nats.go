@@ -127,7 +127,8 @@ type Config struct {
 type TLS struct {
 	CA, Cert, Key string
 	// HandshakeFirst begins with TLS, before the greeting of the server, as a
-	// server with handshake_first requires.
+	// server with handshake_first: true requires. A server with auto does not
+	// require it, and refuses a client that begins later than after 50 ms.
 	HandshakeFirst bool
 }
 
