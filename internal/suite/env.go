@@ -43,9 +43,22 @@ func caught(recovered any) error {
 	}
 }
 
+// maxPatience bounds a case, in units of its Patience. The longest case takes 40.
+const maxPatience = 45
+
+// newEnv returns the environment of a case that has begun. Ctx ends with the time of
+// the case, so that a call that is repeated for as long as its context lives fails the
+// case. Ctx has no deadline: it would shorten the timeouts of calls.
 func newEnv(ctx context.Context, s Suite) *Env {
 	ctx, cancel := context.WithCancel(ctx)
-	return &Env{Ctx: ctx, cancel: cancel, Unit: s.Unit, patience: s.Patience}
+	e := &Env{Ctx: ctx, Unit: s.Unit, patience: s.Patience}
+	bound := time.Duration(max(maxPatience, Scaled(maxPatience))) * s.Patience
+	timer := time.AfterFunc(bound, func() {
+		e.Report("the case has not ended within %v", bound)
+		cancel()
+	})
+	e.cancel = func() { timer.Stop(); cancel() }
+	return e
 }
 
 // Cancel ends Ctx. The end of the case does too, after the functions of AtEnd.

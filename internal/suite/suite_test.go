@@ -67,6 +67,20 @@ func TestGoroutineThatDoesNotEndFailsItsCase(t *testing.T) {
 	})
 }
 
+// A driver can make a call repeat itself as long as the context of the case lives.
+func TestCaseThatDoesNotEndFailsWithItsRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := one(func(e *Env) {
+			for e.Ctx.Err() == nil {
+				time.Sleep(time.Second)
+			}
+		}).Check(t.Context())
+		if err == nil || !strings.HasPrefix(err.Error(), "L1/it is alone: the case has not ended within ") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestCheckRefusesANameWithoutAnApplicableCase(t *testing.T) {
 	s := one(func(*Env) {})
 	s.Cases[0].Absent = "it has one process"

@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,6 +76,18 @@ var runDefects = []defect{
 	borrowed("O2", "lends a lock twice"),
 	borrowed("E1", "lends a lock twice"),
 	borrowed("E1", "counts fences anew for each process"),
+	{"E1", "reports each lease as lost at its release", true, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			return errors.Join(driver.ErrLost, d.Release(ctx, g))
+		}}
+	}},
+	{"E1", "returns grants whose deadline has passed", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Deadline = driver.Now().Add(-r.TTL)
+			return g, err
+		}}
+	}},
 	borrowed("E2", "does nothing when it is forced"),
 	borrowed("E2", "reports a release that did not happen"),
 	borrowed("E3", "reports a release that did not happen"),
