@@ -184,7 +184,13 @@ type node struct {
 
 func (n *node) Info() driver.Info { return driver.Info{Name: "fleet", Scope: driver.Fleet} }
 
-func (n *node) Attach(f driver.Front) error { n.front = f; return nil }
+func (n *node) Attach(f driver.Front) error {
+	if n.front != nil {
+		return driver.ErrInvalid
+	}
+	n.front = f
+	return nil
+}
 
 func (n *node) Publish(ctx context.Context, m driver.Message) error {
 	if done, err := n.tryPublish(ctx, m); done {
