@@ -18,10 +18,16 @@ func (l *Limiter) Peek(ctx context.Context, key string, m Limit) (State, error) 
 		return State{}, fmt.Errorf("peek %q: %w", shorten(key), err)
 	}
 	s, err := l.inspect(ctx, "peek", key, c.rates)
+	if err != nil {
+		return s, err
+	}
+	if got, want := len(s.Rates), len(c.rates); got != want {
+		return State{}, fmt.Errorf("peek %q: %w: the driver %s returned %d rates, want %d", key, ErrUnavailable, l.info.Name, got, want)
+	}
 	for i := range s.Rates {
 		s.Rates[i].Per = m.Rates[i].Per // without the slack
 	}
-	return s, err
+	return s, nil
 }
 
 // Inspect is Peek for all rates of which the backend has grants: each with the N

@@ -409,6 +409,21 @@ func TestACallBehindARequestWithoutAnAnswerIsBounded(t *testing.T) {
 	})
 }
 
+// excessive is a driver that returns more rates than Inspect asks for.
+type excessive struct{ driver.Driver }
+
+func (e excessive) Inspect(ctx context.Context, key string, rates []driver.Rate) (driver.State, error) {
+	return e.Driver.Inspect(ctx, key, append(slices.Clone(rates), limit.PerHour(1)))
+}
+
+func TestPeekNamesADriverThatReturnsOtherRates(t *testing.T) {
+	l := open(t, excessive{memory.NewLimit()}, limit.Config{})
+	_, err := l.Peek(t.Context(), "k", rates(limit.PerMinute(1)))
+	if !errors.Is(err, limit.ErrUnavailable) || !strings.Contains(err.Error(), "the driver memory returned 2 rates, want 1") {
+		t.Errorf("got %v, want an error that names the driver", err)
+	}
+}
+
 // silent is a backend that does not answer.
 type silent struct{ driver.Driver }
 
