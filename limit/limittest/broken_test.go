@@ -327,6 +327,12 @@ var defects = []struct {
 		}}
 	}},
 	{"W14", "does not show who waits", showing(func(s *driver.State) { s.Waiters = nil })},
+	{"W14", "lists no key with waiters alone", func(_ *fleet, d driver.Driver, _ int) driver.Driver {
+		return &broken{Driver: d, list: func(d driver.Driver, prefix string) ([]driver.State, error) {
+			all, err := d.List(ctx, prefix)
+			return slices.DeleteFunc(all, func(s driver.State) bool { return len(s.Rates) == 0 && s.Paused == nil }), err
+		}}
+	}},
 	{"W14", "does not show the spacing", showing(func(s *driver.State) {
 		for i := range s.Rates {
 			if s.Rates[i].Remaining > 0 {

@@ -152,13 +152,17 @@ func listed(e *env) {
 		p.granted(e.key(name), 1, e.per(2, 30))
 	}
 	e.Must(p.Pause(e.Ctx, e.key("p"), e.Units(30), "why"), "Pause")
+	p.granted(e.key("w"), 1, e.per(1, 30))
+	e.Want(p.queue(e.key("w"), 1, false, e.per(1, 30)).Again > 0, "not queued")
+	e.Must(p.Reset(e.Ctx, e.key("w")), "Reset") // its ticket is left
 	var keys []string
 	states, err := p.List(e.Ctx, e.prefix)
 	e.Must(err, "List")
 	for _, s := range states {
 		keys = append(keys, strings.TrimPrefix(s.Key, e.prefix+":"))
 	}
-	e.Want(strings.Join(keys, " ") == "a b c c* p", "got %q", keys)
+	e.Want(strings.Join(keys, " ") == "a b c c* p w", "got %q", keys)
+	e.Want(len(states[5].Waiters) == 1, "the key with a waiter alone: %+v", states[5])
 	states, err = p.List(e.Ctx, e.key("c*"))
 	e.Must(err, "List")
 	e.Want(len(states) == 1, "a prefix is a pattern: %+v", states)
