@@ -154,10 +154,10 @@ func (exit) Error() string { return "exit" }
 func execute(s *Shell, root *cobra.Command, args []string) int {
 	args = append([]string{}, args[min(1, len(args)):]...) // not nil, for which cobra uses os.Args
 	dress(s, root)
-	var wrong error // the mistake in a command line with --help, for which cobra expects no error
+	var wrong error // of a command line with --help, for which cobra expects no error
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		if wrong = unknownVerb(c); wrong == nil {
-			help(s.Stdout, c)
+			wrong = s.write(help(c))
 		}
 	})
 	root.SetArgs(args)

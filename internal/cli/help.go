@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,8 +11,8 @@ import (
 	"github.com/megaframework/mega/internal/shell"
 )
 
-// help writes the description and the usage of a verb.
-func help(w io.Writer, c *cobra.Command) {
+// help returns the description and the usage of a verb.
+func help(c *cobra.Command) string {
 	if f := c.Flags().Lookup("help"); f != nil {
 		f.Hidden = true // the reader of this help knows the flag
 	}
@@ -34,7 +33,7 @@ func help(w io.Writer, c *cobra.Command) {
 	if epilogue := c.Annotations[statuses]; epilogue != "" {
 		fmt.Fprintf(&b, "\nexit status:\n%s", epilogue)
 	}
-	_, _ = io.WriteString(w, b.String()) // nothing can report a failed write
+	return b.String()
 }
 
 // statuses is the annotation that describes a program's exit statuses.

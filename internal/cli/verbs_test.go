@@ -115,12 +115,12 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 	}
 }
 
-func TestCompletionScriptThatCannotBeWrittenIsAFailure(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+	for _, line := range []string{"completion bash", "completion zsh", "completion fish", "completion powershell", "help", "help serve", "serve --help"} {
 		var stderr bytes.Buffer
-		status := cli.Run(cli.Process{Args: []string{"shop", "completion", shell}, Stdout: full{}, Stderr: &stderr})
+		status := cli.Run(cli.Process{Args: append([]string{"shop"}, strings.Fields(line)...), Stdout: full{}, Stderr: &stderr})
 		if status != failure.ExitUnavailable || !strings.Contains(stderr.String(), "(cli.output)") {
-			t.Errorf("%s: exit status %d: %s", shell, status, &stderr)
+			t.Errorf("%s: exit status %d: %s", line, status, &stderr)
 		}
 	}
 }

@@ -84,7 +84,7 @@ const (
 func (o *acquireOrder) check(environ []string) error {
 	switch {
 	case o.For == 0 && o.Max == 0:
-		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
+		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME, above 0: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
 	case o.For < 0 || o.For == 1 || o.For > 0 && !exists(o.For):
 		return wrongFlag("--for %d is not a running process of this user.", o.For)
 	case o.Max < 0:

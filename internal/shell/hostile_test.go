@@ -34,6 +34,13 @@ func TestResultThatCannotBeWrittenIsAnError(t *testing.T) {
 			}
 		}
 	}
+	for _, line := range []string{"help", "--help", "help exec", "exec --help"} {
+		var stderr strings.Builder
+		status := Main(Process{Name: "mega-lock", Stdout: full, Stderr: &stderr}, strings.Fields(line))
+		if status != ExitUnavailable || !strings.Contains(stderr.String(), "(cli.output)") {
+			t.Errorf("%s: exit status %d: %s", line, status, &stderr)
+		}
+	}
 }
 
 func TestTextOfOthersDoesNotReachTheTerminal(t *testing.T) {

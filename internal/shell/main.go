@@ -18,12 +18,15 @@ import (
 // Main executes a verb of a program that has only the verbs of this package, and returns the exit status.
 func Main(p Process, args []string) int {
 	redislog.Disable() // the verbs report the client's errors
-	if len(args) > 1 && args[0] == "help" {
-		args = []string{args[1], "--help"}
+	p.JSON = asksJSON(args)
+	if len(args) > 0 && args[0] == "help" {
+		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--json" }) // of errors: a help is text
+		if len(args) > 1 {
+			args = []string{args[1], "--help"}
+		}
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
-		help(p.Stdout, p.Name)
-		return ExitOK
+		return show(p, p.Name+" help", p.write(help(p.Name)))
 	}
 	if args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
@@ -33,7 +36,6 @@ func Main(p Process, args []string) int {
 			return Run(p, v, args[1:])
 		}
 	}
-	p.JSON = asksJSON(args)
 	return show(p, p.Name+" help", unknownVerb(p.Name, args[0]))
 }
 
@@ -70,11 +72,11 @@ func execute(p *Process, v Verb, args []string) error {
 	}
 	switch err := f.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		_, _ = fmt.Fprintf(p.Stdout, "usage: %s %s [flags]\n\n%s\n\nflags:\n%s", p.Name, strings.TrimSpace(v.Name+" "+v.Args), v.Long, f.FlagUsages())
+		text := fmt.Sprintf("usage: %s %s [flags]\n\n%s\n\nflags:\n%s", p.Name, strings.TrimSpace(v.Name+" "+v.Args), v.Long, f.FlagUsages())
 		if v.Statuses != "" {
-			_, _ = fmt.Fprintf(p.Stdout, "\nexit status:\n%s", v.Statuses)
+			text += "\nexit status:\n" + v.Statuses
 		}
-		return nil
+		return p.write(text)
 	case err != nil:
 		p.JSON = p.JSON || asksJSON(args) // the flag may follow the mistake
 		return WrongFlag(p.Name+" "+v.Name, f, err)
@@ -121,11 +123,13 @@ func show(p Process, help string, err error) int {
 	return e.Exit
 }
 
-func help(w io.Writer, name string) {
-	_, _ = fmt.Fprintf(w, "usage: %s VERB [flags]\n\nLocks and limits for scripts, without a server or with a Redis.\n\nverbs:\n", name)
+func help(name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "usage: %s VERB [flags]\n\nLocks and limits for scripts, without a server or with a Redis.\n\nverbs:\n", name)
 	for _, v := range all() {
 		if !v.Hidden {
-			_, _ = fmt.Fprintf(w, "  %-8s %s\n", v.Name, v.Short)
+			fmt.Fprintf(&b, "  %-8s %s\n", v.Name, v.Short)
 		}
 	}
+	return b.String()
 }
