@@ -234,7 +234,7 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 	}
 	defer slot.Release()
 	status, stdout, stderr := s.tool(t, "lock show boxes")
-	if status != failure.ExitOK || !strings.Contains(stdout, "  1 of 3 free, 1 of them dirty\n  slot 0 is withdrawn: cleanup of slot 0 of \"boxes\": disk full\n") {
+	if status != failure.ExitOK || !strings.Contains(stdout, "  0 of 3 free, 1 dirty\n  slot 0 is withdrawn: cleanup of slot 0 of \"boxes\": disk full\n") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	for _, c := range []struct {
@@ -259,7 +259,7 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 		}
 	}
 	<-slot.Context().Done()
-	if status, stdout, stderr = s.tool(t, "lock show boxes"); !strings.Contains(stdout, "  3 of 3 free, 3 of them dirty\n  slot 0 is dirty: healed\n  slot 1 is dirty: forced\n") {
+	if status, stdout, stderr = s.tool(t, "lock show boxes"); !strings.Contains(stdout, "  0 of 3 free, 3 dirty\n  slot 0 is dirty: healed\n  slot 1 is dirty: forced\n") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 }

@@ -111,9 +111,10 @@ func printSlots(w io.Writer, s lock.State) {
 	if s.Size < 2 && s.Slots == nil {
 		return
 	}
-	fmt.Fprintf(w, "  %d of %d free", s.Free(), s.Size)
-	if dirty := s.Free() - s.Tally().Free; dirty > 0 { // the column FREE of lock ls is without them
-		fmt.Fprintf(w, ", %d of them dirty", dirty)
+	n := s.Tally() // as in lock ls: a dirty slot is not free
+	fmt.Fprintf(w, "  %d of %d free", n.Free, n.Size)
+	if n.Dirty > 0 {
+		fmt.Fprintf(w, ", %d dirty", n.Dirty)
 	}
 	fmt.Fprintln(w)
 	for _, slot := range s.Slots {

@@ -72,7 +72,7 @@ func TestPoolsAreListedWithTheStatesOfTheirSlots(t *testing.T) {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
 	_, stdout, _ = s.tool(t, "lock show sandbox")
-	for _, line := range []string{"2 of 5 free, 1 of them dirty", "slot 0 is withdrawn: cleanup of slot 0", "the disk is full", "slot 2 is resting: forced, for "} {
+	for _, line := range []string{"1 of 5 free, 1 dirty", "slot 0 is withdrawn: cleanup of slot 0", "the disk is full", "slot 2 is resting: forced, for "} {
 		if !strings.Contains(stdout, line) {
 			t.Errorf("no %q in\n%s", line, stdout)
 		}
