@@ -98,7 +98,7 @@ func TestTextThatADatabaseRefusesDoesNotReachIt(t *testing.T) {
 	b := browser{offline(t), "en"}
 	b.post("/products", "name=Lamp&price=1&stock=1").Status(http.StatusSeeOther)
 	for _, name := range []string{"a%00b", "a%0Ab", "a%FFb"} {
-		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusUnprocessableEntity).Contains("has characters that cannot be stored")
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusUnprocessableEntity).Contains("has characters that are not allowed")
 		b.post("/products/1", "name="+name+"&price=1&stock=1&version=1").Status(http.StatusUnprocessableEntity)
 	}
 	for _, text := range []string{"%00", "%FF", strings.Repeat("a", 60_000)} {
@@ -115,6 +115,16 @@ func TestANameCanBeSeen(t *testing.T) {
 	for _, name := range []string{"👩\u200d🚀", "می\u200cخواهم", "🏴\U000e0067\U000e0062\U000e007f"} { // with invisible characters that they need
 		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusSeeOther)
 		b.get("/products").Contains("<bdi>" + name + "</bdi>")
+	}
+}
+
+func TestANameLeavesTheTextAroundItAsItIs(t *testing.T) {
+	b := browser{offline(t), "en"}
+	for _, name := range []string{"a\u202eb", "a\u2066b", "a\u2069b", "a" + strings.Repeat("\u0301", 150)} {
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusUnprocessableEntity).Contains("has characters that are not allowed")
+	}
+	for _, name := range []string{"שָׁ֑לוֹם", "e\u0323\u0302\u0301", "a\u200fb", strings.Repeat("n\u0303", 100)} {
+		b.post("/products", "name="+name+"&price=1&stock=1").Status(http.StatusSeeOther)
 	}
 }
 

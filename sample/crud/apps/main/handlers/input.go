@@ -55,7 +55,7 @@ func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) m
 		wrong["name"] = ctx.T("invalid.required")
 	case len([]rune(name)) > maxName:
 		wrong["name"] = ctx.T("invalid.length", "max", maxName)
-	case !printable(name):
+	case !printable(name) || !keepsToItself(name):
 		wrong["name"] = ctx.T("invalid.text")
 	}
 	switch {
@@ -78,6 +78,29 @@ func visible(r rune) bool { return unicode.IsPrint(r) && r != ' ' }
 // refuses a zero byte and what is not UTF-8.
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// maxMarks is how many accents and signs may be on one letter. Hebrew and Vedic
+// texts have several.
+const maxMarks = 8
+
+// keepsToItself reports whether a text leaves the text around it as it is: characters
+// that override the direction of writing change the order of a sentence, and many
+// marks on one letter cover the lines above and below.
+func keepsToItself(text string) bool {
+	marks := 0
+	for _, r := range text {
+		marks++
+		switch {
+		case '\u202a' <= r && r <= '\u202e' || '\u2066' <= r && r <= '\u2069':
+			return false
+		case !unicode.IsMark(r):
+			marks = 0
+		case marks > maxMarks:
+			return false
+		}
+	}
+	return true
 }
 
 // mayBeInName reports whether a name can contain a text. A database is not asked
