@@ -53,7 +53,12 @@ func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logge
 		if o := b.process.Offline; o != nil && o.Left != nil {
 			o.Left(l.Held())
 		}
-		return l.Close(ctx)
+		err := l.Close(ctx)
+		if errors.Is(err, lock.ErrUnavailable) { // no lease was cut off
+			log.Warn("locks closed without their backend", "error", err)
+			return nil
+		}
+		return err
 	}})
 	b.dependOn(backend{
 		name: "lock", driver: info.Name, scope: info.Scope, required: c.Lock.Require != "", unavailable: l.Unavailable, ping: l.Ping,

@@ -557,6 +557,34 @@ func TestRedisMayComeUpLate(t *testing.T) {
 	}
 }
 
+// Nothing of the program is cut off by a backend that does not answer.
+func TestRedisThatIsStoppedDoesNotFailTheShutdown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	p, stderr := process("MEGA_CACHE_MAIN_URL=" + server.URL())
+	began := make(chan struct{})
+	r := start(t, p, mega.App("main", mega.Every("tick", 500*time.Millisecond, func(context.Context) {
+		select {
+		case began <- struct{}{}:
+		default:
+		}
+	})))
+	<-began
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Continue() }()
+	for !strings.Contains(stderr.String(), "lock backend lost") {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	if want := "locks closed without their backend"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("%q is not logged:\n%s", want, stderr)
+	}
+}
+
 func TestUnreachableRedisStopsTheBoot(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
