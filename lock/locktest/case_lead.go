@@ -31,7 +31,6 @@ func oneLeader(e *env) {
 		err := processes[i].Lead(e.Ctx, e.key("k"), func(ctx context.Context) error {
 			lease, _ := lock.LeaseFrom(ctx)
 			mu.Lock()
-			defer mu.Unlock()
 			if leaders != 0 || lease.Fence() <= last {
 				e.Report("term %d with fence %d after %d, beside %d leaders", terms, lease.Fence(), last, leaders)
 			}
@@ -39,9 +38,10 @@ func oneLeader(e *env) {
 			last = lease.Fence()
 			terms++
 			mu.Unlock()
-			e.Pass(0.1)
+			e.Pass(0.1) // ends the case when its time is over
 			mu.Lock()
 			leaders--
+			mu.Unlock()
 			return nil
 		}, e.ttl(100))
 		e.Must(err, "lead")
