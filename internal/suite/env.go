@@ -44,7 +44,7 @@ func caught(recovered any) error {
 }
 
 // maxPatience bounds a case, in units of its Patience. The longest case takes 40.
-const maxPatience = 45
+const maxPatience = 60
 
 // newEnv returns the environment of a case that has begun. Ctx ends with the time of
 // the case, so that a call that is repeated for as long as its context lives fails the
