@@ -574,9 +574,7 @@ func TestRedisThatIsStoppedDoesNotFailTheShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Continue() }()
-	for !strings.Contains(stderr.String(), "lock backend lost") {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "lock backend lost", func() bool { return strings.Contains(stderr.String(), "lock backend lost") })
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
