@@ -227,7 +227,7 @@ func serve(s *runner, p *Process, conn net.Conn) {
 		what, name, _ := strings.Cut(says.Text(), " ")
 		switch what {
 		case "ready":
-			p.Ready(says.Bytes())
+			p.Ready()
 		case "done":
 			s.turns.done(p, name)
 		case "turn":

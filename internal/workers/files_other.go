@@ -12,8 +12,6 @@ import (
 // errSystem is the error on a system that cannot share sockets between workers.
 var errSystem = fmt.Errorf("sharing sockets between processes: %w on this system", errors.ErrUnsupported)
 
-func pair() (net.Conn, *os.File, error) { return nil, nil, errSystem }
-
 func take(int, string) (*os.File, error) { return nil, errSystem }
 
 // Listener is a socket that workers share.

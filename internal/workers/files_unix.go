@@ -11,29 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair returns the two ends of a line: the supervisor's end, and the end that a
-// worker inherits.
-func pair() (ours net.Conn, theirs *os.File, err error) {
-	syscall.ForkLock.RLock()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(fds[0])
-		syscall.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	mine := os.NewFile(uintptr(fds[0]), "line to a worker")
-	defer func() { _ = mine.Close() }()
-	theirs = os.NewFile(uintptr(fds[1]), "line to the supervisor")
-	if ours, err = net.FileConn(mine); err != nil {
-		_ = theirs.Close()
-		return nil, nil, err
-	}
-	return ours, theirs, nil
-}
-
 // take returns an inherited descriptor as a file that children of this process
 // do not inherit.
 func take(fd int, name string) (*os.File, error) {

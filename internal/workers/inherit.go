@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/megaframework/mega/drivers/cluster"
 )
 
 // The environment variables of a worker.
@@ -81,12 +83,7 @@ func Inherit(environ []string) (*Inherited, error) {
 }
 
 func (in *Inherited) takeLine(fd int) (err error) {
-	f, err := take(fd, "line to the supervisor")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	if in.Line, err = net.FileConn(f); err != nil {
+	if in.Line, err = cluster.Inherited(fd); err != nil {
 		return fmt.Errorf("%s=%d is not a line to a supervisor: %w", envLine, fd, err)
 	}
 	return nil

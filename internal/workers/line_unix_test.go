@@ -74,7 +74,7 @@ func TestWorkerWithoutALineIsKilledAfterItsGracePeriod(t *testing.T) {
 	s := shellRunner(t, "exec sleep 60", runnerConfig{
 		Grace: 50 * time.Millisecond,
 		Serve: func(p *Process, conn net.Conn) {
-			p.Ready(nil)
+			p.Ready()
 			_ = conn.Close()
 		},
 	})
@@ -166,7 +166,7 @@ func restarting(t *testing.T, log *slog.Logger) (old *Process, starts <-chan *Pr
 		<-over
 	})
 	old = <-started
-	old.Ready(nil)
+	old.Ready()
 	outcome := make(chan error, 1)
 	go func() { outcome <- s.Restart(ctx) }()
 	return old, started, outcome
@@ -181,7 +181,7 @@ func TestDeathOfAWorkerDuringItsReplacementIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-old.over
-	next.Ready(nil)
+	next.Ready()
 	if err := <-restarted; err != nil {
 		t.Error(err)
 	}
@@ -231,7 +231,7 @@ func TestClosedLineReleasesNoLease(t *testing.T) {
 	hub := cluster.NewHub(cluster.HubConfig{})
 	var clients []*cluster.Client
 	join := func() *Line {
-		ours, theirs, err := pair()
+		ours, theirs, err := cluster.Pair()
 		if err != nil {
 			t.Fatal(err)
 		}

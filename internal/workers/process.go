@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/megaframework/mega/drivers/cluster"
 )
 
 // State is the state of a worker.
@@ -52,26 +54,25 @@ type Process struct {
 	over       chan struct{} // closed when the process and its line have ended
 	gone       bool          // the process has ended; belongs to turns
 
-	mu     sync.Mutex // guards the fields below
-	state  State
-	since  time.Time
-	report []byte
-	grace  time.Duration // the time from the request to end until the kill
-	kill   *time.Timer   // runs after the request to end, or the end of the line
-	asked  bool          // the worker was asked to end
-	late   bool          // the worker was killed because it did not end in time
-	dead   bool          // the process has ended
+	mu    sync.Mutex // guards the fields below
+	state State
+	since time.Time
+	once  bool          // Ready was called
+	grace time.Duration // the time from the request to end until the kill
+	kill  *time.Timer   // runs after the request to end, or the end of the line
+	asked bool          // the worker was asked to end
+	late  bool          // the worker was killed because it did not end in time
+	dead  bool          // the process has ended
 }
 
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Report returns the data that the worker sent when it became ready, or nil
-// before.
-func (p *Process) Report() []byte {
+// wasReady reports whether Ready was called.
+func (p *Process) wasReady() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.report
+	return p.once
 }
 
 // Worker returns the current state of the process, without its Restarts.
@@ -92,10 +93,9 @@ func (p *Process) SetGrace(grace time.Duration) {
 	}
 }
 
-// Ready marks the worker as ready and records its data. Only the first call
-// counts.
-func (p *Process) Ready(report []byte) {
-	first, serves := p.settle(report)
+// Ready marks the worker as ready. Only the first call counts.
+func (p *Process) Ready() {
+	first, serves := p.settle()
 	if serves { // before the waiter logs more
 		p.of.config.Log.Info("worker ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 	}
@@ -104,13 +104,13 @@ func (p *Process) Ready(report []byte) {
 	}
 }
 
-func (p *Process) settle(report []byte) (first, serves bool) {
+func (p *Process) settle() (first, serves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.report != nil {
+	if p.once {
 		return false, false
 	}
-	p.report = append([]byte{}, report...)
+	p.once = true
 	if p.state != Starting {
 		return true, false
 	}
@@ -126,7 +126,7 @@ func (s *runner) start(id, generation int) (*Process, error) {
 	if s.Stopping() {
 		return nil, nil
 	}
-	ours, theirs, err := pair()
+	ours, theirs, err := cluster.Pair()
 	if err != nil {
 		return nil, fmt.Errorf("create the line to the worker: %w", err)
 	}
@@ -243,7 +243,7 @@ func (p *Process) cut(err error, stopping bool) (cut error, asked bool) {
 	switch {
 	case p.late:
 		return fmt.Errorf("killed: no exit within %v", p.grace), p.asked
-	case (p.asked || stopping) && p.report == nil && terminated(p.cmd.ProcessState):
+	case (p.asked || stopping) && !p.once && terminated(p.cmd.ProcessState):
 		return nil, p.asked
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil, p.asked
@@ -260,20 +260,18 @@ func terminated(s *os.ProcessState) bool {
 }
 
 // Stop asks the worker to end: it finishes the work that it has accepted. Stop
-// does not wait for the end. It returns false if the worker had ended before it
-// was asked to.
-func (p *Process) Stop() (asked bool) {
+// does not wait for the end.
+func (p *Process) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asked || p.dead {
-		return p.asked
+		return
 	}
 	p.asked, p.state, p.since = true, Stopping, time.Now()
 	if p.kill == nil {
 		p.kill = time.AfterFunc(p.grace, p.killLate)
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has ended already
-	return true
 }
 
 func (p *Process) killLate() {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,10 +38,7 @@ func (s *Supervisor) Reload(ctx context.Context) ([]config.Change, error) {
 func (s *Supervisor) reloadWorkers(ctx context.Context) error {
 	s.mu.Lock()
 	s.reloads++
-	lines := make([]*workerLine, 0, len(s.lines))
-	for _, l := range s.lines {
-		lines = append(lines, l)
-	}
+	lines := slices.Collect(maps.Values(s.lines))
 	s.mu.Unlock()
 	errs := make([]error, len(lines))
 	var all sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -195,14 +196,9 @@ func (s *runner) Again() {
 func (s *runner) alive() []*Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*Process, 0, len(s.processes))
-	for p := range s.processes {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *Process) int {
+	return slices.SortedFunc(maps.Keys(s.processes), func(a, b *Process) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), a.began.Compare(b.began))
 	})
-	return all
 }
 
 func (s *runner) enter(p *Process) {
@@ -220,7 +216,7 @@ func (s *runner) leave(p *Process, err error) {
 	switch {
 	case asked && cut != nil:
 		s.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
-	case !asked && !stopping && p.Report() != nil: // its slot logs a death before that
+	case !asked && !stopping && p.wasReady(): // its slot logs a death before that
 		s.logExit(p)
 	}
 	s.mu.Lock()

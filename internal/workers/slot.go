@@ -319,7 +319,7 @@ func (p *Process) awaitReady(ctx context.Context) bool {
 	case <-p.ready:
 		return true
 	case <-p.over:
-		return ctx.Err() != nil || p.Report() != nil // the process may have been ready for a moment
+		return ctx.Err() != nil || p.wasReady() // the process may have been ready for a moment
 	case <-ctx.Done():
 		return true
 	}

@@ -273,8 +273,8 @@ func (s *Supervisor) workerReady(ctx context.Context, l *workerLine, body []byte
 	if r.Grace > 0 { // workers of an older build do not send it
 		l.process.SetGrace(r.Grace)
 	}
-	l.process.Ready(nil) // logs it
-	s.mu.Lock()          // from here on, and not before, a reload reaches the worker
+	l.process.Ready() // logs it
+	s.mu.Lock()       // from here on, and not before, a reload reaches the worker
 	s.ready, l.ready = true, true
 	behind := s.reloads != l.reloads
 	s.mu.Unlock()
