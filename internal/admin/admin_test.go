@@ -94,11 +94,13 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	check("no locks", err, len(list.Locks) == 0)
 	entry, err := c.Lock(ctx, "order:1")
 	check("lock", err, entry.Holders[0].Fence == lease.Fence())
-	stats, err := c.Stats(ctx)
+	var stats lock.Stats
+	err = c.Get(ctx, "/stats", &stats)
 	check("stats", err, stats.Active == 1)
 	for _, path := range []string{"/boot", "/bus", "/bus/topics", "/config", "/routes"} {
 		var v any
-		check(path, c.Get(ctx, path, &v), v != nil)
+		err := c.Get(ctx, path, &v)
+		check(path, err, v != nil)
 	}
 	n, err := c.Release(ctx, "order:1", "stuck since noon", admin.Only{})
 	check("release", err, n == 1)

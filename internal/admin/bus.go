@@ -2,8 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"errors"
-	"net/http"
 	"slices"
 
 	"github.com/megaframework/mega/bus"
@@ -64,20 +62,17 @@ func newTopics(subs []bus.SubStats) []Topic {
 		all = append(all, *t)
 	}
 	slices.SortFunc(all, func(a, b Topic) int {
-		return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), compareBools(a.Answers, b.Answers))
+		return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.Kind(), b.Kind()))
 	})
 	return all
 }
 
-// compareBools orders false before true.
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+// Kind returns "events" or "requests".
+func (t Topic) Kind() string {
+	if t.Answers {
+		return "requests"
 	}
-	return 1
+	return "events"
 }
 
 func (t *Topic) add(s bus.SubStats) {
@@ -91,32 +86,4 @@ func (t *Topic) add(s bus.SubStats) {
 	t.Dropped += s.Dropped
 	t.Missed += s.Missed
 	t.Pending += s.Pending
-}
-
-// failBus answers with an error of the bus. A responder's error keeps its own
-// code.
-func failBus(w http.ResponseWriter, err error) {
-	refuse(w, busStatus(err), codeOf(err, "internal"), err)
-}
-
-func busStatus(err error) int {
-	if _, remote := errors.AsType[*bus.RemoteError](err); remote {
-		return http.StatusBadGateway
-	}
-	for _, is := range []struct {
-		status int
-		errs   []error
-	}{
-		{http.StatusBadRequest, []error{bus.ErrBadSubject, bus.ErrBadGroup, bus.ErrBadHeader, bus.ErrInvalid}},
-		{http.StatusRequestEntityTooLarge, []error{bus.ErrTooLarge}},
-		{http.StatusNotImplemented, []error{bus.ErrUnsupported}},
-		{http.StatusBadGateway, []error{bus.ErrNoResponders}},
-		{http.StatusGatewayTimeout, []error{bus.ErrTimeout}},
-		{http.StatusServiceUnavailable, []error{bus.ErrClosed, bus.ErrDraining, bus.ErrDisconnected, bus.ErrOverloaded}},
-	} {
-		if slices.ContainsFunc(is.errs, func(known error) bool { return errors.Is(err, known) }) {
-			return is.status
-		}
-	}
-	return http.StatusInternalServerError
 }

@@ -263,8 +263,8 @@ func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 			t.Errorf("%q is not in the log:\n%s", line, log.String())
 		}
 	}
-	messages, err := c.Messages(t.Context())
-	if err != nil || messages.Scope != "process" || messages.Driver != "memory" || messages.State != bus.StateConnected || messages.Published != 4 || len(messages.Subs) != 2 {
+	var messages admin.Messages
+	if err := c.Get(t.Context(), "/bus", &messages); err != nil || messages.Scope != "process" || messages.Driver != "memory" || messages.State != bus.StateConnected || messages.Published != 4 || len(messages.Subs) != 2 {
 		t.Errorf("the bus: %+v, %v", messages, err)
 	}
 	topics, err := c.Topics(t.Context())

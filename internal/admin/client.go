@@ -20,7 +20,6 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/private"
-	"github.com/megaframework/mega/lock"
 )
 
 // findTime is the timeout for a process to identify itself.
@@ -64,9 +63,8 @@ func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
 func identify(ctx context.Context, path string) Found {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
-	f := Found{Path: path}
-	f.Err = Dial(path).Get(ctx, "/process", &f.Info)
-	return f
+	info, err := Dial(path).Process(ctx)
+	return Found{path, info, err}
 }
 
 // hasName reports whether the process has that name. The name of a process that
@@ -111,28 +109,21 @@ func (e *Error) Error() string { return e.Text }
 func (e *Error) Code() string { return e.code }
 
 // Process returns the Info of the process.
-func (c *Client) Process(ctx context.Context) (i Info, err error) {
-	return i, c.Get(ctx, "/process", &i)
-}
+func (c *Client) Process(ctx context.Context) (Info, error) { return get[Info](ctx, c, "/process") }
 
 // Locks returns the locks in use whose keys begin with prefix, at most limit,
 // or 100 if that is 0.
-func (c *Client) Locks(ctx context.Context, prefix string, limit int) (l Listing, err error) {
+func (c *Client) Locks(ctx context.Context, prefix string, limit int) (Listing, error) {
 	q := url.Values{"prefix": {prefix}}
 	if limit != 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}
-	return l, c.Get(ctx, "/locks?"+q.Encode(), &l)
+	return get[Listing](ctx, c, "/locks?"+q.Encode())
 }
 
 // Lock returns the holders and waiters of key.
-func (c *Client) Lock(ctx context.Context, key string) (e Entry, err error) {
-	return e, c.Get(ctx, "/lock?"+url.Values{"key": {key}}.Encode(), &e)
-}
-
-// Stats returns the lock counters of the process.
-func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
-	return s, c.Get(ctx, "/stats", &s)
+func (c *Client) Lock(ctx context.Context, key string) (Entry, error) {
+	return get[Entry](ctx, c, "/lock?"+url.Values{"key": {key}}.Encode())
 }
 
 // Release ends the leases of key by force, or one of them, and returns the number of
@@ -171,8 +162,8 @@ func (c *Client) Reload(ctx context.Context) ([]config.Change, error) {
 }
 
 // Workers returns the workers of a supervisor.
-func (c *Client) Workers(ctx context.Context) (all []Worker, err error) {
-	return all, c.Get(ctx, "/workers", &all)
+func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
+	return get[[]Worker](ctx, c, "/workers")
 }
 
 // Restart requests a supervisor to replace a worker, or all of them if id is 0,
@@ -189,14 +180,9 @@ func (c *Client) SetLevel(ctx context.Context, app, level string) error {
 	return c.post(ctx, "/log", levelRequest{app, level}, nil)
 }
 
-// Messages returns the state and the counters of the process's bus.
-func (c *Client) Messages(ctx context.Context) (m Messages, err error) {
-	return m, c.Get(ctx, "/bus", &m)
-}
-
 // Topics returns the patterns of the process's subscriptions and responders.
-func (c *Client) Topics(ctx context.Context) (all []Topic, err error) {
-	return all, c.Get(ctx, "/bus/topics", &all)
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	return get[[]Topic](ctx, c, "/bus/topics")
 }
 
 // Publish publishes an event through the process, and returns when the event
@@ -208,7 +194,8 @@ func (c *Client) Publish(ctx context.Context, m Message) error {
 // Request makes a request through the process, and returns the answer. A
 // responder's error is an *Error with its code.
 func (c *Client) Request(ctx context.Context, m Message) (r Reply, err error) {
-	return r, c.post(ctx, "/bus/req", m, &r)
+	err = c.post(ctx, "/bus/req", m, &r)
+	return r, err
 }
 
 // Tail calls begun when the process has subscribed to pattern, and see with
@@ -240,6 +227,12 @@ func (c *Client) Tail(ctx context.Context, pattern string, begun func(), see fun
 // Get decodes the JSON at path, such as /boot, /config or /routes, into v.
 func (c *Client) Get(ctx context.Context, path string, v any) error {
 	return c.do(ctx, http.MethodGet, path, nil, v)
+}
+
+// get returns the answer at path.
+func get[T any](ctx context.Context, c *Client, path string) (answer T, err error) {
+	err = c.Get(ctx, path, &answer)
+	return answer, err
 }
 
 func (c *Client) post(ctx context.Context, path string, in, out any) error {

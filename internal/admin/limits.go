@@ -142,14 +142,14 @@ func (d operations) resetLimit(w http.ResponseWriter, r *http.Request) {
 }
 
 // Limits returns the limits in use whose keys begin with prefix, at most most.
-func (c *Client) Limits(ctx context.Context, prefix string, most int) (l LimitListing, err error) {
+func (c *Client) Limits(ctx context.Context, prefix string, most int) (LimitListing, error) {
 	q := url.Values{"prefix": {prefix}, "limit": {strconv.Itoa(most)}}
-	return l, c.Get(ctx, "/limits?"+q.Encode(), &l)
+	return get[LimitListing](ctx, c, "/limits?"+q.Encode())
 }
 
 // Limit returns the state of key.
-func (c *Client) Limit(ctx context.Context, key string) (e LimitEntry, err error) {
-	return e, c.Get(ctx, "/limit?"+url.Values{"key": {key}}.Encode(), &e)
+func (c *Client) Limit(ctx context.Context, key string) (LimitEntry, error) {
+	return get[LimitEntry](ctx, c, "/limit?"+url.Values{"key": {key}}.Encode())
 }
 
 // PauseLimit refuses all calls for key for the time d.

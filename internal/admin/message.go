@@ -127,7 +127,7 @@ func (d operations) message(w http.ResponseWriter, r *http.Request) (m Message, 
 	limit := 6*int64(d.process.Bus.Info().MaxPayload) + maxBody
 	err := readUpTo(w, r, limit, &m)
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		failBus(w, fmt.Errorf("%w: its form as JSON has more than %d bytes", bus.ErrTooLarge, limit)) // S17
+		fail(w, fmt.Errorf("%w: its form as JSON has more than %d bytes", bus.ErrTooLarge, limit)) // S17
 		return m, false
 	}
 	if err != nil {
@@ -153,12 +153,12 @@ func (d operations) publish(w http.ResponseWriter, r *http.Request) {
 	}
 	data := m.Bytes()
 	if err := d.process.Bus.Publish(r.Context(), m.Subject, data, m.options()...); err != nil {
-		failBus(w, err)
+		fail(w, err)
 		return
 	}
 	logChange(d.process.Log, r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
 	if err := d.process.Bus.Flush(r.Context()); err != nil {
-		failBus(w, fmt.Errorf("the event is queued in the process and not sent yet: %w", err))
+		fail(w, fmt.Errorf("the event is queued in the process and not sent yet: %w", err))
 		return
 	}
 	answer(w, http.StatusOK, published{len(data)})
@@ -183,7 +183,7 @@ func (d operations) request(w http.ResponseWriter, r *http.Request) {
 	_, refused := errors.AsType[*bus.RemoteError](err) // by its responder: an answer, too
 	logChange(d.process.Log, r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil || refused))
 	if err != nil {
-		failBus(w, err)
+		fail(w, err)
 		return
 	}
 	answer(w, http.StatusOK, Reply{Headers: out.Header, Took: time.Since(began).Round(time.Microsecond).String(), Data: newData(out.Data)})

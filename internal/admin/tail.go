@@ -56,7 +56,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	q := &backlog{more: make(chan struct{}, 1)}
 	sub, err := t.bus.Subscribe(ctx, r.FormValue("pattern"), q.push, bus.Name("admin tail"), bus.Site("the admin socket"))
 	if err != nil {
-		failBus(w, err)
+		fail(w, err)
 		return
 	}
 	defer sub.Stop()

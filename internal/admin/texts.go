@@ -30,7 +30,8 @@ type ranView struct {
 	EveryText string `json:"every_text,omitempty"`
 }
 
-func newEntryView(e Entry) entryView {
+func newEntryView(s lock.State, shown int) entryView {
+	e := NewEntry(s, shown)
 	v := entryView{State: e.State, Holders: []heldView{}, Waiters: e.Waiters, Waiting: e.Waiting, Pool: e.Pool}
 	for _, h := range e.Holders {
 		v.Holders = append(v.Holders, heldView{h, h.Left.Round(time.Millisecond).String()})
@@ -51,10 +52,10 @@ type listingView struct {
 	Truncated bool        `json:"truncated"`
 }
 
-func newListingView(l Listing) listingView {
-	v := listingView{Locks: []entryView{}, Total: l.Total, Truncated: l.Truncated}
-	for _, e := range l.Locks {
-		v.Locks = append(v.Locks, newEntryView(e))
+func newListingView(states []lock.State, most int) listingView {
+	v := listingView{Locks: []entryView{}, Total: len(states), Truncated: len(states) > most}
+	for _, s := range states[:min(len(states), most)] {
+		v.Locks = append(v.Locks, newEntryView(s, shownWaiters))
 	}
 	return v
 }

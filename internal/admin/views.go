@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
 )
@@ -129,16 +130,8 @@ func (v views) locks(w http.ResponseWriter, r *http.Request) {
 			fail(w, err)
 			return
 		}
-		answer(w, http.StatusOK, newListingView(newListing(states, most)))
+		answer(w, http.StatusOK, newListingView(states, most))
 	})
-}
-
-func newListing(states []lock.State, limit int) Listing {
-	l := Listing{Locks: []Entry{}, Total: len(states), Truncated: len(states) > limit}
-	for _, s := range states[:min(len(states), limit)] {
-		l.Locks = append(l.Locks, NewEntry(s, shownWaiters))
-	}
-	return l
 }
 
 func limitOf(text string) (int, error) {
@@ -158,7 +151,7 @@ func (v views) lock(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer(w, http.StatusOK, newEntryView(NewEntry(state, maxWaiters)))
+	answer(w, http.StatusOK, newEntryView(state, maxWaiters))
 }
 
 // answer writes body as JSON in one piece, with its length, so that a server
@@ -219,21 +212,35 @@ func (w coded) WriteHeader(status int) {
 // Write discards the text.
 func (w coded) Write(b []byte) (int, error) { return len(b), nil }
 
-// fail answers with an error of the locks or limits.
+// fail answers with an error of the locks, the limits or the bus. A responder's error
+// keeps its own code.
 func fail(w http.ResponseWriter, err error) {
-	is := func(targets ...error) bool {
-		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	refuse(w, statusOf(err), codeOf(err, "internal"), err)
+}
+
+func statusOf(err error) int {
+	if _, remote := errors.AsType[*bus.RemoteError](err); remote {
+		return http.StatusBadGateway
 	}
-	status := http.StatusInternalServerError
-	switch {
-	case is(lock.ErrInvalid, limit.ErrInvalid):
-		status = http.StatusBadRequest
-	case is(lock.ErrUnsupported, limit.ErrUnsupported):
-		status = http.StatusNotImplemented
-	case is(lock.ErrUnavailable, lock.ErrClosed, limit.ErrUnavailable, limit.ErrClosed):
-		status = http.StatusServiceUnavailable
+	for _, is := range []struct {
+		status int
+		errs   []error
+	}{
+		{http.StatusBadRequest, []error{lock.ErrInvalid, limit.ErrInvalid, bus.ErrInvalid, bus.ErrBadSubject, bus.ErrBadGroup, bus.ErrBadHeader}},
+		{http.StatusRequestEntityTooLarge, []error{bus.ErrTooLarge}},
+		{http.StatusNotImplemented, []error{lock.ErrUnsupported, limit.ErrUnsupported, bus.ErrUnsupported}},
+		{http.StatusBadGateway, []error{bus.ErrNoResponders}},
+		{http.StatusGatewayTimeout, []error{bus.ErrTimeout}},
+		{http.StatusServiceUnavailable, []error{
+			lock.ErrUnavailable, lock.ErrClosed, limit.ErrUnavailable, limit.ErrClosed,
+			bus.ErrClosed, bus.ErrDraining, bus.ErrDisconnected, bus.ErrOverloaded,
+		}},
+	} {
+		if slices.ContainsFunc(is.errs, func(known error) bool { return errors.Is(err, known) }) {
+			return is.status
+		}
 	}
-	refuse(w, status, codeOf(err, "internal"), err)
+	return http.StatusInternalServerError
 }
 
 // codeOf returns the dotted code of an error, or otherwise if it has none.

@@ -90,11 +90,7 @@ func printTopics(w io.Writer, all []described) {
 }
 
 func topicCells(x admin.Topic) []string {
-	what := "events"
-	if x.Answers {
-		what = "requests"
-	}
-	cells := []string{x.Pattern, what, fmt.Sprint(x.Subscriptions), cmp.Or(strings.Join(x.Groups, ", "), "-")}
+	cells := []string{x.Pattern, x.Kind(), fmt.Sprint(x.Subscriptions), cmp.Or(strings.Join(x.Groups, ", "), "-")}
 	for _, n := range []uint64{x.Handled, x.Failed, x.Dropped, x.Missed} {
 		cells = append(cells, fmt.Sprint(n))
 	}
