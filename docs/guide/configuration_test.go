@@ -138,7 +138,8 @@ func (s settings) Read() (map[string]any, error) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	var all map[string]any
-	return all, json.NewDecoder(answer.Body).Decode(&all)
+	err = json.NewDecoder(answer.Body).Decode(&all)
+	return all, err
 }
 
 func (settings) ReadBytes() ([]byte, error) { return nil, errors.New("the service returns a map") }

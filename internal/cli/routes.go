@@ -51,7 +51,8 @@ func (l *commandLine) routes(ctx context.Context) (routes []plan.Route, from str
 		return nil, "", err // the program's own error describes the correction
 	}
 	answers, _ := askProcesses(ctx, sources, func(ctx context.Context, p *admin.Client) (all []plan.Route, err error) {
-		return all, p.Get(ctx, "/routes", &all)
+		err = p.Get(ctx, "/routes", &all)
+		return all, err
 	})
 	for i, s := range sources {
 		if s.err == nil {

@@ -159,7 +159,8 @@ var errNoWorker = errors.New("no worker is ready")
 
 // workers returns the workers of the supervisor.
 func (c *Console) workers(ctx context.Context) (all []admin.Worker, err error) {
-	return all, c.get(ctx, "/ops/workers", nil, &all)
+	err = c.get(ctx, "/ops/workers", nil, &all)
+	return all, err
 }
 
 // answer is the answer of one process.

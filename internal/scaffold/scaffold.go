@@ -64,7 +64,8 @@ func Write(ctx context.Context, a App) (w Written, err error) {
 	if err := vacant(w.Dir, ""); err != nil {
 		return w, err
 	}
-	return w, a.build(ctx, &w)
+	err = a.build(ctx, &w)
+	return w, err
 }
 
 // vacant checks that dir does not exist, or contains no entry but own.
