@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +31,7 @@ func (s *Shell) Print(v any, page func(w io.Writer)) error {
 
 // printJSON writes one document.
 func (s *Shell) printJSON(v any) error {
-	text, err := encode(v)
+	text, err := plain.Document(v)
 	if err != nil {
 		return err
 	}
@@ -46,15 +45,6 @@ func (s *Shell) write(text string) error {
 	return nil
 }
 
-func encode(v any) (text string, err error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err = enc.Encode(v)
-	return plain.JSON(b.String()), err
-}
-
 // fail reports why a verb failed, and returns the exit status.
 func (s *Shell) fail(err error) int {
 	f, ok := errors.AsType[*failure.Failure](err)
@@ -62,7 +52,7 @@ func (s *Shell) fail(err error) int {
 		f = &failure.Failure{Code: "cli.failed", Exit: failure.ExitInternal, Text: "The command failed.", Cause: err}
 	}
 	if s.JSON {
-		if text, err := encode(f); err == nil {
+		if text, err := plain.Document(f); err == nil {
 			_, _ = io.WriteString(s.Stderr, text) // nothing can report a failed write
 			return f.Exit
 		}

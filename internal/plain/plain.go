@@ -4,6 +4,7 @@
 package plain
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -56,6 +57,16 @@ func JSON(document string) string {
 		}
 	}
 	return b.String()
+}
+
+// Document returns v as an indented JSON document, in the form of JSON.
+func Document(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return JSON(b.String()), err
 }
 
 func shown(r rune) bool { return r == '\n' || r == '\t' || unicode.IsPrint(r) }

@@ -3,7 +3,6 @@ package shell
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -159,22 +158,11 @@ func FreeText(d time.Duration) string {
 }
 
 func printJSON(p Process, v any) error {
-	text, err := encoded(v)
+	text, err := plain.Document(v) // others have written parts of it
 	if err != nil {
 		return err
 	}
 	return p.write(text)
-}
-
-// encoded returns a JSON document without a terminal's control sequences: others have
-// written parts of it.
-func encoded(v any) (string, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(v)
-	return plain.JSON(b.String()), err
 }
 
 // Listing is the document of ls --json.

@@ -111,7 +111,7 @@ func show(p Process, help string, err error) int {
 		}
 	}
 	if p.JSON {
-		if text, err := encoded(e); err == nil {
+		if text, err := plain.Document(e); err == nil {
 			_, _ = io.WriteString(p.Stderr, text)
 			return e.Exit
 		}
