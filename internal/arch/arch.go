@@ -82,7 +82,7 @@ func layers() map[string][]string {
 
 		"cmd/mega-lock":            {"internal/shell"},
 		"internal/shell/shelltest": {},
-		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/mask", "internal/plain", "internal/private", "internal/spelling", "internal/variable"},
+		"internal/shell":           {"limit/driver", "lock", "lock/driver", "drivers/cluster", "drivers/redis", "internal/group", "internal/mask", "internal/plain", "internal/private", "internal/spelling", "internal/variable"},
 
 		"internal/mcp": {"internal/group", "internal/shell", "lock"},
 

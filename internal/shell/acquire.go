@@ -149,8 +149,3 @@ func renewVerb() Verb {
 	return leaseVerb("renew", "check a lock from acquire, and begin its --max anew",
 		"It renews the lock at once and begins --max anew. The lock renews itself also without that: renew is for a\nscript that has to know whether it still has the lock.", request{Renew: true})
 }
-
-// endedError returns the error for a lease that is no longer held.
-func endedError(handle, why string) *Error {
-	return &Error{Code: "lock.lost", Exit: ExitLost, Text: fmt.Sprintf("The lease %s is over: %s.", handle, why)}
-}

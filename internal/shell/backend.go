@@ -202,13 +202,7 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // Explain converts an error of the lock to the error of a verb.
 func Explain(b *Backend, err error) *Error {
-	e := &Error{Code: "lock.unavailable", Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks%s: %v.", b.at(err), err)}
-	if coded, ok := errors.AsType[interface {
-		error
-		Code() string
-	}](err); ok {
-		e.Code = coded.Code()
-	}
+	e := &Error{Code: codeOf(err, driver.ErrUnavailable), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks%s: %v.", b.at(err), err)}
 	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok && busy.Withdrawn {
 		e.Actions = []string{
 			"show the reasons: mega lock show " + busy.Key + b.flags(),
@@ -228,6 +222,20 @@ func Explain(b *Backend, err error) *Error {
 	}
 	e.Text = mask.Text(e.Text)
 	return e
+}
+
+// coded is an error with a dotted code.
+type coded interface {
+	error
+	Code() string
+}
+
+// codeOf returns the code of err, or of otherwise if err has none.
+func codeOf(err error, otherwise coded) string {
+	if known, ok := errors.AsType[coded](err); ok {
+		return known.Code()
+	}
+	return otherwise.Code()
 }
 
 // program returns the path of this program, to start it again.

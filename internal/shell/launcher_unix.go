@@ -121,16 +121,11 @@ func (l *launcher) close() {
 	}
 }
 
-// environ returns the environment of the command (X1).
-func (l *launcher) environ(g report) []string {
-	return runEnviron(l.p.Environ, l.order.Key, g.Fence, g.Slot, g.Token)
-}
-
 // tokenVariable begins the variable by which the holder recognises a command whose group
 // was not reported.
 const tokenVariable = "MEGA_RUN_TOKEN="
 
-// runEnviron returns environ with a lease in the place of another one: this
+// runEnviron returns environ with a lease (X1) in the place of another one: this
 // process may be the command of an exec itself.
 func runEnviron(environ []string, key string, fence uint64, slot int, token string) []string {
 	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "MEGA_RUN_") })
@@ -151,8 +146,9 @@ func (l *launcher) run(g report) error {
 		l.terminal = openTerminal()
 	}
 	give := l.terminal.foreground() && !isPipe(os.Stdin) && !isPipe(os.Stdout)
+	environ := runEnviron(l.p.Environ, l.order.Key, g.Fence, g.Slot, g.Token)
 	child, err := os.StartProcess(l.path, l.command, &os.ProcAttr{
-		Dir: l.stdio.Dir, Env: l.environ(g), Files: []*os.File{l.stdio.In, l.stdio.Out, l.stdio.Err}, Sys: ownGroup(),
+		Dir: l.stdio.Dir, Env: environ, Files: []*os.File{l.stdio.In, l.stdio.Out, l.stdio.Err}, Sys: ownGroup(),
 	})
 	if err != nil {
 		_ = l.messages.Encode(message{Done: true}) // else the holder waits for a command that may have started
@@ -211,16 +207,11 @@ func (l *launcher) supervise(states <-chan syscall.WaitStatus) error {
 		case s := <-l.signals:
 			l.forward(s.(syscall.Signal))
 		case r, ok := <-reports:
-			switch {
-			case !ok:
-				// Nobody renews the lease any more, or enforces its end.
-				reports = nil
+			if l.handleLast(r); !ok { // nobody renews the lease any more, or enforces its end
 				l.recordLoss("its holder has ended")
 				_ = signalGroup(l.group, syscall.SIGKILL)
-			case r.What == stopping:
-				l.recordLoss(r.Text)
-			case r.What == over: // the holder may see the end of the command first
-				l.handleLast(r)
+			}
+			if !ok || l.done { // the holder may see the end of the command first
 				reports = nil
 			}
 		}
@@ -235,7 +226,7 @@ func (l *launcher) recordLoss(why string) {
 	}
 }
 
-// handleLast handles a report that ends the lease: stopping or over.
+// handleLast handles a report that ends the lease, stopping or over, and no other.
 func (l *launcher) handleLast(r report) {
 	switch {
 	case r.What == stopping:

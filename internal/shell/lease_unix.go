@@ -277,7 +277,7 @@ func ask(handle string, r request) error {
 		err = askOnce(handle, r) // the keeper has ended with the connection in its queue
 	}
 	if _, known := errors.AsType[*Error](err); err != nil && !known {
-		return unansweredError(handle, err)
+		return &Error{Code: "cli.unanswered", Exit: ExitUnavailable, Text: fmt.Sprintf("The keeper of the lease %s does not answer: %v.", handle, err)}
 	}
 	return err
 }
@@ -289,7 +289,7 @@ func askOnce(handle string, r request) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		_ = os.Remove(path) // of a keeper that was killed
 		_ = os.Remove(path + socketSuffix)
-		return endedError(handle, "it was given back or lost")
+		return &Error{Code: "lock.lost", Exit: ExitLost, Text: fmt.Sprintf("The lease %s is over: it was given back or lost.", handle)}
 	case err != nil: // the keeper may live
 		return err
 	}
@@ -307,8 +307,4 @@ func askOnce(handle string, r request) error {
 		return answer.Err
 	}
 	return nil
-}
-
-func unansweredError(handle string, err error) error {
-	return &Error{Code: "cli.unanswered", Exit: ExitUnavailable, Text: fmt.Sprintf("The keeper of the lease %s does not answer: %v.", handle, err)}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/limit/driver"
@@ -141,7 +142,7 @@ func (w *permit) wait(ctx context.Context) error {
 				w.withdraw() // bars the copy
 			}
 			return w.refused()
-		case w.request.MaxWait == 0 || !pause(ctx, min(w.last.Again, time.Until(w.deadline))): // once more at the deadline
+		case w.request.MaxWait == 0 || !group.Sleep(ctx, min(w.last.Again, time.Until(w.deadline))): // once more at the deadline
 			w.withdraw()
 			return w.refused()
 		}
@@ -167,21 +168,10 @@ func (w *permit) ask(ctx context.Context) error {
 		if first == nil {
 			first = err // a later error may only be the timeout
 		}
-		if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) || !pause(bounded, askPause) {
+		if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) || !group.Sleep(bounded, askPause) {
 			return first
 		}
 	}
-}
-
-// pause waits for d, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }
 
 // withdraw takes the request out of the queue. If that fails, its ticket expires
@@ -230,13 +220,7 @@ func (o *PermitOrder) explain(err error) error {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused
 	}
-	e := &Error{Code: driver.ErrUnavailable.Code(), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the limits%s: %v.", o.at(err), err)}
-	if coded, ok := errors.AsType[interface {
-		error
-		Code() string
-	}](err); ok {
-		e.Code = coded.Code()
-	}
+	e := &Error{Code: codeOf(err, driver.ErrUnavailable), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the limits%s: %v.", o.at(err), err)}
 	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrUnsupported) {
 		e.Exit = ExitUsage
 	}
