@@ -3,8 +3,10 @@
 package shell
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -78,6 +80,14 @@ func TestLeaseEndsWithItsProcess(t *testing.T) { // X6
 		t.Fatal(err)
 	}
 	p.unused(l, "k")
+}
+
+// The process may end before the backend has answered that the key is busy.
+func TestEndOfTheProcessForIsNotAnUnavailableBackend(t *testing.T) { // X2
+	err := fmt.Errorf("acquire %q: %w: %w", "k", context.Canceled, errForGone)
+	if e := Explain(&Backend{Socket: "/hub.sock"}, err); e.Exit != ExitNotAcquired || e.Code != "lock.not_acquired" || !strings.Contains(e.Text, "the process --for has ended") {
+		t.Errorf("got %+v", e)
+	}
 }
 
 // A process that starts later may get the number of the one that has ended.

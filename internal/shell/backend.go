@@ -200,6 +200,9 @@ func (e *stepError) Error() string { return fmt.Sprintf("--%s: %v", e.name, e.er
 
 func (e *stepError) Unwrap() error { return e.err }
 
+// errForGone ends the wait of an acquire.
+var errForGone = errors.New("the process --for has ended")
+
 // Explain converts an error of the lock to the error of a verb.
 func Explain(b *Backend, err error) *Error {
 	e := &Error{Code: codeOf(err, driver.ErrUnavailable), Exit: ExitUnavailable, Text: fmt.Sprintf("Cannot use the locks%s: %v.", b.at(err), err)}
@@ -213,8 +216,8 @@ func Explain(b *Backend, err error) *Error {
 	switch {
 	case failed:
 		e.Code, e.Text = "cli.failed", fmt.Sprintf("Cannot prepare a slot: %v.", step)
-	case errors.Is(err, lock.ErrNotAcquired):
-		e.Exit, e.Text = ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
+	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, errForGone):
+		e.Code, e.Exit, e.Text = codeOf(err, driver.ErrNotAcquired), ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
 	case errors.Is(err, lock.ErrLost):
 		e.Exit, e.Text = ExitLost, fmt.Sprintf("The lease was lost: %v.", err)
 	case errors.Is(err, lock.ErrInvalid), errors.Is(err, lock.ErrUnsupported), errors.Is(err, lock.ErrPoolSize):

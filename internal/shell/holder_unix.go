@@ -39,7 +39,6 @@ type holder struct {
 
 var (
 	errOwnerGone = errors.New("the process that waits for the lock has ended")
-	errForGone   = errors.New("the process --for has ended")
 	errLate      = fmt.Errorf("%w: the command was not started within the TTL, because its process was stopped", lock.ErrLost)
 	errEnded     = fmt.Errorf("%w: it could not be renewed in time", lock.ErrLost)
 )
