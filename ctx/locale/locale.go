@@ -235,9 +235,19 @@ func located(data []byte, err error) error {
 }
 
 // notTexts appends an error for each value below prefix that is neither a text
-// nor a map of texts. A key without a value is checked later.
+// nor a map of texts, and for each part of a text beside other texts. A key
+// without a value is checked later.
 func notTexts(wrong []string, prefix string, values map[string]any) []string {
+	beside := "" // the last text that is not a part
 	for key, value := range values {
+		if !isPart(key, value) {
+			beside = max(beside, key)
+		}
+	}
+	for key, value := range values {
+		if beside != "" && isPart(key, value) {
+			wrong = append(wrong, fmt.Sprintf("%s%s: the name is reserved for a part of one text, and %s%s is beside it; rename it", prefix, key, prefix, beside))
+		}
 		kind := ""
 		switch v := value.(type) {
 		case nil, string, map[any]any: // i18n refuses a key that is not a text
@@ -258,6 +268,14 @@ func notTexts(wrong []string, prefix string, values map[string]any) []string {
 		wrong = append(wrong, fmt.Sprintf("%s%s: it is %s, not a text; write it in quotes", prefix, key, kind))
 	}
 	return wrong
+}
+
+// isPart reports whether i18n takes a value for a part of the text that its map
+// then is, and not for a text of its own.
+func isPart(key string, value any) bool {
+	_, isText := value.(string)
+	parts := append(pluralForms(), "id", "description", "hash", "leftdelim", "rightdelim", "translation")
+	return key == "translation" || isText && slices.Contains(parts, strings.ToLower(key))
 }
 
 // readCatalog adds the messages of one file.
@@ -315,6 +333,9 @@ func (c *catalog) add(m *i18n.Message) error {
 			return err
 		}
 		all[form] = parsed
+	}
+	if all["other"] == nil && (len(all) > 0 || m.Description != "") {
+		return errors.New(`it has no text "other"; a plural form and a description are parts of one text`)
 	}
 	if all["other"] == nil {
 		return errors.New("it has no text")

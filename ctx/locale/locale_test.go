@@ -55,7 +55,12 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"forms that Korean lacks", []string{"ko.yaml", `a: {one: "x", other: "z"}`}, []string{`ko: a: the form "one" is never used in this language`}},
 		{"a form that Polish needs", []string{"pl.yaml", `a: {one: "x", other: "z"}`}, []string{`pl: a: the form "few" is missing`, `pl: a: the form "many" is missing`}},
 		{"no text", []string{"en.yaml", `a: ""`}, []string{"en.yaml: a: it has no text"}},
-		{"no other", []string{"en.yaml", `a: {one: "x"}`}, []string{"en.yaml: a: it has no text"}},
+		{"no other", []string{"en.yaml", `a: {one: "x"}`}, []string{`en.yaml: a: it has no text "other"`}},
+		{"a text with the name of a part", []string{"en.yaml", `a: {description: "x"}`}, []string{`en.yaml: a: it has no text "other"; a plural form and a description are parts of one text`}},
+		{"a part beside texts", []string{"en.yaml", `a: {b: {one: "x", two: "y", name: "z"}}`, "ko.toml", "other = 'x'\na = 'y'"}, []string{
+			"en.yaml: a.b.one: the name is reserved for a part of one text, and a.b.name is beside it; rename it", "a.b.two: ", "ko.toml: other: the name is reserved",
+		}},
+		{"a section with the name of a part", []string{"en.yaml", `a: {description: {b: "x"}, name: "y"}`}, nil},
 		{"two of a key", []string{"en.yaml", "a: x", "more.en.toml", `a = "y"`}, []string{"more.en.toml: a: it exists twice"}},
 		{"a template of Go", []string{"en.yaml", `a: "{{.Name}}"`}, []string{"a placeholder here is {name}"}},
 		{"two of a key in one file", []string{"en.json", "{\"a\": {\"b\": \"x\"},\n\"a\": {\"c\": \"y\", \"c\": \"z\"}}"}, []string{"en.json: line 2: a exists twice", "line 2: a.c exists twice"}},
