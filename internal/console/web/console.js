@@ -70,15 +70,14 @@
   };
 
   // A double click sends a form once: the second release would end the leases of the
-  // next holders, and its notice would replace the first one's.
+  // next holders, and its notice would replace the first one's. The form is pale meanwhile.
   const form = document.querySelector('form[method="post"]');
   const unreported = 10000; // ms until it can be sent again in a browser that does not report a stop
-  let sent = false;
-  const again = () => (sent = false);
+  const again = () => form?.removeAttribute("aria-busy");
   form?.addEventListener("submit", (event) => {
-    if (sent) event.preventDefault();
+    if (form.getAttribute("aria-busy")) event.preventDefault();
     else if (!window.navigation) setTimeout(again, unreported);
-    sent = true;
+    form.setAttribute("aria-busy", "true");
   });
   addEventListener("pageshow", again); // the user came back
   window.navigation?.addEventListener("navigateerror", again); // or has stopped the browser

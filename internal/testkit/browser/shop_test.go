@@ -134,7 +134,7 @@ func (b *tab) isAnswer(s screen, name string) {
 
 // Each form of a double click reaches the server, and the sale of the first one may be
 // committed by then. So does the form of an impatient visitor, until the visitor stops the
-// browser.
+// browser. A form on its way is pale.
 func TestADoubleClickBuysOnce(t *testing.T) {
 	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
 	send(t, crud.addr["main"]+"/products", `{"name":"Lamp","price":1,"stock":3}`, http.StatusCreated)
@@ -154,12 +154,14 @@ func TestADoubleClickBuysOnce(t *testing.T) {
 			form.requestSubmit();
 			setTimeout(() => {
 				form.requestSubmit();
+				const pale = getComputedStyle(form).opacity < 1;
 				navigation.dispatchEvent(new Event("navigateerror"));
+				const again = getComputedStyle(form).opacity < 1;
 				form.requestSubmit();
-				done(sent.join());
+				done([...sent, pale, again].join());
 			}, 2000);
-		}))()`, x.form), chromedp.EvalAwaitPromise)); sent != "true,false,false,true" {
-			t.Errorf("%s: sent: %s, want the first form alone until the browser is stopped", x.url, sent)
+		}))()`, x.form), chromedp.EvalAwaitPromise)); sent != "true,false,false,true,true,false" {
+			t.Errorf("%s: sent: %s, want the first form alone, and pale, until the browser is stopped", x.url, sent)
 		}
 	}
 }

@@ -76,16 +76,20 @@ function ages() {
 }
 
 // A form is sent once: the second click of a double click, or of an impatient visitor with
-// a slow network, would place a second order.
-const sent = new Set();
+// a slow network, would place a second order. The form is pale meanwhile.
 const unreported = 10000; // ms until a form can be sent again in a browser that does not report a stop
 addEventListener("submit", (event) => {
-  if (sent.has(event.target)) event.preventDefault();
-  else if (!window.navigation) setTimeout(() => sent.clear(), unreported);
-  sent.add(event.target);
+  if (event.target.getAttribute("aria-busy")) event.preventDefault();
+  else if (!window.navigation) setTimeout(free, unreported);
+  event.target.setAttribute("aria-busy", "true");
 });
-addEventListener("pageshow", () => sent.clear()); // the visitor came back
-window.navigation?.addEventListener("navigateerror", () => sent.clear()); // or has stopped the browser
+addEventListener("pageshow", free); // the visitor came back
+window.navigation?.addEventListener("navigateerror", free); // or has stopped the browser
+
+// free lets all forms be sent again.
+function free() {
+  for (const form of document.querySelectorAll("form[aria-busy]")) form.removeAttribute("aria-busy");
+}
 
 const lost = document.getElementById("lost");
 let stream = null;
