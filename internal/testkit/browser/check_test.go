@@ -14,7 +14,7 @@ import (
 // faults returns what is wrong with the page of a tab.
 func (b *tab) faults(s screen) []string {
 	b.t.Helper()
-	return slices.Concat(b.overflow(s), b.violations(), b.unlabelled(), b.nameless(), b.illegible(), b.outOfReach(), b.problems.take())
+	return slices.Concat(b.overflow(s), b.between(s), b.violations(), b.unlabelled(), b.nameless(), b.illegible(), b.outOfReach(), b.problems.take())
 }
 
 // overflow finds a page that is wider than the screen.
@@ -27,6 +27,21 @@ func (b *tab) overflow(s screen) []string {
 	beyond := get(b, chromedp.Evaluate[[]string](fmt.Sprintf(`[...document.querySelectorAll("body *")]
 		.filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > %d + 1).map((e) => e.outerHTML.slice(0, 120))`, s.width)))
 	return []string{fmt.Sprintf("too wide: %d pixels on a screen of %d: %s", width, s.width, strings.Join(beyond, "\n"))}
+}
+
+// between finds a page that fits the wide and the narrow screen, and is wider than one
+// between them.
+func (b *tab) between(s screen) (all []string) {
+	b.t.Helper()
+	if s.width != wide.width {
+		return nil
+	}
+	for width := wide.width - 50; width > narrow.width; width -= 50 {
+		b.do("set the width", chromedp.EmulateViewport(width, s.height))
+		all = append(all, b.overflow(screen{width: width})...)
+	}
+	b.do("set the width back", chromedp.EmulateViewport(s.width, s.height))
+	return all
 }
 
 // unlabelled finds numbers of a table that does not show its headings.

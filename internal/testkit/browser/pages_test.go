@@ -89,6 +89,22 @@ func TestPagesOfMulti(t *testing.T) {
 	}
 }
 
+func TestPageOfAdminWithALock(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"}, "MEGA_PICKING_TIME=1m")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	go abandon(ctx, p.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
+	chromium := browser(t)
+	for _, s := range screens {
+		t.Run(s.String(), func(t *testing.T) {
+			b := open(t, chromium, s)
+			b.visit(p.addr["admin"])
+			b.awaits(has("#locks", "product:lamp"))
+			b.isSound(s, "multi-admin-held")
+		})
+	}
+}
+
 // A page that is wrong in every way is found to be.
 func TestFaultsAreFound(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ document.addEventListener("focusout", () => {
 function ages() {
   for (const time of document.querySelectorAll("time[data-age]")) {
     const seconds = Math.max(0, Math.round((Date.now() - Date.parse(time.dateTime)) / 1000));
-    time.textContent = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`;
+    time.textContent = seconds < 120 ? `for ${seconds} s` : `for ${Math.floor(seconds / 60)} min`;
   }
 }
 
