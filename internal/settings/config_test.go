@@ -585,3 +585,29 @@ func TestUnmarshalTextThatDoesNotReturnIsTheErrorOfItsKey(t *testing.T) {
 		})
 	}
 }
+
+func TestSeveralUnmarshalTextThatHangDoNotTakeTheTimeOfEach(t *testing.T) {
+	type levels struct {
+		One   unruly `key:"one"`
+		Two   unruly `key:"two"`
+		Three unruly `key:"three"`
+		Four  unruly `key:"four"`
+	}
+	synctest.Test(t, func(t *testing.T) {
+		release = make(chan struct{})
+		defer close(release)
+		s := settings.Source{Sections: []settings.Section{{Name: "levels", Type: reflect.TypeFor[levels]()}}}
+		s.Environ = []string{"MEGA_LEVELS_ONE=hang", "MEGA_LEVELS_TWO=hang", "MEGA_LEVELS_THREE=fine", "MEGA_LEVELS_FOUR=hang"}
+		began := time.Now()
+		_, err := settings.Load(s)
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if got := fmt.Sprint(err); strings.Count(got, "did not return within") != 3 || strings.Contains(got, "THREE") {
+			t.Errorf("got %s", got)
+		}
+		if _, err := settings.Load(s); !strings.Contains(fmt.Sprint(err), "within 5s") {
+			t.Errorf("the next load: got %v", err)
+		}
+	})
+}

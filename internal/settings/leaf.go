@@ -105,7 +105,7 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	if _, ok := u.(*config.URL); ok && !notation.IsURL(v.Text) {
 		return notation.NotURL(v.Text, f.Default, f.Schemes)
 	}
-	if err := unmarshal(u, v.Text); err != nil {
+	if err := f.unmarshal(u, v.Text); err != nil {
 		return err
 	}
 	if err := f.match(v.Text); err != nil {
@@ -117,12 +117,16 @@ func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	return f.checkScheme(to.Interface())
 }
 
-// unmarshalTime is the timeout of an UnmarshalText of the program.
-const unmarshalTime = 5 * time.Second
+// The timeouts of an UnmarshalText of the program: the second one after another call
+// of the same Load has not returned.
+const (
+	unmarshalTime      = 5 * time.Second
+	unmarshalTimeAgain = 100 * time.Millisecond
+)
 
 // unmarshal decodes text. The types of package config mask the credentials that their
 // errors quote. A type of the program may quote credentials, panic or hang.
-func unmarshal(u encoding.TextUnmarshaler, text string) error {
+func (f field) unmarshal(u encoding.TextUnmarshaler, text string) error {
 	t := reflect.TypeOf(u).Elem()
 	if t.PkgPath() == reflect.TypeFor[config.URL]().PkgPath() {
 		return u.UnmarshalText([]byte(text))
@@ -138,8 +142,10 @@ func unmarshal(u encoding.TextUnmarshaler, text string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(unmarshalTime):
-		return fmt.Errorf("%sdid not return within %v", method, unmarshalTime)
+	case <-time.After(*f.patience):
+		err := fmt.Errorf("%sdid not return within %v", method, *f.patience)
+		*f.patience = unmarshalTimeAgain
+		return err
 	}
 }
 
@@ -183,7 +189,7 @@ func (f field) setList(to reflect.Value, items []string) error {
 		made := reflect.New(f.Type.Elem()).Elem()
 		if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](made.Addr()); !ok {
 			made.SetString(item)
-		} else if err := unmarshal(u, item); err != nil {
+		} else if err := f.unmarshal(u, item); err != nil {
 			return err
 		}
 		list = reflect.Append(list, made)

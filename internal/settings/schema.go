@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
@@ -28,7 +29,8 @@ type field struct {
 	Live     bool // a running process applies a new value
 	InFiles  bool // a file may set it
 
-	pattern *regexp.Regexp
+	pattern  *regexp.Regexp
+	patience *time.Duration // timeout of UnmarshalText, which all keys share
 }
 
 // Key returns the dotted key, such as lock.ttl.
@@ -48,6 +50,7 @@ type schema struct {
 	root     *branch
 
 	defaulted map[string]Value // the parsed defaults of sections
+	patience  time.Duration    // timeout of the next UnmarshalText
 }
 
 // branch is a node in the tree of keys: a key, or a section of keys.
@@ -67,7 +70,7 @@ var (
 func ValidName(name string) bool { return nameRule.MatchString(name) }
 
 func newSchema(s Source) (*schema, Problems) {
-	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch(), defaulted: map[string]Value{}}
+	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch(), defaulted: map[string]Value{}, patience: unmarshalTime}
 	sc.root.ensure([]string{"apps"}) // a known section, although a program may have no app
 	problems := sc.addStruct(reflect.TypeFor[config.Config](), nil)
 	for _, sec := range s.Sections {
@@ -140,6 +143,7 @@ func (sc *schema) addField(f field) Problems {
 	if _, known := sc.find(f.Key()); known {
 		return nil // another app declares the same section
 	}
+	f.patience = &sc.patience
 	sc.variable[name] = f.Key()
 	sc.fields = append(sc.fields, f)
 	sc.root.ensure(f.Path).field = &f

@@ -89,6 +89,7 @@ func (sc *schema) checkFieldTags(f reflect.StructField, key string) error {
 		return fmt.Errorf("the tag required is %q, want \"true\"", required)
 	}
 	field := newField(f, []string{f.Tag.Get("key")})
+	field.patience = &sc.patience
 	if field.Live {
 		return errors.New(`a section is handed over once, so reload:"live" promises too much`)
 	}
