@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 	"unicode/utf8"
 
 	"github.com/megaframework/mega/config"
@@ -119,8 +120,10 @@ func contents(path string) ([]byte, error) {
 		return nil, fmt.Errorf("cannot be read: %w", cause(err))
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := readAll(f, readTime)
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("is not a file: it has no end after %v", readTime)
 	case err != nil:
 		return nil, fmt.Errorf("cannot be read: %w", cause(err))
 	case len(data) > maxFile:
@@ -128,6 +131,16 @@ func contents(path string) ([]byte, error) {
 	}
 	data = bytes.TrimPrefix(data, bom)
 	return data, checkUTF8(data)
+}
+
+// readTime is the timeout of a read of a file whose reader waits.
+const readTime = 5 * time.Second
+
+// readAll reads at most maxFile bytes and one more. /proc/kmsg and some files like it
+// are regular to stat, but their readers wait: for these limit is the timeout.
+func readAll(f *os.File, limit time.Duration) ([]byte, error) {
+	_ = f.SetReadDeadline(time.Now().Add(limit)) // the reader of a file on a disk does not wait, and has no deadline
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
 // checkUTF8 returns an error for the first line that is not UTF-8.
