@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -226,6 +227,22 @@ func TestShutdownOutlivesTheReaderOfItsLog(t *testing.T) {
 					t.Errorf("%v", c.cmd.ProcessState)
 				}
 			})
+		}
+	}
+}
+
+// A script without job control starts its background processes with SIGINT ignored. The
+// program follows the signal from when it has begun to run: what the kernel has
+// discarded before is lost.
+func TestInterruptIsFollowedAlsoWhereItWasIgnoredAtTheStart(t *testing.T) {
+	for _, workers := range []string{"1", "3"} {
+		signal.Ignore(syscall.SIGINT) // the child inherits it
+		c := startWorkers(t, "settings", workers)
+		signal.Reset(syscall.SIGINT)
+		c.address(t)
+		c.signal(t, syscall.SIGINT)
+		if status := c.end(t); status != 0 || !strings.Contains(c.String(), `"msg":"stopped"`) {
+			t.Errorf("%s processes: exit status %d:\n%s", workers, status, c)
 		}
 	}
 }
