@@ -75,6 +75,7 @@ const workerHeader = "Mega-Worker"
 // other workers.
 func (f forwarder) addWorkerHeaders(a *http.Response, r *http.Request, from Worker) {
 	a.Header.Set(workerHeader, strconv.Itoa(from.ID))
+	a.Header.Del("X-Content-Type-Options") // the ops listener sets it for all answers
 	for _, w := range Serving(f.workers()) {
 		if w.ID == from.ID {
 			continue

@@ -101,4 +101,11 @@ func TestLimitsAreSeenAtTheProcessAndThroughItsSupervisor(t *testing.T) {
 			}
 		}
 	}
+	w := httptest.NewRecorder()
+	w.Header().Set("X-Content-Type-Options", "nosniff") // by the ops listener
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/none?worker=1", nil)
+	admin.Forward(func() []admin.Worker { return workers }, p.Log).ServeHTTP(w, r)
+	if got := w.Header().Values("X-Content-Type-Options"); len(got) != 1 {
+		t.Errorf("a forwarded refusal has X-Content-Type-Options: %q", got)
+	}
 }
