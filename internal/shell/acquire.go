@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type Handle struct {
 	Token  string `json:"token"`
 	PID    int    `json:"pid"` // of the process that keeps the lease
 }
+
+// noProcess is the value of a --for that is not given.
+const noProcess = math.MinInt
 
 // acquireLabel is the label of a lease from acquire without --label.
 const acquireLabel = "acquire"
@@ -55,7 +59,8 @@ func acquireVerb() Verb {
 		Statuses: acquireStatuses,
 		Flags: func(f *pflag.FlagSet) {
 			o.flags(f, acquireLabel)
-			f.IntVar(&o.For, "for", 0, "give the lock back when the process `PID` has ended, as in --for $$")
+			f.IntVar(&o.For, "for", noProcess, "give the lock back when the process `PID` has ended, as in --for $$")
+			f.Lookup("for").DefValue = "0" // hides the default
 			f.DurationVar(&o.Max, "max", 0, "give it back after `TIME`; renew begins anew")
 		},
 		Run: func(p Process, args []string, dash int) error {
@@ -83,13 +88,14 @@ const (
 // check returns a usage error if a value is not valid, and resolves the backend.
 func (o *acquireOrder) check(environ []string) error {
 	switch {
-	case o.For == 0 && o.Max == 0:
+	case o.Max == 0 && (o.For == noProcess || o.For == 0):
 		return usage("cli.missing_argument", "acquire needs --for PID or --max TIME, above 0: otherwise a script that is killed keeps the lock for good.", "in a script: --for $$")
-	case o.For < 0 || o.For == 1 || o.For > 0 && !exists(o.For):
+	case o.For != noProcess && (o.For <= 1 || !exists(o.For)):
 		return wrongFlag("--for %d is not a running process of this user.", o.For)
 	case o.Max < 0:
 		return wrongFlag("--max %v is negative.", o.Max)
 	}
+	o.For = max(o.For, 0)
 	return o.Order.Check(environ)
 }
 

@@ -244,17 +244,18 @@ func TestLabelOfACommandIsValid(t *testing.T) {
 func TestAcquireNeedsAnEnd(t *testing.T) { // X6
 	p := newPlace(t)
 	for args, says := range map[string]string{
-		"acquire k":                "--for PID or --max TIME",
-		"acquire k --for 1":        "--for 1 is not",
-		"acquire --max 1s":         "KEY is missing",
-		"acquire a b --max 1s":     "One KEY",
-		"release":                  "HANDLE is missing",
-		"release k":                `"k" is not a handle`,
-		"renew ../lease-a":         "is not a handle",
-		"acquire k --max 1s --x":   "--x",
-		"acquire k --max -1s":      "negative",
-		"acquire k --for notapid":  "notapid",
-		"acquire k --max 1s -- ls": "One KEY",
+		"acquire k":                  "--for PID or --max TIME",
+		"acquire k --for 1":          "--for 1 is not",
+		"acquire k --for 0 --max 1m": "--for 0 is not",
+		"acquire --max 1s":           "KEY is missing",
+		"acquire a b --max 1s":       "One KEY",
+		"release":                    "HANDLE is missing",
+		"release k":                  `"k" is not a handle`,
+		"renew ../lease-a":           "is not a handle",
+		"acquire k --max 1s --x":     "--x",
+		"acquire k --max -1s":        "negative",
+		"acquire k --for notapid":    "notapid",
+		"acquire k --max 1s -- ls":   "One KEY",
 	} {
 		if out, status := p.start(args).rest(); status != ExitUsage || !strings.Contains(out, says) {
 			t.Errorf("%s: exit status %d: %s", args, status, out)
