@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -22,8 +23,8 @@ type backend interface {
 	// and does not use args afterwards. judge can classify its error. again
 	// means that the command may have been sent more than once.
 	do(ctx context.Context, key string, args []string, limit time.Duration) (reply any, again bool, err error)
-	// shards groups locks that one script can serve together.
-	shards(all []string) [][]string
+	// home identifies the server of a key, as far as it is known.
+	home(ctx context.Context, key string) any
 	// repeats reports whether a command may be sent twice unnoticed.
 	repeats() bool
 	// together is the number of keys of different locks that one script may
@@ -47,6 +48,36 @@ type outcome struct {
 
 // loose reports whether a copy of the request may still be on its way.
 func (c caller) loose(o outcome) bool { return o.again || c.backend.repeats() }
+
+// each calls fn for every part, whose key is keyOf(part), and waits for all. A server
+// that hangs does not delay the parts of another one. L10
+func each[T any](ctx context.Context, b backend, parts []T, keyOf func(T) string, fn func(T)) {
+	if len(parts) == 1 {
+		fn(parts[0])
+		return
+	}
+	queues := map[any][]T{}
+	for _, part := range parts {
+		s := b.home(ctx, keyOf(part))
+		queues[s] = append(queues[s], part)
+	}
+	var calls sync.WaitGroup
+	for _, queue := range queues {
+		todo := make(chan T, len(queue))
+		for _, part := range queue {
+			todo <- part
+		}
+		close(todo)
+		for range min(len(queue), wire.InFlight) { // more calls would wait for a connection
+			calls.Go(func() {
+				for part := range todo {
+					fn(part)
+				}
+			})
+		}
+	}
+	calls.Wait()
+}
 
 // request is one call of a script.
 type request struct {

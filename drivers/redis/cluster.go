@@ -155,15 +155,12 @@ func (c *cluster) forget(master *goredis.Client) {
 	}
 }
 
-// shards is one script per lock: only the keys of one lock share a slot.
-func (c *cluster) shards(all []string) [][]string {
-	out := make([][]string, len(all))
-	for i := range all {
-		out[i] = all[i : i+1]
-	}
-	return out
+func (c *cluster) home(ctx context.Context, key string) any {
+	master, _ := c.client.MasterForKey(ctx, key) // a call with key reports the error
+	return master
 }
 
+// together is 1: only the keys of one lock share a hash slot.
 func (c *cluster) together() int { return 1 }
 
 func (c *cluster) onReconnect(fn, cut func()) { c.reconnected, c.cut = fn, cut }

@@ -264,17 +264,10 @@ func holdings(held answer) []driver.Holding {
 func (e *engine) tidy() {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	var calls sync.WaitGroup
-	room := make(chan struct{}, maxKeys)
-	for _, c := range e.claims.orphans() {
-		room <- struct{}{}
-		calls.Go(func() {
-			back := handback(e.claims.unused(c.r.Token), 0)
-			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no, back...))
-			<-room
-		})
-	}
-	calls.Wait()
+	each(ctx, e.backend, e.claims.orphans(), func(c *claim) string { return c.name }, func(c *claim) {
+		back := handback(e.claims.unused(c.r.Token), 0)
+		_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no, back...))
+	})
 }
 
 // close ends the engine in order; shut ends what it has beside the calls.

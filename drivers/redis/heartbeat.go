@@ -12,6 +12,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/refusal"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 const (
@@ -110,15 +111,15 @@ func (q *queue) sendAll(ctx context.Context) time.Duration {
 	}
 	tickets := q.claims.tickets()
 	next := interval()
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout) // other servers wait for the next heartbeat
+	defer cancel()
 	var mu sync.Mutex // guards next
-	for _, part := range q.portions(tickets) {
-		calls.Go(func() {
-			left := q.sendSome(ctx, part)
-			mu.Lock()
-			defer mu.Unlock()
-			next = min(next, left)
-		})
-	}
+	each(ctx, q.backend, q.portions(tickets), func(p portion) string { return p.locks[0] }, func(p portion) {
+		left := q.sendSome(ctx, bounded, p)
+		mu.Lock()
+		defer mu.Unlock()
+		next = min(next, left)
+	})
 	calls.Wait()
 	if len(tickets) == 0 && !q.suspect.Load() && q.muted.Load() == nil {
 		return 0
@@ -135,7 +136,7 @@ type portion struct {
 // portions divides the tickets so that no call carries too many.
 func (q *queue) portions(byLock map[string][]*claim) []portion {
 	var out []portion
-	for _, locks := range q.backend.shards(slices.Collect(maps.Keys(byLock))) {
+	for locks := range slices.Chunk(slices.Collect(maps.Keys(byLock)), q.backend.together()) {
 		out = appendPortions(out, locks, byLock)
 	}
 	return out
@@ -178,14 +179,14 @@ func (s *script) onAll(p portion) request {
 // sendSome sends the heartbeats of p and returns the time of the next check. If
 // the call fails for all locks, sendSome tries each lock alone: a key of a
 // foreign type, or of another version of the format, must not make the other
-// tickets look dead.
-func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
-	o, err := q.run(ctx, q.scripts.beat.onAll(p))
+// tickets look dead. The calls of beat end with bounded.
+func (q *queue) sendSome(ctx, bounded context.Context, p portion) time.Duration {
+	o, err := q.run(bounded, q.scripts.beat.onAll(p))
 	if err != nil {
-		if len(p.locks) > 1 && judge(err) == final && ctx.Err() == nil {
+		if len(p.locks) > 1 && judge(err) == final && bounded.Err() == nil {
 			next := interval()
 			for i := range p.locks {
-				next = min(next, q.sendSome(ctx, portion{p.locks[i : i+1], p.tickets[i : i+1]}))
+				next = min(next, q.sendSome(ctx, bounded, portion{p.locks[i : i+1], p.tickets[i : i+1]}))
 			}
 			return next
 		}

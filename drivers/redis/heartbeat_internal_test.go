@@ -4,11 +4,13 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/drivers/redis/internal/wire"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -158,6 +160,24 @@ func TestGrantsDoNotWaitForTheCheckOfTheSubscription(t *testing.T) {
 	}
 }
 
+// mostGoroutines returns how many goroutines more than before there are while fn runs.
+func mostGoroutines(fn func()) (most int) {
+	before := runtime.NumGoroutine()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn()
+	}()
+	for {
+		select {
+		case <-done:
+			return most
+		case <-time.After(time.Millisecond):
+			most = max(most, runtime.NumGoroutine()-before)
+		}
+	}
+}
+
 // L10: more tickets that the server has lost do not mean more goroutines.
 func TestTicketsAreQueuedAgainByAFewGoroutines(t *testing.T) { // not parallel: it counts goroutines
 	const tickets, few = 1_500, 160
@@ -186,22 +206,73 @@ func TestTicketsAreQueuedAgainByAFewGoroutines(t *testing.T) { // not parallel: 
 		t.Fatal(err)
 	}
 	p.Delay(redistest.Requests, 20*time.Millisecond)
-	before, most := runtime.NumGoroutine(), 0
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		q.sendAll(t.Context())
-	}()
-	for wait := true; wait; {
-		select {
-		case <-sent:
-			wait = false
-		case <-time.After(time.Millisecond):
-			most = max(most, runtime.NumGoroutine()-before)
-		}
-	}
+	most := mostGoroutines(func() { q.sendAll(t.Context()) })
 	p.Heal()
 	if most > few {
 		t.Errorf("%d goroutines for %d tickets, want at most %d", most, tickets, few)
 	}
+}
+
+// L10: heartbeats and renewals of more keys on a Cluster do not mean more goroutines.
+// L7: tickets at the other masters have their heartbeats while one master hangs.
+func TestManyKeysOfAClusterTakeAFewGoroutines(t *testing.T) { // not parallel: it counts goroutines
+	const keys, masters, few = 1_500, 3, 3*wire.InFlight + 32
+	c := redistest.StartCluster(t, masters, redistest.Options{})
+	d, err := OpenLock(t.Context(), Config{URL: c.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close(context.Background()) }()
+	q := d.(*queue)
+	q.cancel() // the test sends the heartbeats
+	q.heartbeater.wait()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	var held []driver.Grant
+	for i := range keys {
+		r := driver.Request{Key: strconv.Itoa(i), Token: newID(), TTL: time.Minute, Slots: 1, Fences: 1}
+		g, err := q.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, g)
+		r.Token, r.Wait = newID(), -1
+		_, wait, err := q.Ask(t.Context(), r)
+		if err != nil || wait == nil {
+			t.Fatalf("key %d is not queued: %v", i, err)
+		}
+		defer func() { _, _ = wait(ended) }()
+	}
+	stopped := c.Servers()[0]
+	if err := stopped.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	began := driver.Now()
+	if most := mostGoroutines(func() { q.sendAll(t.Context()) }); most > few {
+		t.Errorf("%d goroutines for the heartbeats of %d keys, want at most %d", most, keys, few)
+	}
+	if took := driver.Now().Sub(began); took > stale {
+		t.Errorf("the heartbeats have taken %v: those of the other masters come too late", took)
+	}
+	if n := q.claims.confirmedSince(began); n < keys/2 {
+		t.Errorf("%d of %d tickets had a heartbeat, want those of %d of %d masters", n, keys, masters-1, masters)
+	}
+	if err := stopped.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	if most := mostGoroutines(func() { q.Renew(t.Context(), held) }); most > few {
+		t.Errorf("%d goroutines for the renewals of %d keys, want at most %d", most, keys, few)
+	}
+}
+
+// confirmedSince returns the number of tickets that a call after began has found.
+func (cs *claims) confirmedSince(began time.Time) (n int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.waiting {
+		if c.queuedAt.After(began) {
+			n++
+		}
+	}
+	return n
 }

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,43 +23,18 @@ func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Rene
 		}
 	}
 	var mu sync.Mutex // guards rest
-	e.each(e.bundles(plain), func(bundle []int) {
+	keyOf := func(part []int) string { return e.layout.holder(grants[part[0]].Key) }
+	each(ctx, e.backend, slices.Collect(slices.Chunk(plain, e.backend.together())), keyOf, func(bundle []int) {
 		gone := e.renewPlain(ctx, grants, bundle, out)
 		mu.Lock()
 		defer mu.Unlock()
 		rest = append(rest, gone...)
 	})
-	e.each(byKey(grants, rest), func(same []int) { e.renewLock(ctx, grants, same, out) })
+	each(ctx, e.backend, byKey(grants, rest), keyOf, func(same []int) { e.renewLock(ctx, grants, same, out) })
 	for i, r := range out {
 		if r.Err == nil {
 			e.claims.renewed(grants[i].Token, r.Deadline)
 		}
-	}
-	return out
-}
-
-// each calls fn for every part concurrently; the calls share connections.
-func (e *engine) each(parts [][]int, fn func(part []int)) {
-	if len(parts) == 1 {
-		fn(parts[0])
-		return
-	}
-	var calls sync.WaitGroup
-	for _, part := range parts {
-		calls.Go(func() { fn(part) })
-	}
-	calls.Wait()
-}
-
-// bundles divides the grants with these indices into the calls of renew.
-func (e *engine) bundles(indices []int) [][]int {
-	size := e.backend.together()
-	var out [][]int
-	for len(indices) > size {
-		out, indices = append(out, indices[:size]), indices[size:]
-	}
-	if len(indices) > 0 {
-		out = append(out, indices)
 	}
 	return out
 }

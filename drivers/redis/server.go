@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis/internal/wire"
@@ -29,9 +28,7 @@ func (s *server) repeats() bool { return s.persistent }
 // delays others.
 const maxKeys = 128
 
-func (s *server) shards(all []string) [][]string {
-	return slices.Collect(slices.Chunk(all, maxKeys))
-}
+func (s *server) home(context.Context, string) any { return s }
 
 func (s *server) together() int { return maxKeys }
 

@@ -27,6 +27,8 @@ const (
 	lanes = 2
 	// batch is the number of calls per pipeline.
 	batch = 128
+	// InFlight is the number of calls that lanes carry at a time.
+	InFlight = lanes * batch
 )
 
 // Wire carries calls to one server on a fixed number of connections: a stream, or,
