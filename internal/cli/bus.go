@@ -86,15 +86,12 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	if answers < 0 || len(apart) == 1 {
 		return source{}, unanswered(apart)
 	}
-	f := &failure.Failure{
+	return source{}, &failure.Failure{
 		Code: "cli.which_process", Exit: failure.ExitUsage,
 		Text:    "Each of these processes has its own bus: a message that one of them sends reaches no other.",
+		Facts:   thereIs(apart),
 		Actions: []string{"select a process: " + typed(c) + apart[answers].about.flags()},
 	}
-	for _, s := range apart {
-		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
-	}
-	return source{}, f
 }
 
 // flags returns the flags that select this process.
@@ -117,22 +114,18 @@ func (a about) onBus() string {
 	return plain.Line(fmt.Sprintf("%s: %s, scope %s", head, a.Driver, a.Scope))
 }
 
-// outgoing are the arguments and flags of a verb that sends.
-type outgoing struct {
-	headers []string
-}
-
-func (o *outgoing) flags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send a header, as `'KEY: VALUE'`; repeatable")
+// headerFlag adds --header to a verb that sends.
+func headerFlag(c *cobra.Command, headers *[]string) {
+	c.Flags().StringArrayVarP(headers, "header", "H", nil, "send a header, as `'KEY: VALUE'`; repeatable")
 }
 
 const dataHelp = "DATA is sent unchanged. @FILE sends the content of a file, and - sends standard input. Without DATA\n" +
 	"the message is empty."
 
 // message returns the message to send.
-func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.Message, error) {
+func (m *messages) message(c *cobra.Command, args, headers []string) (admin.Message, error) {
 	out := admin.Message{Subject: args[0]}
-	for _, h := range o.headers {
+	for _, h := range headers {
 		key, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return out, usage(c, "cli.wrong_flag", fmt.Sprintf("--header %q is not valid; use 'KEY: VALUE'.", h))
@@ -193,7 +186,7 @@ type sent struct {
 }
 
 func (m *messages) pub() *cobra.Command {
-	var o outgoing
+	var headers []string
 	c := &cobra.Command{
 		Use: "pub SUBJECT [DATA]", Short: "publish an event",
 		Long: "A running process publishes it to the subscribers of SUBJECT.\n\n" + dataHelp + "\n\n" +
@@ -201,7 +194,7 @@ func (m *messages) pub() *cobra.Command {
 		Args:              arguments(1, "a subject", "data"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
-			out, err := m.message(c, args, o)
+			out, err := m.message(c, args, headers)
 			if err != nil {
 				return err
 			}
@@ -220,7 +213,7 @@ func (m *messages) pub() *cobra.Command {
 			})
 		},
 	}
-	o.flags(c)
+	headerFlag(c, &headers)
 	return c
 }
 
@@ -232,7 +225,7 @@ type answered struct {
 }
 
 func (m *messages) req() *cobra.Command {
-	var o outgoing
+	var headers []string
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "req SUBJECT [DATA]", Short: "make a request and show the answer",
@@ -245,7 +238,7 @@ func (m *messages) req() *cobra.Command {
 			if timeout <= 0 || timeout > time.Hour {
 				return usage(c, "cli.wrong_flag", fmt.Sprintf("--timeout %v is not valid; it must be more than 0 and at most 1h.", timeout))
 			}
-			out, err := m.message(c, args, o)
+			out, err := m.message(c, args, headers)
 			if err != nil {
 				return err
 			}
@@ -266,7 +259,7 @@ func (m *messages) req() *cobra.Command {
 			return m.shell.write(m.shown(reply.Data) + "\n")
 		},
 	}
-	o.flags(c)
+	headerFlag(c, &headers)
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "wait at most `DURATION` for the answer")
 	return c
 }

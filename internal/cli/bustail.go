@@ -42,9 +42,6 @@ func (m *messages) tail() *cobra.Command {
 		Args:              arguments(1, "a pattern"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.Flags().Changed("count") && limit < 1 {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--count %d is not valid; it must be 1 or more.", limit))
-			}
 			sources, err := m.processes(c.Context())
 			if err != nil {
 				return err
@@ -53,7 +50,7 @@ func (m *messages) tail() *cobra.Command {
 			return f.run(c.Context(), args[0])
 		},
 	}
-	c.Flags().IntVarP(&limit, "count", "n", 0, "end after `N` events")
+	c.Flags().VarP(positive{of: &limit}, "count", "n", "end after `N` events")
 	return c
 }
 

@@ -16,8 +16,7 @@ import (
 
 // described is an element of the document of bus topics --json.
 type described struct {
-	about
-	Error  string        `json:"error,omitempty"`
+	envelope
 	Topics []admin.Topic `json:"topics"`
 }
 
@@ -48,7 +47,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 	answers, err := askProcesses(ctx, sources, func(ctx context.Context, p *admin.Client) ([]admin.Topic, error) { return p.Topics(ctx) })
 	all := make([]described, len(sources))
 	for i, s := range sources {
-		all[i] = described{s.about, s.failed(), append([]admin.Topic{}, answers[i]...)}
+		all[i] = described{s.envelope(), append([]admin.Topic{}, answers[i]...)}
 	}
 	return all, err
 }

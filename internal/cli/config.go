@@ -224,8 +224,7 @@ func (l *commandLine) completeKey(_ *cobra.Command, args []string, prefix string
 
 // reloaded is an element of the document of config reload --json.
 type reloaded struct {
-	about
-	Error   string          `json:"error,omitempty"`
+	envelope
 	Changes []config.Change `json:"changes"`
 }
 
@@ -252,7 +251,7 @@ func (l *commandLine) reloadVerb() *cobra.Command {
 			})
 			all := make([]reloaded, len(sources))
 			for i, s := range sources {
-				all[i] = reloaded{s.about, s.failed(), append([]config.Change{}, answers[i]...)}
+				all[i] = reloaded{s.envelope(), append([]config.Change{}, answers[i]...)}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReloaded(w, all) }), err)
 		},

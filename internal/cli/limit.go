@@ -44,13 +44,12 @@ func askLimits[T any](ctx context.Context, l *limits, do func(context.Context, *
 
 // listedLimits is an element of the document of limit ls --json.
 type listedLimits struct {
-	about
-	Error string `json:"error,omitempty"`
+	envelope
 	admin.LimitListing
 }
 
 func (l *limits) ls() *cobra.Command {
-	var most int
+	most := 100
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the limits in use whose keys begin with PREFIX",
 		Long: "It lists every limit of which units are in use, that has waiters, or that is paused.\n\n" +
@@ -58,9 +57,6 @@ func (l *limits) ls() *cobra.Command {
 			"\"truncated\"}, one for each set of limits; a limit is {\"key\", \"rates\", \"waiters\", \"waiting\", \"paused\"}.",
 		Args: arguments(0, "a prefix"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if most < 1 || most > admin.MaxListed {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", most, admin.MaxListed))
-			}
 			sources, answers, err := askLimits(c.Context(), l, func(ctx context.Context, p *admin.Client) (admin.LimitListing, error) {
 				return p.Limits(ctx, strings.Join(args, ""), most)
 			})
@@ -70,19 +66,18 @@ func (l *limits) ls() *cobra.Command {
 			all := make([]listedLimits, len(sources))
 			for i, s := range sources {
 				answers[i].Limits = append([]admin.LimitEntry{}, answers[i].Limits...)
-				all[i] = listedLimits{s.about, s.failed(), answers[i]}
+				all[i] = listedLimits{s.envelope(), answers[i]}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListedLimits(w, all) }), err)
 		},
 	}
-	c.Flags().IntVar(&most, "limit", 100, "list at most `N` limits of each process")
+	c.Flags().Var(positive{&most, admin.MaxListed}, "limit", "list at most `N` limits of each process")
 	return c
 }
 
 // shownLimit is an element of the document of limit show --json.
 type shownLimit struct {
-	about
-	Error string `json:"error,omitempty"`
+	envelope
 	admin.LimitEntry
 }
 
@@ -100,17 +95,11 @@ func (l *limits) show() *cobra.Command {
 			}
 			all := make([]shownLimit, len(sources))
 			for i, s := range sources {
-				all[i] = shownLimit{s.about, s.failed(), answers[i]}
+				all[i] = shownLimit{s.envelope(), answers[i]}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printShownLimits(w, all) }), err)
 		},
 	}
-}
-
-// changedLimit is an element of the documents of limit pause and reset --json.
-type changedLimit struct {
-	about
-	Error string `json:"error,omitempty"`
 }
 
 // change calls do for every set of limits, and prints done for each that succeeded.
@@ -119,9 +108,9 @@ func (l *limits) change(ctx context.Context, done string, do func(context.Contex
 	if sources == nil {
 		return err
 	}
-	all := make([]changedLimit, len(sources))
+	all := make([]envelope, len(sources))
 	for i, s := range sources {
-		all[i] = changedLimit{s.about, s.failed()}
+		all[i] = s.envelope()
 	}
 	return errors.Join(l.shell.Print(all, func(w io.Writer) {
 		for _, a := range all {
@@ -199,12 +188,8 @@ func (l *limits) completeKey(c *cobra.Command, args []string, prefix string) ([]
 // printListedLimits writes the limits of each source as a table.
 func printListedLimits(w io.Writer, all []listedLimits) {
 	for i, l := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, l.about)
-		if l.Error != "" {
-			continue // reported on standard error
+		if !l.begin(w, i) {
+			continue
 		}
 		var rows []shell.LimitRow
 		for _, e := range l.Limits {
@@ -220,11 +205,7 @@ func printListedLimits(w io.Writer, all []listedLimits) {
 // printShownLimits writes the rates and waiters of a limit, for each source.
 func printShownLimits(w io.Writer, all []shownLimit) {
 	for i, s := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, s.about)
-		if s.Error == "" {
+		if s.begin(w, i) {
 			printLimitState(w, s.State, s.Waiting)
 		}
 	}

@@ -56,13 +56,12 @@ const elsewhere = `A Redis has "url" in place of "name" and "pid", and a hub at 
 
 // listed is an element of the document of lock ls --json.
 type listed struct {
-	about
-	Error string `json:"error,omitempty"`
+	envelope
 	admin.Listing
 }
 
 func (l *locks) ls() *cobra.Command {
-	var limit int
+	limit := 100
 	var watch bool
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the locks in use whose keys begin with PREFIX",
@@ -76,9 +75,6 @@ func (l *locks) ls() *cobra.Command {
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 1 || limit > admin.MaxListed {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", limit, admin.MaxListed))
-			}
 			prefix := strings.Join(args, "")
 			look := func(ctx context.Context) ([]listed, error) { return l.list(ctx, prefix, limit) }
 			if watch {
@@ -91,7 +87,7 @@ func (l *locks) ls() *cobra.Command {
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListed(w, all) }), err)
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "list at most `N` locks of each process or server")
+	c.Flags().Var(positive{&limit, admin.MaxListed}, "limit", "list at most `N` locks of each process or server")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat every second, until SIGINT")
 	return c
 }
@@ -109,7 +105,7 @@ func (l *locks) list(ctx context.Context, prefix string, limit int) ([]listed, e
 			locks = append(locks, listable(e))
 		}
 		answers[i].Locks = locks
-		all[i] = listed{s.about, s.failed(), answers[i]}
+		all[i] = listed{s.envelope(), answers[i]}
 	}
 	return all, err
 }
@@ -171,8 +167,7 @@ func (l *locks) showOnce(all []listed, failed error) error {
 
 // shown is an element of the document of lock show --json.
 type shown struct {
-	about
-	Error string `json:"error,omitempty"`
+	envelope
 	admin.Entry
 }
 
@@ -191,7 +186,7 @@ func (l *locks) show() *cobra.Command {
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, l lockService) (admin.Entry, error) { return l.Lock(ctx, args[0]) })
 			all := make([]shown, len(sources))
 			for i, s := range sources {
-				all[i] = shown{s.about, s.failed(), listable(answers[i])}
+				all[i] = shown{s.envelope(), listable(answers[i])}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printShown(w, all) }), err)
 		},
@@ -200,9 +195,8 @@ func (l *locks) show() *cobra.Command {
 
 // released is an element of the document of lock release --json.
 type released struct {
-	about
-	Error    string `json:"error,omitempty"`
-	Released int    `json:"released"`
+	envelope
+	Released int `json:"released"`
 }
 
 func (l *locks) release() *cobra.Command {
@@ -240,7 +234,7 @@ func (l *locks) release() *cobra.Command {
 			})
 			all := make([]released, len(sources))
 			for i, s := range sources {
-				all[i] = released{s.about, s.failed(), answers[i]}
+				all[i] = released{s.envelope(), answers[i]}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReleased(w, args[0], only, all) }), err)
 		},

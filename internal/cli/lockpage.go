@@ -15,14 +15,10 @@ import (
 // printListed writes the locks of each source as a table.
 func printListed(w io.Writer, all []listed) {
 	for i, l := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
+		if !l.begin(w, i) {
+			continue
 		}
-		fmt.Fprintln(w, l.about)
-		switch {
-		case l.Error != "":
-			continue // reported on standard error
-		case l.Total == 0:
+		if l.Total == 0 {
 			fmt.Fprintln(w, shell.NoLock)
 			continue
 		}
@@ -63,11 +59,7 @@ func printPools(w io.Writer, locks []admin.Entry) {
 // printShown writes the holders and waiters of a lock, for each source.
 func printShown(w io.Writer, all []shown) {
 	for i, s := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, s.about)
-		if s.Error == "" {
+		if s.begin(w, i) {
 			printState(w, s.State, s.Waiting)
 		}
 	}

@@ -8,11 +8,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// positive is the value of a flag that accepts a number from 1 on; 0 means
-// that the flag was not given.
+// positive is the value of a flag that accepts a number from 1 on.
 type positive struct {
-	of   *int
-	most int // 0 means no limit
+	of   *int // has the default; 0 means that there is none
+	most int  // 0 means no limit
 }
 
 var _ pflag.Value = positive{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -48,6 +49,25 @@ type about struct {
 	Socket string `json:"socket,omitempty"` // of a process that does not identify itself
 }
 
+// envelope is the part that the documents of all sources share: the source, and its
+// error if it has not answered.
+type envelope struct {
+	about
+	Error string `json:"error,omitempty"`
+}
+
+func (s source) envelope() envelope { return envelope{s.about, s.failed()} }
+
+// begin writes the heading of document i, and reports whether it has an answer: an error
+// is reported on standard error.
+func (e envelope) begin(w io.Writer, i int) (answered bool) {
+	if i > 0 {
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, e.about)
+	return e.Error == ""
+}
+
 // String returns the process or the server as a heading of one plain line,
 // because the process itself has written most of the text.
 func (a about) String() string { return plain.Line(a.heading()) }
@@ -80,6 +100,14 @@ func (a about) place() string {
 		s = strings.Join(all, ", ") + " and " + strconv.Itoa(a.For[last])
 	}
 	return s
+}
+
+// thereIs returns the sources as facts of a failure.
+func thereIs(sources []source) (facts []failure.Fact) {
+	for _, s := range sources {
+		facts = append(facts, failure.Fact{Name: "there is", Value: s.about.short()})
+	}
+	return facts
 }
 
 // running returns the processes of this user with that name, or all of them, with

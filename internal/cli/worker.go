@@ -94,14 +94,10 @@ func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	if len(with) > 0 {
 		return with, nil
 	}
-	f := &failure.Failure{
+	return nil, &failure.Failure{
 		Code: "cli.no_workers", Exit: failure.ExitUnavailable, Text: "The program serves in one process, without a supervisor and workers.",
-		Actions: []string{"start workers: " + failure.Command(v.shell.Name) + " serve --workers 4"},
+		Facts: thereIs(all), Actions: []string{"start workers: " + failure.Command(v.shell.Name) + " serve --workers 4"},
 	}
-	for _, s := range all {
-		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
-	}
-	return nil, f
 }
 
 // supervisedWorkers is an element of the document of worker ls --json.
@@ -216,14 +212,10 @@ func (v *supervised) one(c *cobra.Command) (source, error) {
 	case len(all) == 1:
 		return source{}, unanswered(all)
 	}
-	f := &failure.Failure{
+	return source{}, &failure.Failure{
 		Code: "cli.which_process", Exit: failure.ExitUsage, Text: "Several supervisors of this program run on this machine.",
-		Actions: []string{fmt.Sprintf("select one: %s --pid %d", typed(c), all[0].about.PID)},
+		Facts: thereIs(all), Actions: []string{fmt.Sprintf("select one: %s --pid %d", typed(c), all[0].about.PID)},
 	}
-	for _, s := range all {
-		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
-	}
-	return source{}, f
 }
 
 // notRestarted returns the reason why a supervisor has not replaced its
