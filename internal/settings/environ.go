@@ -212,16 +212,9 @@ func (sc *schema) nearestVariable(name string) string {
 // variables returns every possible variable. The alias of a cache is the one in
 // near, or a likely one.
 func (sc *schema) variables(near string) (names []string) {
+	parts := strings.Split(strings.ToLower(strings.TrimPrefix(near, prefix)), "_")
 	for _, f := range sc.fields {
-		variable, alias := EnvName(f.Key()), "MAIN"
-		if before, _, ok := strings.Cut(variable, "*"); ok {
-			rest, below := strings.CutPrefix(near, before)
-			word, _, more := strings.Cut(rest, "_")
-			if below && more && word == strings.ToUpper(word) && ValidName(strings.ToLower(word)) {
-				alias = word
-			}
-		}
-		names = append(names, strings.Replace(variable, "*", alias, 1))
+		names = append(names, EnvName(strings.Join(f.aliased(parts), ".")))
 	}
 	return names
 }

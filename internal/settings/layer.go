@@ -74,10 +74,10 @@ func merge(layers ...*layer) (map[string]Value, error) {
 	all, origins := koanf.New("."), map[string]Value{}
 	for _, l := range layers {
 		k, err := l.tree()
-		if err != nil {
-			return nil, fmt.Errorf("merge the configuration: %w", err)
+		if err == nil {
+			err = all.Merge(k)
 		}
-		if err := all.Merge(k); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("merge the configuration: %w", err)
 		}
 		for key, v := range l.values {

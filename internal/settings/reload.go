@@ -36,7 +36,7 @@ func (c *Config) changed(fresh *Config) (map[string]Value, []config.Change) {
 		from, was := c.values[key]
 		to, is := fresh.values[key]
 		f, _ := fresh.schema.find(key)
-		if same := was == is && from.same(to); !same {
+		if was != is || from.Text != to.Text || !slices.Equal(from.list, to.list) {
 			changes = append(changes, config.Change{Key: key, Old: from.masked().Text, New: to.masked().Text, Origin: to.Origin.String(), Live: f.Live})
 			if !f.Live {
 				to, is = from, was
@@ -47,8 +47,4 @@ func (c *Config) changed(fresh *Config) (map[string]Value, []config.Change) {
 		}
 	}
 	return values, changes
-}
-
-func (v Value) same(other Value) bool {
-	return v.Text == other.Text && slices.Equal(v.list, other.list)
 }

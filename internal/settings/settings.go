@@ -23,6 +23,7 @@
 package settings
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,14 +59,7 @@ type Section struct {
 type sectionID struct{ app, name string }
 
 // Caches returns the aliases of the configured caches, sorted.
-func (c *Config) Caches() []string {
-	var aliases []string
-	for alias := range c.Cache {
-		aliases = append(aliases, alias)
-	}
-	slices.Sort(aliases)
-	return aliases
-}
+func (c *Config) Caches() []string { return slices.Sorted(maps.Keys(c.Cache)) }
 
 // Files returns the files that Load read, the weakest first.
 func (c *Config) Files() []File { return slices.Clone(c.files) }
