@@ -100,6 +100,7 @@ const (
 	Fleet = driver.Fleet // all processes that share the driver's server
 )
 
+// The errors of a Ctx. Compare with errors.Is.
 var (
 	// ErrNotConfigured is the error of a Ctx that was made without the service
 	// that the caller uses.
@@ -127,8 +128,9 @@ var (
 // answered in the same way, and its whole text is in the log.
 func Error(status int, code, detail string) error { return megactx.Error(status, code, detail) }
 
-// Lenient makes Ctx.Bind accept JSON with unknown fields, which it ignores, and
-// with duplicate members, of which the last one counts.
+// Lenient makes Ctx.Bind accept JSON with unknown fields, which it ignores, with
+// duplicate members, of which the last one counts, and with bytes that are not
+// UTF-8, each of which becomes U+FFFD.
 func Lenient() BindOption { return megactx.Lenient() }
 
 // From returns the Ctx that ctx is or descends from, bound to ctx. It reports

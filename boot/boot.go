@@ -112,8 +112,8 @@ func (p Process) withDefaults() Process {
 	return p
 }
 
-// Report describes a boot: in Lock and Bus the selected drivers with the reason
-// and the scope of each, in Apps the apps with their URLs, in Ops the URL of the
+// Report describes a boot: in Lock, Bus and Limit the selected drivers with the
+// reason and the scope of each, in Apps the apps with their URLs, in Ops the URL of the
 // probes, in Set the keys that do not have their default. /ops/boot shows it as
 // JSON, the boot report as text.
 type Report = plan.Report

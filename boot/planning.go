@@ -16,7 +16,7 @@ import (
 // Plan computes the plan of the program that options describe: it checks the
 // program, loads the configuration and selects the drivers. It opens nothing, so
 // that a test can check the configuration of a deployment. The fields Config,
-// Lock and Bus are what a start would use, and Report returns its report.
+// Lock, Bus and Limit are what a start would use, and Report returns its report.
 //
 // The error of Plan is a Failure. A selection that the program cannot start with
 // is not an error here: the plan contains the decision, and the Failure in

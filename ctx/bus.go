@@ -17,7 +17,8 @@ import (
 // A value is encoded as JSON, unless an option has a header that names another
 // Content-Type. Bytes are sent unchanged.
 //
-// The methods of the zero Bus return ErrNotConfigured.
+// A method returns the errors of the same method of [bus.Bus]; on the zero Bus it
+// returns ErrNotConfigured.
 type Bus struct {
 	bus *bus.Bus
 	ctx *Ctx

@@ -10,7 +10,8 @@ import (
 // Limit is a view of the process's limits that is bound to a Ctx: its waits end
 // with that Ctx.
 //
-// The methods of the zero Limit return ErrNotConfigured.
+// A method returns the errors of the same method of [limit.Limiter]; on the zero Limit it
+// returns ErrNotConfigured.
 type Limit struct {
 	limiter *limit.Limiter
 	ctx     *Ctx

@@ -39,7 +39,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Option changes one call.
+// Option changes one call. Options are immutable and may be shared.
 type Option struct {
 	kind optionKind
 	n    int64

@@ -2,8 +2,8 @@ package driver
 
 import "fmt"
 
-// Error is an error that callers branch on. Compare it with errors.Is; Code is
-// for machines.
+// Error is an error that callers can compare with errors.Is. Its code is for
+// programs.
 type Error struct{ code, text string }
 
 // Error returns the text.
