@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -162,12 +163,7 @@ func (m *merger) conflictError() error {
 }
 
 func (m *merger) families() []*dto.MetricFamily {
-	all := make([]*dto.MetricFamily, 0, len(m.byName))
-	for _, f := range m.byName {
-		all = append(all, f)
-	}
-	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
-	return all
+	return slices.SortedFunc(maps.Values(m.byName), func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 }
 
 // addWorkerLabel adds the label worker to the series of a family.

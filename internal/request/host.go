@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"html/template"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -300,16 +300,12 @@ func (h *Host) InFlight() int {
 // (2.1s)".
 func (h *Host) Active() []string {
 	h.mu.Lock()
-	var all []*record
-	for rec := range h.active {
-		all = append(all, rec)
-	}
+	all := slices.Collect(maps.Keys(h.active))
 	h.mu.Unlock()
 	slices.SortFunc(all, func(a, b *record) int { return a.began.Compare(b.began) })
 	var lines []string
 	for _, rec := range all {
-		age := time.Since(rec.began).Round(time.Millisecond)
-		lines = append(lines, strings.Join([]string{rec.method, rec.path, "(" + age.String() + ")"}, " "))
+		lines = append(lines, fmt.Sprintf("%s %s (%v)", rec.method, rec.path, time.Since(rec.began).Round(time.Millisecond)))
 	}
 	return lines
 }

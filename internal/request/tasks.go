@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -115,10 +116,7 @@ func (ts *tasks) drain() <-chan struct{} {
 // left returns the running tasks, the oldest first.
 func (ts *tasks) left() []*task {
 	ts.mu.Lock()
-	var all []*task
-	for t := range ts.running {
-		all = append(all, t)
-	}
+	all := slices.Collect(maps.Keys(ts.running))
 	ts.mu.Unlock()
 	slices.SortFunc(all, func(a, b *task) int { return a.began.Compare(b.began) })
 	return all
