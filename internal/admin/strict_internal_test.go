@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/testkit/output"
 	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
@@ -134,4 +136,11 @@ func TestASocketStaysYoung(t *testing.T) {
 		}
 	}
 	t.Errorf("it was last changed at %v", info.ModTime())
+}
+
+// The backend refuses what the process has passed on, as for a request of an app.
+func TestRefusalByTheBackendIsABadGateway(t *testing.T) {
+	if got := statusOf(fmt.Errorf("publish: %w", bus.ErrRefused)); got != http.StatusBadGateway {
+		t.Errorf("got %d", got)
+	}
 }

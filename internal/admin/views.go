@@ -229,7 +229,7 @@ func statusOf(err error) int {
 		{http.StatusBadRequest, []error{lock.ErrInvalid, limit.ErrInvalid, bus.ErrInvalid, bus.ErrBadSubject, bus.ErrBadGroup, bus.ErrBadHeader}},
 		{http.StatusRequestEntityTooLarge, []error{bus.ErrTooLarge}},
 		{http.StatusNotImplemented, []error{lock.ErrUnsupported, limit.ErrUnsupported, bus.ErrUnsupported}},
-		{http.StatusBadGateway, []error{bus.ErrNoResponders}},
+		{http.StatusBadGateway, []error{bus.ErrNoResponders, bus.ErrRefused}},
 		{http.StatusGatewayTimeout, []error{bus.ErrTimeout}},
 		{http.StatusServiceUnavailable, []error{
 			lock.ErrUnavailable, lock.ErrClosed, limit.ErrUnavailable, limit.ErrClosed,
