@@ -342,7 +342,9 @@ func TestFilesOfAnUploadAreRemoved(t *testing.T) {
 	var late *megactx.Ctx
 	read := func(c *megactx.Ctx) error {
 		late = c
-		var v struct{ Name string }
+		var v struct {
+			Name string `form:"name"`
+		}
 		if err := c.Bind(&v); err != nil {
 			return err
 		}

@@ -159,6 +159,29 @@ func TestFormHasTheTypesOfJSON(t *testing.T) {
 	}
 }
 
+// A struct without tags reads JSON by the names of its fields, and would stay empty for
+// every form.
+func TestFormNeedsATag(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var in struct{ Name string }
+		err := c.Bind(&in)
+		if json := in.Name == "Lamp"; json == (err != nil) || err != nil && !strings.Contains(err.Error(), "no field of struct { Name string } has the tag form or json") {
+			t.Errorf("got %+v, %v", in, err)
+		}
+		return err
+	})
+	for kind, want := range map[string]int{"application/json": 204, "application/x-www-form-urlencoded": 500} {
+		body := `{"name":"Lamp"}`
+		if want == 500 {
+			body = "name=Lamp"
+		}
+		if w := s.ask("POST", "/", body, "Content-Type: "+kind); w.Code != want {
+			t.Errorf("%s: got %d, want %d", kind, w.Code, want)
+		}
+	}
+}
+
 type labels struct {
 	Kind string `json:"kind"`
 	ID   int    `json:"id"`

@@ -66,11 +66,19 @@ func parse(r *http.Request, mediaType string) error {
 	return err
 }
 
-// setFields sets the fields of a struct to the inputs of a form.
+// setFields sets the fields of a struct to the inputs of a form. It returns an
+// error for a struct that no form can fill, because none of its fields has a tag:
+// JSON needs none.
 func setFields(v reflect.Value, form url.Values) error {
 	wrong := request.Fields{}
-	for name, f := range fieldsOf(v.Type(), formTag) {
-		if !f.tagged || !form.Has(name) {
+	fields := fieldsOf(v.Type(), formTag)
+	tagged := 0
+	for name, f := range fields {
+		if !f.tagged {
+			continue
+		}
+		tagged++
+		if !form.Has(name) {
 			continue
 		}
 		at, err := fieldAt(v, f.path)
@@ -79,7 +87,10 @@ func setFields(v reflect.Value, form url.Values) error {
 		}
 		setInput(at, name, form[name], wrong)
 	}
-	if len(wrong) > 0 {
+	switch {
+	case tagged == 0 && len(fields) > 0:
+		return fmt.Errorf("bind a form: no field of %v has the tag form or json", v.Type())
+	case len(wrong) > 0:
 		return request.Invalid(wrong, wrong)
 	}
 	return nil
