@@ -62,6 +62,18 @@ func TestWrittenFiles(t *testing.T) {
 
 // A working copy has what was built in it and written into it, and may be named
 // by a link.
+// A browser asks for /favicon.ico otherwise: the first line of the log would be a 404.
+func TestPagesNameAnIcon(t *testing.T) {
+	got, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := os.ReadFile(filepath.Join(got.Dir, "views", "shared", "layout.html"))
+	if err != nil || !strings.Contains(string(layout), `<link rel="icon"`) {
+		t.Errorf("%v\n%s", err, layout)
+	}
+}
+
 func TestOnlyTheSourcesOfAWorkingCopyAreCopied(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{
