@@ -33,10 +33,10 @@ func (b *tab) overflow(s screen) []string {
 // between them.
 func (b *tab) between(s screen) (all []string) {
 	b.t.Helper()
-	if s.width != wide.width {
+	if s != wide {
 		return nil
 	}
-	for width := wide.width - 50; width > narrow.width; width -= 50 {
+	for width := wide.width - 100; width > narrow.width; width -= 100 {
 		b.do("set the width", chromedp.EmulateViewport(width, s.height))
 		all = append(all, b.overflow(screen{width: width})...)
 	}
