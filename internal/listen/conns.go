@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/internal/request"
 )
 
 // patience is the time for which a draining server waits for the next request
@@ -37,9 +39,9 @@ type connections struct {
 	ending   atomic.Bool   // responses have the header "Connection: close"
 	closed   chan struct{} // has an element after a connection was removed from open
 
-	mu    sync.Mutex // guards the fields below; locked before a connection's mu
-	open  map[*conn]struct{}
-	cause error // of the drain; ends the contexts of hijacked connections; nil before drain
+	mu       sync.Mutex // guards the fields below; locked before a connection's mu
+	open     map[*conn]struct{}
+	draining bool
 }
 
 func newConnections(patience time.Duration) *connections {
@@ -77,15 +79,15 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew, http.StateIdle:
 		k.setState(waiting) // before add: either drain finds k waiting, or add reports the drain
-		if c.add(k) != nil {
+		if c.add(k) {
 			k.expire(c.patience)
 		}
 	case http.StateActive:
 		k.startRequest() // a pipelined request comes out of net/http's buffer, without a call of Read
 	case http.StateHijacked:
 		k.setState(hijacked)
-		if cause := c.add(k); cause != nil {
-			k.cancel(cause)
+		if c.add(k) {
+			k.cancel(request.ErrShuttingDown)
 		}
 	case http.StateClosed:
 		c.remove(k)
@@ -95,12 +97,12 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// add adds a connection, and returns the cause of the drain, or nil before it.
-func (c *connections) add(k *conn) error {
+// add adds a connection, and reports whether the server drains.
+func (c *connections) add(k *conn) (draining bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[k] = struct{}{}
-	return c.cause
+	return c.draining
 }
 
 func (c *connections) remove(k *conn) {
@@ -132,16 +134,16 @@ func (c *connections) handler(next http.Handler) http.Handler {
 // drain makes every connection end: after the response in progress, or if it
 // waits for a request longer than patience. It also ends the contexts of
 // hijacked connections, since these connections get no response.
-func (c *connections) drain(patience time.Duration, cause error) {
+func (c *connections) drain(patience time.Duration) {
 	c.ending.Store(true)
 	c.mu.Lock()
-	c.cause = cause
+	c.draining = true
 	c.mu.Unlock()
 	for _, k := range c.all(each) {
 		k.expire(patience)
 	}
 	for _, k := range c.all(func(k *conn) bool { return k.state == hijacked }) {
-		k.cancel(cause)
+		k.cancel(request.ErrShuttingDown)
 	}
 }
 

@@ -124,7 +124,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	for _, h := range s.hosts {
 		h.EndStreams()
 	}
-	s.conns.drain(s.conns.patience, request.ErrShuttingDown)
+	s.conns.drain(s.conns.patience)
 	s.listener.drain(ctx)
 	<-s.served // from here on there are no new connections
 	if s.conns.wait(ctx) != nil {
@@ -140,7 +140,7 @@ const cutGrace = 250 * time.Millisecond
 // cut ends the remaining requests. Its error names them, also those that end
 // within cutGrace. Connections that wait for a request are not cut off.
 func (s *Server) cut() error {
-	s.conns.drain(0, request.ErrShuttingDown)
+	s.conns.drain(0)
 	cut, held := s.active(), s.held()
 	s.cancel(request.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)

@@ -23,9 +23,6 @@ type spares struct {
 // spend closes a spare descriptor and reports whether there was one. The next
 // accept can use it, unless other goroutines are faster.
 func (s *spares) spend() bool {
-	if s == nil {
-		return false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.files)

@@ -28,8 +28,9 @@ func CheckSocket(c *settings.Config, d plan.Decisions) error {
 		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
 			continue
 		}
-		if path := socketPath(c); cluster.CheckSocket(path) != nil {
-			return socketUnusable(c, of, path, cluster.CheckSocket(path))
+		path := socketPath(c)
+		if err := cluster.CheckSocket(path); err != nil {
+			return socketUnusable(c, of, path, err)
 		}
 	}
 	return nil
