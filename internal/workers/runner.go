@@ -141,8 +141,7 @@ func (s *runner) Abort() {
 	}
 }
 
-// Workers returns the state of each running process, and of the workers that have no
-// process because they cannot become ready.
+// Workers returns the state of each running process, and of the workers without one.
 func (s *runner) Workers() (all []Worker) {
 	runs := map[int]bool{}
 	for _, p := range s.alive() {
@@ -151,21 +150,12 @@ func (s *runner) Workers() (all []Worker) {
 		all = append(all, w)
 	}
 	for _, slot := range s.slots {
-		if w, fails := slot.worker(); fails && !runs[w.ID] {
-			all = append(all, w)
+		if !runs[slot.id] {
+			all = append(all, slot.absent())
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
-}
-
-// Absent returns the state of a worker without a process.
-func (s *runner) Absent(id int) Worker {
-	w, fails := s.slots[id-1].worker()
-	if !fails {
-		w.State, w.Since = Down, time.Time{}
-	}
-	return w
 }
 
 // complete reports whether all workers have been ready once.
@@ -182,7 +172,7 @@ func (s *runner) serves() bool {
 // Again makes the supervisor retry now the workers that cannot become ready.
 func (s *runner) Again() {
 	for _, w := range s.slots {
-		if _, fails := w.worker(); fails {
+		if w.absent().State == Failing {
 			select {
 			case w.again <- struct{}{}:
 			default: // a request is pending already

@@ -33,11 +33,11 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// serving waits until all that is there are n ready workers, and returns them.
+// serving waits until all processes are n ready workers, and returns them.
 func (c *testRunner) serving(t *testing.T, n int) (all []Worker) {
 	t.Helper()
 	until(t, fmt.Sprintf("%d ready workers", n), func() bool {
-		all = c.Workers()
+		all = slices.DeleteFunc(c.Workers(), func(w Worker) bool { return w.State == Down })
 		for _, w := range all {
 			if w.State != Ready {
 				return false
@@ -135,8 +135,8 @@ func TestWorkerInItsPauseHasTheTimeOfTheNextStart(t *testing.T) {
 	if err := redistest.Signal(victim.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a worker that rests", func() bool { return !c.Absent(2).Next.IsZero() })
-	if w := c.Absent(2); w.ID != 2 || w.State != Down || time.Until(w.Next).Round(time.Minute) != time.Hour {
+	until(t, "a worker that rests", func() bool { return !c.slots[1].absent().Next.IsZero() })
+	if w := c.slots[1].absent(); w.ID != 2 || w.State != Down || time.Until(w.Next).Round(time.Minute) != time.Hour {
 		t.Errorf("got %+v", w)
 	}
 	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
@@ -146,7 +146,7 @@ func TestWorkerInItsPauseHasTheTimeOfTheNextStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.serving(t, 2)
-	if w := c.Absent(2); !w.Next.IsZero() {
+	if w := c.slots[1].absent(); !w.Next.IsZero() {
 		t.Errorf("after the pause: %+v", w)
 	}
 }
@@ -162,8 +162,8 @@ func TestWorkerInItsPauseKeepsItsRestarts(t *testing.T) {
 	if err := redistest.Signal(c.serving(t, 2)[1].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a worker that rests", func() bool { return !c.Absent(2).Next.IsZero() })
-	if w := c.Absent(2); w.State != Down || w.Restarts < 1 || w.Generation != 1 {
+	until(t, "a worker that rests", func() bool { return !c.slots[1].absent().Next.IsZero() })
+	if w := c.slots[1].absent(); w.State != Down || w.Restarts < 1 || w.Generation != 1 {
 		t.Errorf("got %+v", w)
 	}
 }
@@ -399,7 +399,7 @@ func TestRestartThatFailsForGoodIsNotRetried(t *testing.T) {
 // rests waits until worker id waits for its next attempt.
 func (c *testRunner) rests(t *testing.T, id int) {
 	t.Helper()
-	until(t, "a worker that rests", func() bool { return !c.Absent(id).Next.IsZero() })
+	until(t, "a worker that rests", func() bool { return !c.slots[id-1].absent().Next.IsZero() })
 }
 
 // An attempt in a new generation reads files. A later one, which nobody has

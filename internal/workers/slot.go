@@ -109,12 +109,14 @@ func (w *slot) rests(until time.Time) {
 	w.next = until
 }
 
-// worker returns the description of a failing slot, and reports whether the
-// slot is failing.
-func (w *slot) worker() (Worker, bool) {
+// absent returns the state of the worker while it has no process.
+func (w *slot) absent() Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Worker{ID: w.id, Generation: w.generation, State: Failing, Since: w.since, Restarts: w.restarts, Ended: w.failing, Next: w.next}, w.failing != ""
+	if w.failing == "" {
+		return Worker{ID: w.id, Generation: w.generation, State: Down, Restarts: w.restarts, Next: w.next}
+	}
+	return Worker{ID: w.id, Generation: w.generation, State: Failing, Since: w.since, Restarts: w.restarts, Ended: w.failing, Next: w.next}
 }
 
 func (w *slot) wasReady() bool {

@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -175,12 +173,6 @@ func (s *Supervisor) Workers() []Worker {
 	for i, w := range all {
 		all[i].Socket = sockets[key{w.ID, w.PID}]
 	}
-	for id := 1; id <= s.config.Workers; id++ {
-		if !slices.ContainsFunc(all, func(w Worker) bool { return w.ID == id }) {
-			all = append(all, s.runner.Absent(id))
-		}
-	}
-	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
