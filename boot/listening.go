@@ -180,12 +180,26 @@ func together(f, another *Failure) *Failure {
 		}
 	}
 	f.Cause = errors.Join(f.Cause, another.Cause)
-	// The end of a program that has several of the addresses frees all of them.
-	if _, taken := errors.AsType[*workers.TakenError](another.Cause); taken && !slices.Contains(f.Actions, another.Actions[0]) {
-		f.Actions = slices.Concat(another.Actions, f.Actions)
+	if _, taken := errors.AsType[*workers.TakenError](another.Cause); taken {
+		f.Actions = joined(another.Actions, f.Actions)
 		f.Actions = f.Actions[:min(len(f.Actions), failure.MaxActions)]
 	}
 	return f
+}
+
+// joined returns the actions more and then actions. Two that differ in the last word are
+// one with both words: "kill 7" and "kill 9" become "kill 7 9".
+func joined(more, actions []string) []string {
+	actions = slices.Clone(actions)
+	more = slices.DeleteFunc(slices.Clone(more), func(m string) bool {
+		at := strings.LastIndexByte(m, ' ') + 1
+		same := slices.IndexFunc(actions, func(a string) bool { return strings.HasPrefix(a, m[:at]) })
+		if same >= 0 && !slices.Contains(strings.Fields(actions[same]), m[at:]) {
+			actions[same] += " " + m[at:]
+		}
+		return same >= 0
+	})
+	return append(more, actions...)
 }
 
 // listenFailure returns the Failure for an address that cannot be opened.
