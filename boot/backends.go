@@ -40,7 +40,7 @@ const lockTime = 2 * time.Second
 func (b *booting) newLocker(c *settings.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
 	l, err := lock.New(d, lock.Config{
 		TTL: c.Lock.TTL, Wait: max(c.Lock.Wait, 1), FIFO: c.Lock.FIFO, // a Wait of 0 is the default of a Locker
-		Observer: observers{&logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
+		Observer: lockObserver{&logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))

@@ -9,6 +9,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/console"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
@@ -17,20 +18,16 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// observers combines several Observers. A panic in one of them does not affect
-// the others.
-type observers []lock.Observer
-
-// Observe calls each observer.
-func (all observers) Observe(e lock.Event) {
-	for _, o := range all {
-		observeSafely(o, e)
-	}
+// lockObserver passes the events of locks to the metrics and the log.
+type lockObserver struct {
+	log     *logging.LockEvents
+	metrics *metrics.Metrics
 }
 
-func observeSafely(o lock.Observer, e lock.Event) {
-	defer func() { _ = recover() }() // a Locker drops such a panic, too
-	o.Observe(e)
+// Observe passes an event on.
+func (o lockObserver) Observe(e lock.Event) {
+	o.metrics.Observe(e)
+	o.log.Observe(e)
 }
 
 // counted starts the metrics of the process.

@@ -15,22 +15,6 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-type counting struct{ n int }
-
-func (c *counting) Observe(lock.Event) { c.n++ }
-
-type panicking struct{}
-
-func (panicking) Observe(lock.Event) { panic("broken") }
-
-func TestObserverThatPanicsDoesNotKeepOthersFromHearing(t *testing.T) {
-	var before, after counting
-	observers{&before, panicking{}, &after}.Observe(lock.Acquired{})
-	if before.n != 1 || after.n != 1 {
-		t.Errorf("told %d and %d times", before.n, after.n)
-	}
-}
-
 // The backend does not report that it accepts messages again.
 func TestARefusalIsALimitationForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +39,7 @@ func TestARefusalIsALimitationForAMinute(t *testing.T) {
 
 func BenchmarkObservers(b *testing.B) {
 	var e lock.Event = lock.Acquired{Key: "order:1"}
-	all := observers{&logging.LockEvents{Log: slog.New(slog.DiscardHandler)}, metrics.New(metrics.Build{})}
+	all := lockObserver{&logging.LockEvents{Log: slog.New(slog.DiscardHandler)}, metrics.New(metrics.Build{})}
 	b.ReportAllocs()
 	for b.Loop() {
 		all.Observe(e)
