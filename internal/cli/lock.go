@@ -216,7 +216,7 @@ func (l *locks) release() *cobra.Command {
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" && shell.IsHandle(args[0]) && !c.Flags().Changed("slot") && !c.Flags().Changed("fence") {
-				return l.giveBack(c, args[0])
+				return ScriptError(c, shell.GiveBack(args[0]))
 			}
 			if strings.TrimSpace(reason) == "" {
 				return usage(c, "cli.no_reason", "A forced release needs a reason. The holder that loses the lock receives it.", `give the reason: --reason "TEXT"`)

@@ -18,14 +18,9 @@ import (
 )
 
 func (l *commandLine) lockVerb() *cobra.Command {
-	c := l.locks().verb()
+	c := (&locks{shell: l.shell, find: l.finder(lockComponent), environ: l.process.Environ}).verb()
 	c.Long = "It calls the processes of this program that run on this machine as this user."
 	return c
-}
-
-// locks returns the verbs for the locks of this program's running processes.
-func (l *commandLine) locks() *locks {
-	return &locks{shell: l.shell, find: l.finder(lockComponent), environ: l.process.Environ}
 }
 
 // component is the part of a process that a group of verbs is about.

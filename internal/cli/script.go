@@ -51,16 +51,6 @@ func limited(name string, s *Shell, environ []string) *cobra.Command {
 	})
 }
 
-// giveBack releases a lease from lock acquire.
-func (l *locks) giveBack(c *cobra.Command, handle string) error {
-	for _, v := range shell.Verbs() {
-		if v.Name == "release" {
-			return ScriptError(c, v.Run(l.scriptProcess(c), []string{handle}, -1))
-		}
-	}
-	return nil
-}
-
 func (l *locks) scriptProcess(c *cobra.Command) shell.Process {
 	path := strings.Fields(c.Parent().CommandPath())
 	return shell.Process{

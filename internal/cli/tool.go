@@ -164,10 +164,7 @@ func (t *target) noProcess() error {
 
 // openServer connects to the Redis at its first call.
 func (t *target) openServer(ctx context.Context, at string) (_ []source, err error) {
-	shown := at
-	if notation.CheckURL(at) == nil {
-		shown = mask.URL(at)
-	}
+	shown := mask.URL(at)
 	if t.locker == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()

@@ -151,6 +151,10 @@ func releaseVerb() Verb {
 	return leaseVerb("release", "give back a lock from acquire", "It gives the lock back and ends the process that has kept it.", request{Release: true})
 }
 
+// GiveBack gives back the lock of a handle from acquire, as the verb release does. The
+// error is an *Error.
+func GiveBack(handle string) error { return ask(handle, request{Release: true}) }
+
 func renewVerb() Verb {
 	return leaseVerb("renew", "check a lock from acquire, and begin its --max anew",
 		"It renews the lock at once and begins --max anew. The lock renews itself also without that: renew is for a\nscript that has to know whether it still has the lock.", request{Renew: true})
