@@ -1,6 +1,7 @@
 package browser_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -68,5 +69,28 @@ func TestForcedColorsMarkTheCurrentPageAlone(t *testing.T) {
 	if marked := get(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")]
 		.filter((a) => getComputedStyle(a).borderBottomWidth !== "0px").map((a) => a.textContent)`)); !slices.Equal(marked, []string{"Locks"}) {
 		t.Errorf("%q are marked", marked)
+	}
+}
+
+// The notice of a lost connection stays at the end of the screen.
+func TestTheNoticeOfALossDoesNotHideTheFocus(t *testing.T) {
+	crud, multi := serve(t, "crud", []string{"main"}), serve(t, "multi", []string{"web", "admin"})
+	order(t, multi, "lamp") // a row with buttons
+	b := open(t, browser(t), narrow)
+	for _, url := range []string{crud.addr["main"] + "/locks", crud.addr["main"] + "/bus", multi.addr["admin"]} {
+		b.visit(url)
+		b.awaits(`document.getElementById("lost").hidden`)
+		for i := range get(b, chromedp.Evaluate[int](usable+`.length`)) {
+			if behind := get(b, chromedp.Evaluate[string](fmt.Sprintf(`(() => {
+				const lost = document.getElementById("lost"), e = %s[%d], end = e.getBoundingClientRect().bottom - lost.getBoundingClientRect().bottom;
+				lost.hidden = false;
+				scrollBy(0, end); // behind the notice
+				e.focus();
+				const { x, y, width, height } = e.getBoundingClientRect();
+				return lost.contains(document.elementFromPoint(x + width / 2, y + height / 2)) ? e.outerHTML.slice(0, 120) : "";
+			})()`, usable, i))); behind != "" {
+				t.Errorf("%s: the focus is behind the notice: %s", url, behind)
+			}
+		}
 	}
 }
