@@ -49,8 +49,9 @@ type outcome struct {
 // loose reports whether a copy of the request may still be on its way.
 func (c caller) loose(o outcome) bool { return o.again || c.backend.repeats() }
 
-// each calls fn for every part, whose key is keyOf(part), and waits for all. A server
-// that hangs does not delay the parts of another one. L10
+// each calls fn for every part, with a bounded number of goroutines for each server, and
+// returns after the last call (L10). keyOf returns a key of a part: a server that hangs
+// does not delay the parts of other servers.
 func each[T any](ctx context.Context, b backend, parts []T, keyOf func(T) string, fn func(T)) {
 	if len(parts) == 1 {
 		fn(parts[0])
