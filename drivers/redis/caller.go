@@ -90,7 +90,7 @@ type request struct {
 // on returns a request of a script on the lock with this holder key.
 func (s *script) on(holder string, argv ...string) request {
 	if s.layout != nil {
-		return s.over(append(s.layout.keys(holder), s.layout.mark(holder)), argv...)
+		return s.over(append(s.layout.names(holder), s.layout.mark(holder)), argv...)
 	}
 	args := make([]string, 4, 4+len(argv))
 	args[2], args[3] = "1", holder

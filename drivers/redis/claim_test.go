@@ -167,3 +167,9 @@ func TestAPushDuringTheReleaseNeedsNoAnswer(t *testing.T) {
 		t.Error("a push after the release is known")
 	}
 }
+
+func (cs *claims) len() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.byToken)
+}

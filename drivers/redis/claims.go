@@ -339,12 +339,6 @@ func (cs *claims) close() {
 	}
 }
 
-func (cs *claims) len() int {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return len(cs.byToken)
-}
-
 // unused returns untouched for the claim of token, or nil if Acquire has returned
 // its grant.
 func (cs *claims) unused(token string) *driver.Handback {

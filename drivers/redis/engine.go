@@ -78,10 +78,7 @@ func (e *engine) begin() error {
 // leaving returns a call of release. loose means that a copy of the token's acquire
 // may be on its way, and handed is the handback of a slot with a state.
 func (e *engine) leaving(holder, token string, loose bool, notice string, handed ...string) request {
-	bar := no
-	if loose {
-		bar = yes
-	}
+	bar := yesNo(loose)
 	switch {
 	case len(handed) == 0 && !loose && notice == no:
 		return e.scripts.release.on(holder, token)
@@ -237,8 +234,7 @@ func decodeState(key string, reply any) (driver.State, error) {
 	s.Slots = slotStates(a.sub(4))
 	waiting := a.sub(2)
 	for i := range waiting {
-		h, _ := decodeRecord(waiting.text(i))
-		s.Waiters = append(s.Waiters, h)
+		s.Waiters = append(s.Waiters, decodeRecord(waiting.text(i)))
 	}
 	if len(a) > 3 {
 		s.LastRun = decodeRun(a.text(3)) // O4
@@ -292,6 +288,14 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 
 // yes and no are arguments of scripts.
 const yes, no = "1", "0"
+
+// yesNo returns b as an argument of a script.
+func yesNo(b bool) string {
+	if b {
+		return yes
+	}
+	return no
+}
 
 // rests and restsBarred are modes of confirm, besides no and yes.
 const rests, restsBarred = "2", "3"

@@ -171,7 +171,7 @@ func (s *script) onAll(p portion) request {
 	}
 	var keys []string
 	for _, holder := range p.locks {
-		keys = append(keys, s.layout.keys(holder)...)
+		keys = append(keys, s.layout.names(holder)...)
 	}
 	return s.over(append(keys, s.layout.mark(p.locks[0])), argv...)
 }

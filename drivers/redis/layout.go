@@ -1,6 +1,9 @@
 package redis
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // layout defines where a driver keeps its locks, and which keys its calls name.
 type layout struct {
@@ -48,10 +51,6 @@ func (l *layout) constantMark() string {
 	return luaString(l.mark(""))
 }
 
-// keys returns all keys that a script on the lock with this holder key may use,
-// without the mark.
-func (l *layout) keys(holder string) []string { return namesOf(holder, l.separator())[:] }
-
 // slotCount is the number of hash slots of a Cluster.
 const slotCount = 16384
 
@@ -60,26 +59,13 @@ const slotCount = 16384
 func slotMarks(t template) []string {
 	marks := make([]string, slotCount)
 	for i, found := 0, 0; found < slotCount; i++ {
-		name := t.holder(base36(i))
+		name := t.holder(strconv.FormatInt(int64(i), 36))
 		if slot := slotOf(name); marks[slot] == "" {
 			marks[slot] = name + t.separator() + markSuffix
 			found++
 		}
 	}
 	return marks
-}
-
-func base36(n int) string {
-	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-	var b [8]byte
-	at := len(b)
-	for {
-		at--
-		b[at] = digits[n%36]
-		if n /= 36; n == 0 {
-			return string(b[at:])
-		}
-	}
 }
 
 // slotOf returns the hash slot of a key: the CRC16 (XMODEM) of its hash tag, as

@@ -172,10 +172,7 @@ func (l *limits) Take(ctx context.Context, r driver.Request) (driver.Answer, err
 }
 
 func takeArgs(r *driver.Request) []string {
-	cost, smooth, patience, waiter := digits(r.Cost), no, int64(-1), ""
-	if r.Smooth {
-		smooth = yes
-	}
+	cost, smooth, patience, waiter := digits(r.Cost), yesNo(r.Smooth), int64(-1), ""
 	if r.Ticket == "" {
 		return []string{cost, smooth, "", no, no}
 	}

@@ -274,7 +274,7 @@ func (q *queue) untilQueued(ctx context.Context, key string) error {
 func (e *engine) sweepUp(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	_ = e.client.Del(ctx, e.layout.keys(e.layout.holder(key))...).Err()
+	_ = e.client.Del(ctx, e.layout.names(e.layout.holder(key))...).Err()
 }
 
 // explain adds the correction to an error of the rehearsal.

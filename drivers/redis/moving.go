@@ -128,7 +128,7 @@ func locate(ctx context.Context, source *goredis.Client, keys []string, gives bo
 	var floor *goredis.Cmd
 	if gives {
 		floor = pipe.Eval(ctx, reserve, keys[perLock:])
-		pipe.Del(ctx, keys[nHolder]+movingSuffix)
+		pipe.Del(ctx, keys[0]+movingSuffix)
 	}
 	_, _ = pipe.Exec(ctx)
 	for i, f := range found {

@@ -10,23 +10,15 @@ import (
 // DefaultKey is the template of the keys in Redis.
 const DefaultKey = "mega:{%s}"
 
-// The names of one lock, in the order in which scripts get them.
-const (
-	nHolder = iota
-	nState
-	nOrder
-	nDue
-	nSlots
-	perLock
-)
+// suffixes end the names of one lock after its holder key, in the order in which
+// scripts get them.
+var suffixes = [...]string{"state", "order", "due", "slots"}
 
-var suffixes = [perLock]string{"", "state", "order", "due", "slots"}
+// perLock is the number of names of one lock.
+const perLock = 1 + len(suffixes)
 
 // markSuffix ends the name of a clock mark.
 const markSuffix = "clock"
-
-// names are the keys in Redis of one lock.
-type names [perLock]string
 
 func (t template) separator() string {
 	if t.tagged {
@@ -88,37 +80,20 @@ func (t template) holder(key string) string {
 	return t.before + key + t.after
 }
 
-func (t template) names(key string) *names { return namesOf(t.holder(key), t.separator()) }
-
-// namesOf returns the names of a lock by its holder key. Scripts build them in the
-// same way.
-func namesOf(h, sep string) *names {
-	// One allocation for all names: they are substrings of one string.
-	var b strings.Builder
-	b.Grow(perLock*(len(h)+1) + 48)
+// names returns all names of the lock with this holder key, with room for the clock
+// mark. Scripts build them in the same way.
+func (t template) names(holder string) []string {
+	all := append(make([]string, 0, perLock+1), holder)
 	for _, s := range suffixes {
-		b.WriteString(h)
-		if s != "" {
-			b.WriteString(sep)
-			b.WriteString(s)
-		}
+		all = append(all, holder+t.separator()+s)
 	}
-	n, all, at := &names{}, b.String(), 0
-	for i, s := range suffixes {
-		length := len(h)
-		if s != "" {
-			length += 1 + len(s)
-		}
-		n[i] = all[at : at+length]
-		at += length
-	}
-	return n
+	return all
 }
 
 // key returns the key of the lock whose name in Redis is name, holder or not.
 func (t template) key(name string) (string, bool) {
 	sep := t.separator()
-	for _, s := range suffixes[1:] {
+	for _, s := range suffixes {
 		if base, ok := strings.CutSuffix(name, sep+s); ok && (!t.tagged || strings.HasSuffix(base, t.after)) {
 			name = base
 			break

@@ -26,7 +26,7 @@ func TestNoTwoKeysShareAName(t *testing.T) {
 		tmpl := mustTemplate(t, s)
 		owner := map[string]string{}
 		for _, key := range oddKeys {
-			n := tmpl.names(key)
+			n := tmpl.names(tmpl.holder(key))
 			for _, name := range n {
 				if other, taken := owner[name]; taken {
 					t.Errorf("template %q: %q and %q share the name %q", s, key, other, name)
@@ -41,7 +41,7 @@ func TestEachNameDecodesToItsKey(t *testing.T) {
 	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:order", "{%s}:clock"} {
 		tmpl := mustTemplate(t, s)
 		for _, key := range oddKeys {
-			for _, name := range tmpl.names(key) {
+			for _, name := range tmpl.names(tmpl.holder(key)) {
 				if got, ok := tmpl.key(name); !ok || got != key {
 					t.Errorf("template %q: the name %q is of %q, got %q, %v", s, name, key, got, ok)
 				}
@@ -58,10 +58,10 @@ func TestAllNamesOfATaggedKeyHaveItsTag(t *testing.T) {
 	}
 	tmpl := mustTemplate(t, DefaultKey)
 	for _, key := range oddKeys {
-		n := tmpl.names(key)
+		n := tmpl.names(tmpl.holder(key))
 		for _, name := range n {
-			if tag(name) == "" || tag(name) != tag(n[nHolder]) {
-				t.Errorf("the tag of %q is %q, want %q", name, tag(name), tag(n[nHolder]))
+			if tag(name) == "" || tag(name) != tag(n[0]) {
+				t.Errorf("the tag of %q is %q, want %q", name, tag(name), tag(n[0]))
 			}
 		}
 	}
@@ -104,13 +104,13 @@ func FuzzNameSaysItsKey(f *testing.F) {
 	}
 	tmpl := mustTemplate(f, DefaultKey)
 	f.Fuzz(func(t *testing.T, s string) {
-		if key, ok := tmpl.key(s); ok && !slices.Contains(tmpl.names(key)[:], s) {
+		if key, ok := tmpl.key(s); ok && !slices.Contains(tmpl.names(tmpl.holder(key)), s) {
 			t.Errorf("%q is no name of %q", s, key)
 		}
 		if s == "" {
 			return
 		}
-		for _, name := range tmpl.names(s) {
+		for _, name := range tmpl.names(tmpl.holder(s)) {
 			if got, ok := tmpl.key(name); !ok || got != s {
 				t.Errorf("the name %q is of %q, got %q, %v", name, s, got, ok)
 			}

@@ -142,11 +142,7 @@ type tried struct {
 
 // try calls acquire; number is 0, or the ticket's place.
 func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) {
-	wait := no
-	if c.r.Wait != 0 {
-		wait = yes
-	}
-	r := q.scripts.acquire.on(c.name, c.r.Token, digits(millis(c.r.TTL)), wait, wants(c.r), digits(c.r.Fences), c.tail)
+	r := q.scripts.acquire.on(c.name, c.r.Token, digits(millis(c.r.TTL)), yesNo(c.r.Wait != 0), wants(c.r), digits(c.r.Fences), c.tail)
 	if number != 0 {
 		r.args = append(r.args, digits(number))
 	}
@@ -269,11 +265,7 @@ func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Gr
 // the ticket is queued again in its old place. If the answer is missing, a
 // heartbeat finds the state.
 func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, error) {
-	exact := no
-	if c.r.NoRenew {
-		exact = yes
-	}
-	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, digits(millis(c.r.TTL)), "0", exact))
+	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, digits(millis(c.r.TTL)), "0", yesNo(c.r.NoRenew)))
 	if ctx.Err() != nil && !driver.Paused(ctx) {
 		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()

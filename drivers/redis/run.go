@@ -42,11 +42,7 @@ func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duratio
 	if err != nil {
 		return driver.Run{}, fmt.Errorf("begin run: %w", err)
 	}
-	spends := no
-	if spend {
-		spends = yes
-	}
-	o, err := q.run(ctx, q.onRun(g, "begin", digits(every.Microseconds()), spends, recordLife(every), string(text)))
+	o, err := q.run(ctx, q.onRun(g, "begin", digits(every.Microseconds()), yesNo(spend), recordLife(every), string(text)))
 	if err != nil {
 		return driver.Run{}, err
 	}

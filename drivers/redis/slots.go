@@ -148,15 +148,12 @@ func handback(h *driver.Handback, slot int) []string {
 	return []string{string(h.Status), strikes, oneLine(h.Note), oneLine(h.Reason), why, at, by}
 }
 
-// oneLine returns v as JSON, which has no line breaks, or "" for nothing.
-func oneLine(v any) string {
-	if v == "" {
+// oneLine returns s as JSON, which has no line breaks, or "" for nothing.
+func oneLine(s string) string {
+	if s == "" {
 		return ""
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return ""
-	}
+	b, _ := json.Marshal(s) // fails for no string
 	return string(b)
 }
 

@@ -149,13 +149,13 @@ func decodeValue(s string) (h driver.Holder, fence uint64) {
 	return decodeHolder(words[wordHolder:]), fence
 }
 
-// decodeRecord reads a ticket's record: version, span, slots, tail.
-func decodeRecord(s string) (driver.Holder, bool) {
+// decodeRecord reads the holder in a ticket's record: version, span, slots, tail.
+func decodeRecord(s string) driver.Holder {
 	words := strings.Split(s, " ")
 	if len(words) < 4 || words[0] != format {
-		return driver.Holder{}, false
+		return driver.Holder{}
 	}
-	return decodeHolder(words[4:]), true
+	return decodeHolder(words[4:])
 }
 
 // forced is the reason of a forced release, as force stores and sends it.
