@@ -221,24 +221,23 @@ func (q *queue) rehearse(ctx context.Context) error {
 	return nil
 }
 
-// untilPushed waits for a push. If a heartbeat has found the grant before, the push
-// is late, or the user may not publish, which a script does not report.
+// untilPushed sends a push to the own inbox and waits for it. The grant of the rehearsal
+// proves nothing: a heartbeat finds it without a push, and scripts ignore a refusal of
+// PUBLISH.
 func (q *queue) untilPushed(ctx context.Context) error {
-	if q.pushed.Load() {
-		return nil
-	}
+	q.checking.Lock() // else another check may take the push
+	defer q.checking.Unlock()
 	if _, err := q.pushSelf(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rehearsal)
 	defer cancel()
-	for !q.pushed.Load() {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", err)
-		}
-		group.Sleep(ctx, 5*time.Millisecond)
+	select {
+	case <-q.heard:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", ctx.Err())
 	}
-	return nil
 }
 
 // self is in the place of a ticket in a push of pushSelf.

@@ -27,7 +27,6 @@ type queue struct {
 	requeuing chan struct{}  // has room for the tickets that are queued again at once. L10
 	cancel    context.CancelFunc
 	listened  atomic.Pointer[time.Time] // the last check of the subscription, if any
-	pushed    atomic.Bool               // a push has arrived
 	suspect   atomic.Bool               // a check of the subscription is due
 	muted     atomic.Pointer[error]     // why this user may not publish, by the last check
 	checking  sync.Mutex                // held during a check of it
@@ -347,9 +346,6 @@ func (q *queue) reconnected() {
 
 // received takes a push.
 func (q *queue) received(m message) {
-	if !q.pushed.Load() {
-		q.pushed.Store(true)
-	}
 	switch m.kind {
 	case "w2":
 		q.freeIn(m)
