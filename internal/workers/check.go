@@ -16,9 +16,8 @@ type Answer struct {
 }
 
 // Check asks all ready workers concurrently whether they are ready for traffic,
-// and returns the answers ordered by number. If enough is not nil and reports
-// true for one of the answers, Check stops waiting for the others, and returns
-// that answer alone.
+// and returns the answers ordered by number. If enough reports true for one of the
+// answers, Check stops waiting for the others, and returns that answer alone.
 func (s *Supervisor) Check(ctx context.Context, enough func(Answer) bool) []Answer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -28,7 +27,7 @@ func (s *Supervisor) Check(ctx context.Context, enough func(Answer) bool) []Answ
 	for i, l := range lines {
 		asking.Go(func() {
 			all[i] = l.check(ctx)
-			if is[i] = enough != nil && enough(all[i]); is[i] {
+			if is[i] = enough(all[i]); is[i] {
 				cancel()
 			}
 		})
