@@ -135,6 +135,7 @@ func TestErrorsAreSorted(t *testing.T) {
 		"ERR Error running script (call to f_0): @user_script:5: WRONGTYPE Operati": final,
 		"ERR Script attempted to access a non local key in a cluster node script":   unknown,
 		"ERR Error running script: Lua script attempted to access a non local key":  unknown,
+		"ERR Attempted to access a non local key in a cluster node script:":         unknown, // Valkey 9
 		"NOAUTH Authentication required.":                                           final,
 		"WRONGPASS invalid username-password pair":                                  final,
 		"NOPERM this user has no permissions to access one of the keys":             final,

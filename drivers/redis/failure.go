@@ -74,7 +74,7 @@ func judgeAnswer(text string) verdict {
 	if strings.HasPrefix(text, "ERR max number of clients") {
 		return refused
 	}
-	if strings.Contains(text, "cript attempted to access a non local key") {
+	if strings.Contains(text, "ttempted to access a non local key") { // "Script attempted", in Valkey 9 "Attempted"
 		return unknown // in a hash slot that is being moved, a key that the script has removed
 	}
 	if strings.HasPrefix(text, wire.ScriptError) {

@@ -309,7 +309,7 @@ func explainConnect(err error) error {
 	case strings.Contains(text, "unknown command 'sentinel'"):
 		hint = "a server is not a Sentinel: use the sentinels' addresses, or the scheme redis://"
 	case refusal.Of(err) == refusal.Disabled:
-		hint = "the server has disabled a command: check rename-command in redis.conf"
+		hint = "the server has disabled a command: check rename-command in redis.conf, and that it is Redis 6.2 or later"
 	case refusal.Of(err) == refusal.Foreign:
 		hint = "check the address: the server there does not have the commands of Redis"
 	case strings.Contains(text, "connection refused"):

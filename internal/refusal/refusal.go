@@ -29,7 +29,7 @@ const (
 	Certificate      // one side does not accept the other's certificate, or TLS settings
 	Encryption       // this side uses TLS, and the server does not
 	Database         // the server has no database of that number
-	Disabled         // the server has disabled a command, as with rename-command
+	Disabled         // the server has disabled a command, as with rename-command, or is too old to have it
 	Foreign          // it is not a server of that kind
 )
 
@@ -141,7 +141,7 @@ var refusals = []struct {
 	{Disabled, "ERR unknown command `publish`", ""},
 	{Disabled, "ERR unknown command 'subscribe'", ""},
 	{Disabled, "ERR unknown command `subscribe`", ""},
-	{Disabled, "Unknown Redis command called from ", ""}, // by a script
+	{Disabled, "ommand called from ", ""}, // by a script: "Unknown Redis command", without the name in Valkey
 
 	{Foreign, "ERR This instance has cluster support disabled", ""},
 	{Foreign, "ERR SELECT is not allowed in cluster mode", ""},

@@ -32,6 +32,24 @@ func TestErrorsThatMayPassAreNoRefusals(t *testing.T) {
 	}
 }
 
+// Servers word the refusal of a script's command differently.
+func TestRefusalsInsideScriptsAreRecognised(t *testing.T) {
+	for text, want := range map[string]Kind{
+		"ERR Unknown Redis command called from script: 'zmscore'":                                           Disabled, // Redis 7 and 8
+		"@user_script: 2: Unknown Redis command called from Lua script: 'zmscore'":                          Disabled, // Redis 6
+		"ERR Unknown command called from script: 'zmscore'":                                                 Disabled, // Valkey 8.1 and 9
+		"ERR Unknown Redict command called from script: 'zmscore'":                                          Disabled,
+		"@user_script: 1: The user executing the script can't run this command or subcommand":               Login, // Redis 6 and 7.0
+		"ERR ACL failure in script: User bob has no permissions to run the 'publish' command script: on 1.": Login, // Redis 8, Valkey
+		"ERR Wrong number of args calling Redis command from script":                                        None,
+		"ERR Wrong number of args calling command from script":                                              None,
+	} {
+		if kind := Of(errors.New(text)); kind != want {
+			t.Errorf("%s: kind %d, want %d", text, kind, want)
+		}
+	}
+}
+
 func TestAllSentinelsThatRefuseAreARefusal(t *testing.T) {
 	err := errors.New("redis: all sentinels specified in configuration are unreachable: ERR unknown command 'sentinel'\nNOAUTH Authentication required.") //nolint:revive // as the client words it
 	if Of(err) == None {
