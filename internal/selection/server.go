@@ -183,7 +183,7 @@ func (s server) repair(c *settings.Config, cause error) []string {
 	case kind == refusal.Database:
 		return []string{"Use a database of it", "the number 0 in " + s.key + ", which every server has", "Raise their number", "databases in redis.conf"}
 	case kind == refusal.Disabled:
-		return []string{"Enable the commands", "the cause names one; remove its rename-command from redis.conf"}
+		return []string{"Enable the commands", "the cause names one; remove its rename-command from redis.conf, or use Redis 6.2 or later"}
 	case kind == refusal.Foreign || strings.Contains(text, "use the scheme "):
 		return []string{"Correct the address", failure.SetOther(c, s.key, s.fitting(cause))}
 	case strings.Contains(text, "NOREPLICAS "):
