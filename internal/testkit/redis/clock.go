@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	_ "embed"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -77,11 +79,38 @@ func (s *Server) setClock(ahead time.Duration) error {
 }
 
 // StepClock sets the wall clock of a server with Options.Clock to a time ahead of
-// this machine's clock, or behind it if ahead is negative. It takes effect at once,
-// and survives a restart.
+// this machine's clock, or behind it if ahead is negative. It returns when a server
+// that runs uses it, and survives a restart.
 func (s *Server) StepClock(ahead time.Duration) error {
 	if !s.options.Clock {
 		return errors.New("redistest: step the clock of a server that was started without Options.Clock")
 	}
-	return s.setClock(ahead)
+	if err := s.setClock(ahead); err != nil || s.running() == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return until(ctx, "wait for the clock", func() error { return s.isAhead(ahead) })
+}
+
+// isAhead returns nil when the server uses a clock that is ahead by that. Valkey 9 reads
+// the clock once in a millisecond.
+func (s *Server) isAhead(by time.Duration) error {
+	const precision = 5 * time.Millisecond
+	earliest := time.Now().Add(by - precision)
+	v, err := s.Do("TIME")
+	if err != nil {
+		return err
+	}
+	var now [2]int64 // seconds and microseconds
+	for i, n := range v.([]any) {
+		if now[i], err = strconv.ParseInt(fmt.Sprint(n), 10, 64); err != nil {
+			return fmt.Errorf("redistest: %w", err)
+		}
+	}
+	at := time.Unix(now[0], now[1]*1000)
+	if at.Before(earliest) || at.After(time.Now().Add(by+precision)) {
+		return fmt.Errorf("%s has the time %v", s.Addr(), at)
+	}
+	return nil
 }
