@@ -159,7 +159,7 @@ func (l *link) failed(err error) {
 	case reply == markReply || l.bus.isMark(text):
 		l.refusals.addMark()
 	case reply == reservedReply:
-	case strings.HasSuffix(text, tooManyTokens):
+	case strings.HasSuffix(text, tooManyTokens), isRevoked(text) && !strings.Contains(text, usingQueue):
 		l.bus.refuseSubject(quotedAfter(text, toSubscription), err)
 	case strings.Contains(text, toSubscription):
 		key := topicKey{subject: quotedAfter(text, toSubscription), queue: quotedAfter(text, usingQueue)}
@@ -188,6 +188,13 @@ const (
 // tooManyTokens ends the server's error for a pattern with more tokens than the
 // server allows. The error names the pattern and omits the queue.
 const tooManyTokens = ", too many tokens"
+
+// isRevoked reports whether the server has ended a subscription that it had confirmed.
+// Servers before 2.12 omit the queue: every subscription to the subject counts as ended,
+// because one that the server has ended must not stand in silence (S4).
+func isRevoked(text string) bool {
+	return strings.Contains(text, toSubscription) && strings.Contains(text, `" (sid "`)
+}
 
 // quotedAfter returns the quoted string that follows words in text, or "".
 func quotedAfter(text, words string) string {

@@ -3,7 +3,9 @@ package nats
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -130,5 +132,33 @@ func TestLeastBusyMemberOfAGroupTakesTheMessage(t *testing.T) {
 	}
 	if deliverToOne(members, 0, driver.Message{}) || deliverToOne(members[:1], 0, driver.Message{}) {
 		t.Error("a message that nobody takes is not refused")
+	}
+}
+
+// A server names a subscription that it ends when its permission is revoked (S27). Before
+// 2.12 it omits the group, and none of those that it may have ended stays active (S4).
+func TestARevocationEndsEachSubscriptionThatItMayConcern(t *testing.T) {
+	for text, want := range map[string][]string{
+		`Permissions Violation for Subscription to "ev.a" using queue "g:a" (sid "3")`: {"ev.a ", "ev.b g:b"},
+		`Permissions Violation for Subscription to "ev.a" (sid "3")`:                   {"ev.b g:b"}, // 2.11
+	} {
+		b := newBus(Config{}.withDefaults())
+		defer b.end()
+		for _, s := range []driver.Subscription{{Pattern: "a"}, {Pattern: "a", Group: "g"}, {Pattern: "b", Group: "g"}} {
+			s.Sink = &one{}
+			if _, _, err := b.join(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.newLink().failed(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, text))
+		var stand []string
+		for _, topic := range b.standing() {
+			if topic.key != b.inbox.key() {
+				stand = append(stand, topic.key.subject+" "+topic.key.queue)
+			}
+		}
+		if slices.Sort(stand); !slices.Equal(stand, want) {
+			t.Errorf("%s: %q stand, want %q", text, stand, want)
+		}
 	}
 }
