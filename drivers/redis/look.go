@@ -60,8 +60,19 @@ func (l *look) at(ctx context.Context) error {
 		return explainConnect(err)
 	}
 	l.strict = info["dragonfly_version"] != ""
+	if err := l.fits(info, cluster); err != nil {
+		return err
+	}
+	l.judge(info)
+	l.persistence(ctx, info)
+	return nil
+}
+
+// fits returns an error if the client is not one for a server with that description.
+func (l *look) fits(info map[string]string, cluster bool) error {
+	mode := cmp.Or(info["redis_mode"], info["server_mode"], info["redict_mode"]) // of Redis, Valkey, Redict
 	switch {
-	case info["redis_mode"] == "sentinel":
+	case mode == "sentinel":
 		return invalid(errors.New("the server is a Sentinel: use the scheme redis-sentinel://, with the name of the master"))
 	case info["cluster_enabled"] == "1" && !cluster:
 		return invalid(errors.New("the server is part of a Redis Cluster: use the scheme redis-cluster:// (or a ClusterClient)"))
@@ -70,8 +81,6 @@ func (l *look) at(ctx context.Context) error {
 	case info["role"] == "slave": // not invalid: a failover may make it the master
 		return unavailable(errors.New("the server is a replica and takes no writes: " + l.toMaster()))
 	}
-	l.judge(info)
-	l.persistence(ctx, info)
 	return nil
 }
 
