@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
 // handle handles a frame of the hub, on the reader's goroutine. A malformed
@@ -118,11 +118,13 @@ func (x *arrival) offer(to *subscription) bool {
 	return false
 }
 
+func (x *subscription) load() int { return x.sink.Load() }
+
 // toGroup passes the message to one subscription of a group. If all
 // subscriptions are just leaving, it returns the group's registration.
 func (x *arrival) toGroup(number uint64) *registration {
 	in, members := x.bus.find(number)
-	if in == nil || len(members) > 0 && x.toOne(members) {
+	if in == nil || routes.ToOne(members, (*subscription).load, x.offer) {
 		return nil
 	}
 	return in
@@ -141,26 +143,6 @@ func (x *arrival) giveBack(in *registration, done bool) {
 	_ = x.line.Send(protocol.AddMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
 }
 
-// toOne draws two subscriptions at random and passes the message to the one
-// with less load. If both are just leaving, it passes the message to any other
-// subscription.
-func (x *arrival) toOne(members []*subscription) bool {
-	if len(members) == 1 {
-		return x.offer(members[0])
-	}
-	a := rand.IntN(len(members))
-	b := (a + 1 + rand.IntN(len(members)-1)) % len(members)
-	if members[b].sink.Load() < members[a].sink.Load() {
-		a = b
-	}
-	for n := range members {
-		if x.offer(members[(a+n)%len(members)]) {
-			return true
-		}
-	}
-	return false
-}
-
 // find returns a registration and its subscriptions.
 func (b *Bus) find(number uint64) (*registration, []*subscription) {
 	b.mu.RLock()
@@ -169,7 +151,7 @@ func (b *Bus) find(number uint64) (*registration, []*subscription) {
 	if in == nil {
 		return nil, nil
 	}
-	return in, in.subscriptions
+	return in, in.subscriptions.All()
 }
 
 // reply handles an answer to a request of this process.

@@ -3,13 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/routes"
 	"github.com/megaframework/mega/internal/group"
 )
 
@@ -24,9 +24,10 @@ type registrationKey struct {
 type registration struct {
 	registrationKey
 	number        uint64
-	subscriptions []*subscription // replaced, never modified; guarded by Bus.mu
-	returned      atomic.Bool     // events of the group were given back to the hub
-	strays        atomic.Int64    // messages that no process has taken after the last subscription here had left
+	subscriptions routes.List[*subscription]
+	staying       int          // those that do not leave; guarded by Bus.mu
+	returned      atomic.Bool  // events of the group were given back to the hub
+	strays        atomic.Int64 // messages that no process has taken after the last subscription here had left
 }
 
 // subscription is a subscription of this process.
@@ -97,7 +98,8 @@ func (b *Bus) enter(s driver.Subscription) (*subscription, *protocol.Line, error
 		b.registrations[key], b.byNumber[in.number] = in, in
 	}
 	x := &subscription{bus: b, in: in, sink: s.Sink}
-	in.subscriptions = append(slices.Clip(in.subscriptions), x)
+	in.subscriptions.Add(x)
+	in.staying++
 	if s.Group == "" {
 		b.tables[s.Kind].Add(s.Pattern, "", x)
 	}
@@ -114,7 +116,7 @@ func (b *Bus) enter(s driver.Subscription) (*subscription, *protocol.Line, error
 // for the answer gets an error if the line has ended.
 
 func (in *registration) join(line *protocol.Line) {
-	f := protocol.Begin(protocol.TypeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.subscriptions))).String(in.pattern).String(in.group)
+	f := protocol.Begin(protocol.TypeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(in.staying)).String(in.pattern).String(in.group)
 	_ = line.Queue(f, 0)
 	f.Free()
 }
@@ -122,7 +124,7 @@ func (in *registration) join(line *protocol.Line) {
 // resize reports the number of subscriptions to the hub, which uses it for a group,
 // and reports the losses of the registration first.
 func (in *registration) resize(line *protocol.Line) {
-	f := protocol.Begin(protocol.TypeMembers).Uint(in.number).Uint(uint64(len(in.subscriptions)))
+	f := protocol.Begin(protocol.TypeMembers).Uint(in.number).Uint(uint64(in.staying))
 	_ = line.Queue(f, 0)
 	f.Free()
 }
@@ -181,12 +183,13 @@ func (b *Bus) retire(x *subscription) *protocol.Line {
 	defer b.mu.Unlock()
 	in := x.in
 	x.left = true
-	last := !slices.ContainsFunc(in.subscriptions, (*subscription).stays)
+	in.staying--
+	last := in.staying == 0
 	switch {
 	case last:
 		delete(b.registrations, in.registrationKey)
 	case in.group != "":
-		in.subscriptions = slices.DeleteFunc(slices.Clone(in.subscriptions), func(o *subscription) bool { return o == x })
+		in.subscriptions.Remove(x)
 	}
 	if b.line == nil {
 		return nil
@@ -203,11 +206,8 @@ func (b *Bus) retire(x *subscription) *protocol.Line {
 func (b *Bus) isStanding(in *registration) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return slices.ContainsFunc(in.subscriptions, (*subscription).stays)
+	return in.staying > 0
 }
-
-// stays reports whether x does not leave. The caller holds Bus.mu.
-func (x *subscription) stays() bool { return !x.left }
 
 // bury removes x, when no message is on its way to it any more. Its registration
 // may still have another subscription, which leaves last. err is not nil if the
@@ -218,7 +218,7 @@ func (b *Bus) bury(x *subscription, err error) {
 	}
 	b.remove(x)
 	b.mu.Lock()
-	if in := x.in; b.registrations[in.registrationKey] != in && len(in.subscriptions) == 0 {
+	if in := x.in; b.registrations[in.registrationKey] != in && in.subscriptions.Len() == 0 {
 		delete(b.byNumber, in.number)
 	}
 	b.mu.Unlock()
@@ -231,9 +231,7 @@ func (b *Bus) remove(x *subscription) {
 	if x.in.group == "" {
 		b.tables[x.in.kind].Remove(x.in.pattern, "", x)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	x.in.subscriptions = slices.DeleteFunc(slices.Clone(x.in.subscriptions), func(o *subscription) bool { return o == x })
+	x.in.subscriptions.Remove(x)
 }
 
 // rejoin registers every registration at a new hub, and returns their
@@ -245,8 +243,8 @@ func (b *Bus) rejoin(line *protocol.Line) (all []*subscription) {
 	b.line, b.down = line, nil
 	for _, in := range b.registrations {
 		in.join(line)
-		for _, x := range in.subscriptions {
-			if x.stays() {
+		for _, x := range in.subscriptions.All() {
+			if !x.left {
 				all = append(all, x)
 			}
 		}

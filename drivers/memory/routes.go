@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"math/rand/v2"
-
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/internal/routes"
 )
@@ -45,21 +43,9 @@ func (p *plan) deliver(m *driver.Message) (taken int) {
 // group holds the members of a group.
 type group []*registration
 
-// deliver passes m to one member: to the less busy of two that are chosen at
-// random, or to any other if both are leaving.
+// deliver passes m to one member.
 func (g group) deliver(m *driver.Message) bool {
-	if len(g) == 1 {
-		return g[0].Sink.Deliver(*m)
-	}
-	a := rand.IntN(len(g))
-	b := (a + 1 + rand.IntN(len(g)-1)) % len(g)
-	if g[b].Sink.Load() < g[a].Sink.Load() {
-		a = b
-	}
-	for n := range g {
-		if g[(a+n)%len(g)].Sink.Deliver(*m) { // S11
-			return true
-		}
-	}
-	return false
+	return routes.ToOne(g, (*registration).load, func(r *registration) bool { return r.Sink.Deliver(*m) })
 }
+
+func (r *registration) load() int { return r.Sink.Load() }

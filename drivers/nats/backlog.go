@@ -2,6 +2,7 @@ package nats
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/nats-io/nats.go"
 )
@@ -60,9 +61,9 @@ func (t *topic) takeOrShed(m *nats.Msg, b *backlog) {
 		return // the requester of a request waits for its deadline
 	}
 	if b.lost > 0 {
-		members := *t.members.Load()
-		if n := uint32(len(members)); t.key.queue != "" && n > 0 { // each message was for one member. S4
-			i := t.turn.Load() % n
+		members := t.members.All()
+		if n := len(members); t.key.queue != "" && n > 0 { // each message was for one member. S4
+			i := rand.IntN(n)
 			members = members[i : i+1]
 		}
 		for _, in := range members {

@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,8 @@ type member struct {
 	end    *ending // of the first End, which the others wait for too; nil if it does not wait
 	on     *link   // of end
 }
+
+func (m *member) load() int { return m.sink.Load() }
 
 // End implements [driver.Registration]. Earlier messages of this bus reach the
 // subscription.
@@ -131,13 +132,12 @@ func (m *member) begin() (e *ending, l *link, first bool, err error) {
 	if m.ending {
 		return m.end, m.on, false, nil
 	}
-	m.ending = true
+	m.stop()
 	l = b.link.Load()
-	staying := t.staying()
-	if l == nil || !t.active || t.key.queue != "" && staying > 0 {
+	if l == nil || !t.active || t.key.queue != "" && t.stays > 0 {
 		return nil, nil, true, m.detach()
 	}
-	if staying > 0 {
+	if t.stays > 0 {
 		m.end = &ending{sub: t.sub, done: make(chan struct{})}
 		b.leaving = append(b.leaving, m.end)
 		b.wakeRegister()
@@ -150,15 +150,12 @@ func (m *member) begin() (e *ending, l *link, first bool, err error) {
 	return m.end, l, true, nil
 }
 
-// staying returns how many members are not ending. The caller holds the bus's
-// mutex.
-func (t *topic) staying() (n int) {
-	for _, m := range *t.members.Load() {
-		if !m.ending {
-			n++
-		}
+// stop records that the member ends. The caller holds the bus's mutex.
+func (m *member) stop() {
+	if !m.ending {
+		m.ending = true
+		m.topic.stays--
 	}
-	return n
 }
 
 // leave removes the member, and its topic if it was the last one. It returns an error
@@ -170,7 +167,8 @@ func (m *member) leave(confirmed bool) error {
 	if confirmed && !m.on.ended {
 		m.owed = false
 	}
-	m.ending, m.end, m.on = true, nil, nil
+	m.stop()
+	m.end, m.on = nil, nil
 	return m.detach()
 }
 
@@ -187,9 +185,8 @@ func (m *member) detach() error {
 // remove takes the member out of its topic. The caller holds the bus's mutex.
 func (m *member) remove() {
 	t, b := m.topic, m.topic.bus
-	others := slices.DeleteFunc(t.list(), func(other *member) bool { return other == m })
-	t.setMembers(others)
-	if len(others) > 0 || b.topics[t.key] != t {
+	t.members.Remove(m)
+	if t.members.Len() > 0 || b.topics[t.key] != t {
 		return
 	}
 	delete(b.topics, t.key)

@@ -228,7 +228,7 @@ func (b *Bus) refuse(t *topic, cause error) {
 		b.mu.Unlock()
 		return // by an earlier refusal; or it has no member left
 	}
-	for _, m := range *t.members.Load() {
+	for _, m := range t.members.All() {
 		if m.live {
 			stood = append(stood, m.sink)
 		}

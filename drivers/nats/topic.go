@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
 // topicKey identifies a subscription at the server, and in the server's
@@ -24,8 +25,7 @@ type topic struct {
 	key     topicKey
 	take    func(m *nats.Msg)      // runs on one goroutine at a time
 	left    atomic.Pointer[member] // the last one that has ended
-	members atomic.Pointer[[]*member]
-	turn    atomic.Uint32 // of the members of a group
+	members routes.List[*member]
 	taken   atomic.Uint64 // messages that were handed to the members, or are lost
 	settled atomic.Uint64 // those up to the last one that was handed over: no gap is unreported
 	strays  atomic.Int64  // events for a group that no member took, since all of them have stopped
@@ -34,6 +34,7 @@ type topic struct {
 	// Guarded by the mutex of the Bus:
 	sub    *nats.Subscription // on the latest link
 	active bool               // the server has confirmed it, on the link in use
+	stays  int                // members that are not ending
 	tried  uint64             // the number taken when the attempt to subscribe it began; without one, more
 	ready  chan struct{}      // closed when it is active, or refused
 	err    error              // why it was refused; no member can join any more
@@ -57,14 +58,14 @@ func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
 		t.take = func(m *nats.Msg) { t.deliver(arrived(s.Kind, strings.TrimPrefix(m.Subject, prefix), m)) }
 	}
 	m := &member{topic: t, sink: s.Sink, live: t.active}
-	t.setMembers(append(t.list(), m))
+	t.members.Add(m)
+	t.stays++
 	return t, m, nil
 }
 
 // newTopic makes a topic and queues its subscription. The caller holds b.mu.
 func (b *Bus) newTopic(key topicKey) *topic {
 	t := &topic{bus: b, key: key, ready: make(chan struct{})}
-	t.members.Store(new([]*member))
 	b.topics[key] = t
 	b.fresh = append(b.fresh, t)
 	b.wakeRegister()
@@ -78,14 +79,6 @@ func (b *Bus) wakeRegister() {
 		wake(l.wanted)
 	}
 }
-
-// list returns a copy of the members with room for another.
-func (t *topic) list() []*member {
-	all := *t.members.Load()
-	return append(make([]*member, 0, len(all)+1), all...)
-}
-
-func (t *topic) setMembers(all []*member) { t.members.Store(&all) }
 
 // queueName escapes the colon of a group's name, because a pattern may contain one, too.
 var queueName = strings.NewReplacer("%", "%25", ":", "%3A")
@@ -155,7 +148,7 @@ func (b *Bus) passOn(ctx context.Context) {
 // group takes it, because all of them have stopped, no other process of the group has
 // it: a request is refused, and an event is counted.
 func (t *topic) deliver(m driver.Message) {
-	members := *t.members.Load()
+	members := t.members.All()
 	if t.key.queue == "" {
 		for _, in := range members {
 			in.sink.Deliver(m)
@@ -163,7 +156,7 @@ func (t *topic) deliver(m driver.Message) {
 		return
 	}
 	switch {
-	case deliverToOne(members, t.turn.Add(1), m):
+	case routes.ToOne(members, (*member).load, func(in *member) bool { return in.sink.Deliver(m) }):
 	case m.Kind == driver.Request:
 		t.bus.refuseRequest(m)
 	default:
@@ -172,33 +165,6 @@ func (t *topic) deliver(m driver.Message) {
 			m.reportStrays()
 		}
 	}
-}
-
-// deliverToOne delivers a message to the least busy member of a group, of those
-// that accept it (S11), and reports whether one does. Equally busy members take
-// turns.
-func deliverToOne(members []*member, turn uint32, m driver.Message) bool {
-	if len(members) == 1 {
-		return members[0].sink.Deliver(m)
-	}
-	refused := make([]bool, len(members))
-	for n := range members {
-		best, least, first := -1, 0, int((turn+uint32(n))%uint32(len(members)))
-		for i := range members {
-			at := (first + i) % len(members)
-			if refused[at] {
-				continue
-			}
-			if load := members[at].sink.Load(); best < 0 || load < least {
-				best, least = at, load
-			}
-		}
-		if members[best].sink.Deliver(m) {
-			return true
-		}
-		refused[best] = true
-	}
-	return false
 }
 
 // refuseRequest answers a request that nobody handles, as the front answers those
@@ -281,7 +247,7 @@ func (b *Bus) suspend(l *link) {
 			t.active, t.ready = false, make(chan struct{})
 		}
 		t.sub = nil
-		for _, m := range *t.members.Load() {
+		for _, m := range t.members.All() {
 			m.owed = m.live // until gap
 		}
 	}
@@ -302,7 +268,7 @@ func (b *Bus) gap(topics []*topic) {
 	b.calls.RLock()
 	defer b.calls.RUnlock()
 	for _, t := range topics {
-		for _, m := range *t.members.Load() {
+		for _, m := range t.members.All() {
 			if (m.live || t.tried < t.taken.Load()) && !b.quiet {
 				m.sink.Gap(-1)
 			}
@@ -399,7 +365,7 @@ func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (und
 // b.mu.
 func (b *Bus) activate(t *topic, sub *nats.Subscription) {
 	t.sub, t.active, t.tried = sub, true, math.MaxUint64
-	for _, m := range *t.members.Load() {
+	for _, m := range t.members.All() {
 		m.live = true
 	}
 	close(t.ready)

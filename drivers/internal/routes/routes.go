@@ -1,6 +1,6 @@
 // Package routes finds the values that are registered for a subject, with a
-// trie of patterns and a cache of results. The bus drivers that do their own
-// routing share it.
+// trie of patterns and a cache of results, for the bus drivers that do their own
+// routing. All bus drivers share its lists and its choice of a member of a group.
 package routes
 
 import (
