@@ -208,7 +208,7 @@ func (l *ledger) release() {
 }
 
 // cut records that the connection has ended, and returns the messages that may
-// be lost. dropped is the number of those behind them that no connection will send.
+// be lost. dropped is the number of those right behind them that no connection will send.
 func (l *ledger) cut(err error, dropped uint64) (lost sequence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

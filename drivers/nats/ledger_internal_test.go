@@ -177,6 +177,46 @@ func TestFlushEndsWithTheRequestsOfItsConnection(t *testing.T) {
 	})
 }
 
+// Requests that have failed with their connection free their room between the messages
+// that wait for the next one (S12). A Flush waits for these, and for no request.
+func TestFailedRequestsFreeTheirRoomAmongEvents(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	put := func(kinds ...driver.Kind) {
+		for _, k := range kinds {
+			m := driver.Message{Kind: k, Data: []byte{byte(b.out.count())}}
+			it := item{kind: k, size: 1, special: &special{}}
+			if err := b.out.put(t.Context(), &m, &it, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(driver.Request, driver.Event, driver.Request, driver.Request, driver.Answer)
+	w := &writer{bus: b}
+	b.ledger.done(w.sequence(b.out.peek()[:1]))
+	b.out.drop(1)
+	put(driver.Request, driver.Event, driver.Request)
+	b.ledger.cut(errors.New("EOF"), b.out.abandon())
+	items := b.out.peek()
+	weight := 0
+	var kept []byte
+	for i := range items {
+		weight += items[i].weight()
+		kept = append(kept, items[i].data...)
+	}
+	if !slices.Equal(kept, []byte{1, 4, 6}) || b.out.weight != weight || b.out.left() != len(items) {
+		t.Errorf("the messages %v wait, with room for %d of %d bytes", kept, b.out.weight, weight)
+	}
+	for i, resolved := range []uint64{4, 6, 8} { // the message, and the requests behind it
+		b.ledger.done(w.sequence(items[i : i+1]))
+		b.ledger.ping()
+		b.ledger.pong()
+		if left := b.ledger.open(b.out.count()); left != 8-resolved {
+			t.Errorf("%d messages are open after message %d", left, kept[i])
+		}
+	}
+}
+
 // A chunk is entered again if one of its messages could not be sent. Those that
 // were sent before may have expired by then.
 func TestAMessageThatWasHandedOverDoesNotExpire(t *testing.T) {

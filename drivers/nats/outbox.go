@@ -37,6 +37,7 @@ type item struct {
 	size    int32 // compared with the server's limit
 	kind    driver.Kind
 	skip    bool     // the writer's: it is not sent
+	behind  uint32   // removed messages that were accepted after it, before the next one
 	special *special // nil for a plain event
 }
 
@@ -137,11 +138,16 @@ func (o *outbox) add(data []byte, it *item, header []pair) {
 	if it.kind != driver.Request {
 		o.unsent++
 	}
-	o.filling.items = append(o.filling.items, *it)
-	own := &o.filling.items[len(o.filling.items)-1]
-	own.data = o.filling.data.copy(data)
+	o.filling.add(data, it, header)
+}
+
+// add appends a copy of the message.
+func (b *batch) add(data []byte, it *item, header []pair) {
+	b.items = append(b.items, *it)
+	own := &b.items[len(b.items)-1]
+	own.data = b.data.copy(data)
 	if len(header) > 0 {
-		own.header = o.filling.header.copy(header)
+		own.header = b.header.copy(header)
 	}
 }
 
@@ -160,21 +166,34 @@ func (o *outbox) left() int {
 	return o.unsent
 }
 
-// abandon empties the queue if only requests wait in it, which have failed with their
-// connection (S12), and returns their number. If other messages wait, the next writer
-// skips the requests among them. No writer runs meanwhile.
-func (o *outbox) abandon() uint64 {
+// abandon removes the requests, which have failed with their connection (S12), and
+// returns the number of those before the first other message. No writer runs meanwhile.
+func (o *outbox) abandon() (first uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unsent > 0 {
+	waiting := slices.Concat(o.taken.items[o.next:], o.filling.items)
+	if len(waiting) == o.unsent {
 		return 0
 	}
-	n := len(o.taken.items) - o.next + len(o.filling.items)
+	var kept batch
+	o.weight = 0
+	for i := range waiting {
+		it := &waiting[i]
+		switch last := len(kept.items) - 1; {
+		case it.kind != driver.Request:
+			kept.add(it.data, it, it.header)
+			o.weight += it.weight()
+		case last < 0:
+			first++
+		default:
+			kept.items[last].behind++
+		}
+	}
 	o.taken.reset()
-	o.filling.reset()
-	o.next, o.weight = 0, 0
+	o.next = 0
+	o.filling = kept
 	o.freed()
-	return uint64(n) //nolint:gosec // a length
+	return first
 }
 
 // freed wakes the calls that wait for room. The caller holds o.mu.

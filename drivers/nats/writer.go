@@ -123,7 +123,7 @@ func (w *writer) sequence(items []item) (p sequence) {
 
 // enter adds a message to a sequence.
 func (w *writer) enter(it *item, p *sequence) {
-	p.count++
+	p.count += 1 + uint64(it.behind)
 	switch {
 	case it.skip:
 		return
