@@ -53,21 +53,16 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *received, d *protoc
 	if a != nil {
 		m.Return, m.ID = a, a.Number
 	}
-	switch {
-	case plain && n == 0 && len(r.subscriptions) == 1:
-		if !x.offer(r.subscriptions[0]) {
-			a.refuse()
-		}
-	case !plain && n == 1:
-		if in := x.toGroup(numbers.Uint()); in != nil {
-			x.giveBack(in, true)
-		}
-	default:
+	if plain || n != 1 {
 		x.toMany(plain, r.subscriptions, n, &numbers)
+		return
+	}
+	if in := x.toGroup(numbers.Uint()); in != nil {
+		x.giveBack(in, true)
 	}
 }
 
-// toMany passes the message to several receivers. It makes sure that a request
+// toMany passes the message to its receivers. It makes sure that a request
 // cannot get its last answer before all receivers have the request.
 func (x *arrival) toMany(plain bool, members []*subscription, n int, numbers *protocol.Decoder) {
 	if x.request != nil {

@@ -252,7 +252,16 @@ func (l *ledger) discard(bytes int, err error) {
 // of connections, and, if there is one, a PING that has begun after this call was
 // answered. kick wakes the flusher.
 func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), closing <-chan struct{}) error {
-	f := &flush{target: target, done: make(chan struct{})}
+	return l.await(ctx, &flush{target: target}, kick, closing)
+}
+
+// passed waits until everything up to target was handed over.
+func (l *ledger) passed(ctx context.Context, target uint64, closing <-chan struct{}) error {
+	return l.await(ctx, &flush{target: target, handed: true}, func() {}, closing)
+}
+
+func (l *ledger) await(ctx context.Context, f *flush, kick func(), closing <-chan struct{}) error {
+	f.done = make(chan struct{})
 	l.mu.Lock()
 	f.pings = l.pings + 1
 	if l.isDone(f) {
@@ -262,23 +271,6 @@ func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), clos
 	l.waiting = append(l.waiting, f)
 	l.mu.Unlock()
 	kick()
-	return l.await(ctx, f, closing)
-}
-
-// passed waits until everything up to target was handed over.
-func (l *ledger) passed(ctx context.Context, target uint64, closing <-chan struct{}) error {
-	f := &flush{target: target, handed: true, done: make(chan struct{})}
-	l.mu.Lock()
-	if l.isDone(f) {
-		l.mu.Unlock()
-		return nil
-	}
-	l.waiting = append(l.waiting, f)
-	l.mu.Unlock()
-	return l.await(ctx, f, closing)
-}
-
-func (l *ledger) await(ctx context.Context, f *flush, closing <-chan struct{}) error {
 	select {
 	case <-f.done:
 		return nil

@@ -162,18 +162,12 @@ func (h *hubBus) event(c *Client, d *protocol.Decoder) error {
 	if err != nil {
 		return err
 	}
-	if len(r.groups) == 0 {
-		for _, t := range r.plain {
-			if t.client != c {
-				c.batch.deliver(t.client, &delivery{plain: t.registrations, tail: tail})
-			}
-		}
-		return nil
-	}
 	for _, x := range c.deliveries(r, c) {
 		x.tail = tail
 		_, again := c.batch.deliver(x.to, &x.delivery)
-		h.reassignAll(c, again, tail)
+		for _, r := range again { // the chosen subscriptions of these groups have just left
+			h.reassign(c, r.groupKey, r.client, delivery{tail: tail})
+		}
 	}
 	return nil
 }
@@ -212,14 +206,6 @@ func add(all []addressed, one group) []addressed {
 		}
 	}
 	return append(all, addressed{delivery{groups: one}, to})
-}
-
-// reassignAll gives an event to other subscriptions of the groups whose chosen
-// subscriptions had just left.
-func (h *hubBus) reassignAll(c *Client, again []*registration, tail []byte) {
-	for _, r := range again {
-		h.reassign(c, r.groupKey, r.client, delivery{tail: tail})
-	}
 }
 
 // reassign gives x, without its registrations, to a subscription of a group in another
