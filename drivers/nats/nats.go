@@ -14,20 +14,10 @@
 //
 // # What NATS cannot do
 //
-// The death of a responder is not reported: the request ends with
-// [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
-// subscription spreads a moment after Subscribe has returned: another server
-// may miss messages that are published in that moment. The end of a responder
-// spreads in the same way: a request in that moment ends at its deadline. Messages
-// that are lost between two servers, when their connection breaks, are not reported:
-// the publisher's server has confirmed them. When a member of a group leaves, its
-// server may forward messages of the group to another server, and subscriptions there
-// that are in no group receive them twice. A server that stood still for longer than
-// 15 s may deliver messages of the connection that was given up, which count as lost,
-// after messages of the next one. Messages that wait between two servers may arrive
-// after messages of the next connection, which leads to the other server. Over leaf
-// nodes and gateways, servers prefer the members of a group on the publisher's side.
-// [driver.Info] lists all of these.
+// The Lacks of [driver.Info] are the rules that NATS cannot keep, with the reasons. Most
+// are about several servers: a client does not learn of losses and delays between them.
+// The death of a responder is not reported either: the request ends with
+// [driver.ErrTimeout] at its deadline.
 //
 // # How it works
 //
