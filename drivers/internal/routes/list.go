@@ -28,14 +28,22 @@ func (l *List[V]) Add(v V) {
 func (l *List[V]) Remove(v V) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.Index(l.all, v)
-	if at < 0 {
-		return
+	var had bool
+	if l.all, had = without(l.all, v); had {
+		l.copied.Store(nil)
 	}
-	last := len(l.all) - 1
-	l.all[at] = l.all[last]
-	l.all = slices.Delete(l.all, last, last+1) // clears it
-	l.copied.Store(nil)
+}
+
+// without removes v from a list in place, and reports whether it was there. The last
+// value takes its place: to move all values behind it takes long in a long list.
+func without[V comparable](list []V, v V) (rest []V, had bool) {
+	at := slices.Index(list, v)
+	if at < 0 {
+		return list, false
+	}
+	last := len(list) - 1
+	list[at] = list[last]
+	return slices.Delete(list, last, last+1), true // clears the place
 }
 
 // Len returns the number of values.

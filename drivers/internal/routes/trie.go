@@ -68,12 +68,10 @@ func (n *node[V]) drop(group string, v V) bool {
 	if group != "" {
 		list = n.groups[group]
 	}
-	at := slices.Index(list, v)
-	if at < 0 {
-		return false
-	}
-	list = slices.Delete(list, at, at+1)
+	list, had := without(list, v)
 	switch {
+	case !had:
+		return false
 	case group == "":
 		n.each = list
 	case len(list) == 0:
