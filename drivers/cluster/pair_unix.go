@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Pair returns the two ends of a new connection: one for a hub in this process,
@@ -28,6 +30,9 @@ func Pair() (here net.Conn, there *os.File, err error) {
 // Inherited returns the connection that the process inherited at fd. Processes
 // that this one starts do not inherit it.
 func Inherited(fd int) (net.Conn, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, fmt.Errorf("descriptor %d was not inherited: %w", fd, err)
+	}
 	syscall.CloseOnExec(fd)
 	return connOf(fd)
 }

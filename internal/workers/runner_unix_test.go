@@ -650,7 +650,7 @@ func TestWhatIsDoneOnceIsTakenOverFromTheDead(t *testing.T) {
 
 func TestEnvironmentThatIsNotOfASupervisorIsRefused(t *testing.T) {
 	for environ, want := range map[string]string{
-		"MEGA_WORKER_FD=98":           "98 is not a line to a supervisor",
+		"MEGA_WORKER_FD=98":           "98 is not a line to a supervisor: descriptor 98 was not inherited",
 		"MEGA_WORKER_FD=x":            "not a number",
 		"MEGA_WORKER_ID=0":            "not a number",
 		"MEGA_WORKER_LISTENERS=web":   "not name=descriptor",
