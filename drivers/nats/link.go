@@ -34,6 +34,8 @@ type link struct {
 	server  *url.URL // with the credentials in its URL; nil if the connection ended at once
 	tlsName string   // that TLS has verified in place of an IP address; "" for the address itself
 
+	namesQueues bool // the server does, in its reports of revoked permissions
+
 	ctx       context.Context // ends with the link
 	cancel    context.CancelFunc
 	socket    atomic.Pointer[socket]
@@ -117,7 +119,9 @@ func (l *link) dial(ctx context.Context) error {
 	}
 	socket.accepted.Store(true)
 	l.conn = conn
-	if version := conn.ConnectedServerVersion(); !conn.HeadersSupported() {
+	version := conn.ConnectedServerVersion()
+	l.namesQueues = namesQueues(version)
+	if !conn.HeadersSupported() {
 		conn.Close()
 		return fmt.Errorf("server %s does not support headers: they need version 2.2, and no_header_support unset: %w", version, driver.ErrUnsupported)
 	}

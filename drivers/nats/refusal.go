@@ -159,7 +159,7 @@ func (l *link) failed(err error) {
 	case reply == markReply || l.bus.isMark(text):
 		l.refusals.addMark()
 	case reply == reservedReply:
-	case strings.HasSuffix(text, tooManyTokens), isRevoked(text) && !strings.Contains(text, usingQueue):
+	case strings.HasSuffix(text, tooManyTokens), !l.namesQueues && isRevoked(text):
 		l.bus.refuseSubject(quotedAfter(text, toSubscription), err)
 	case strings.Contains(text, toSubscription):
 		key := topicKey{subject: quotedAfter(text, toSubscription), queue: quotedAfter(text, usingQueue)}
@@ -189,9 +189,16 @@ const (
 // server allows. The error names the pattern and omits the queue.
 const tooManyTokens = ", too many tokens"
 
+// namesQueues reports whether a server of that version names the queue of a subscription
+// whose permission is revoked. Servers before 2.12 omit it: every subscription to the subject
+// counts as ended, because one that the server has ended must not stand in silence (S4).
+func namesQueues(version string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && (major > 2 || major == 2 && minor >= 12)
+}
+
 // isRevoked reports whether the server has ended a subscription that it had confirmed.
-// Servers before 2.12 omit the queue: every subscription to the subject counts as ended,
-// because one that the server has ended must not stand in silence (S4).
 func isRevoked(text string) bool {
 	return strings.Contains(text, toSubscription) && strings.Contains(text, `" (sid "`)
 }

@@ -174,6 +174,27 @@ func TestPermissionThatIsGrantedOrRevokedLater(t *testing.T) {
 	}
 }
 
+// The permission that stays is for one group of the subject alone.
+func TestRevocationWithoutAGroupLeavesAGroup(t *testing.T) {
+	allow := func(subjects string) string {
+		return fmt.Sprintf(`no_auth_user: u, authorization: {users: [{user: u, password: x, permissions: {subscribe: [%s, "_INBOX.>"]}}]}`, subjects)
+	}
+	server := natstest.Start(t, natstest.Options{Config: allow(`"ev.x", "ev.x g:x"`)})
+	b, told := observe(t, nats.Config{URL: server.URL()})
+	other := open(t, nats.Config{URL: server.URL()})
+	listen(t, b, "x")
+	group := listen(t, b, "x", bus.Group("g"))
+	if err := server.Reload(func(o *natstest.Options) { o.Config = allow(`"ev.x g:x"`) }); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return len(of[bus.Ended](told)) > 0 })
+	publish(t, other, "x", "1")
+	next(t, group)
+	if ended := of[bus.Ended](told); len(ended) != 1 || ended[0].Group != "" {
+		t.Errorf("ended: %v", ended)
+	}
+}
+
 func TestDeniedPublishIsReported(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{DenyPublish: []string{"ev.x.>"}})
 	b, told := observe(t, nats.Config{URL: server.URL()})
