@@ -27,8 +27,9 @@ const (
 	lanes = 2
 	// batch is the number of calls per pipeline.
 	batch = 128
-	// InFlight is the number of calls that lanes carry at a time.
-	InFlight = lanes * batch
+	// InFlight is the number of calls that keep the lanes full: a pipeline on each, and one
+	// that waits. Without the latter, 6000 calls take 40 % longer with 5 to 20 ms of delay.
+	InFlight = (lanes + 1) * batch
 )
 
 // Wire carries calls to one server on a fixed number of connections: a stream, or,
