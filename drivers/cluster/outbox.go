@@ -22,9 +22,9 @@ import (
 // The outbox of drivers/nats keeps the same rules by other means. There an entry
 // is a copy of a message, which one writer encodes and gives to the client; here
 // it is a frame in its final form, which the publisher itself gives to the line.
-// Here entries leave early (withdraw, cut) and deliver to the process's own
-// subscriptions; there the writer skips an entry that is over, and the server
-// delivers. They have in common only the wait for room.
+// Here a request leaves as soon as its caller has gone (withdraw), and events are
+// delivered to the process's own subscriptions; there the writer skips the request,
+// and the server delivers. In both, requests leave at the end of their connection.
 type outbox struct {
 	bus   *Bus
 	limit int
