@@ -82,11 +82,14 @@ func TestLeaseEndsWithItsProcess(t *testing.T) { // X6
 	p.unused(l, "k")
 }
 
-// The process may end before the backend has answered that the key is busy.
+// The process may end before the backend has answered that the key is busy, or while it
+// does not answer.
 func TestEndOfTheProcessForIsNotAnUnavailableBackend(t *testing.T) { // X2
-	err := fmt.Errorf("acquire %q: %w: %w", "k", context.Canceled, errForGone)
-	if e := Explain(&Backend{Socket: "/hub.sock"}, err); e.Exit != ExitNotAcquired || e.Code != "lock.not_acquired" || !strings.Contains(e.Text, "the process --for has ended") {
-		t.Errorf("got %+v", e)
+	for _, cause := range []error{context.Canceled, lock.ErrUnavailable} {
+		err := fmt.Errorf("acquire %q: %w: %w", "k", cause, errForGone)
+		if e := Explain(&Backend{Socket: "/hub.sock"}, err); e.Exit != ExitNotAcquired || e.Code != "lock.not_acquired" || !strings.Contains(e.Text, "the process --for has ended") {
+			t.Errorf("%v: got %+v", cause, e)
+		}
 	}
 }
 

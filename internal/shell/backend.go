@@ -217,7 +217,10 @@ func Explain(b *Backend, err error) *Error {
 	case failed:
 		e.Code, e.Text = "cli.failed", fmt.Sprintf("Cannot prepare a slot: %v.", step)
 	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, errForGone):
-		e.Code, e.Exit, e.Text = codeOf(err, driver.ErrNotAcquired), ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
+		e.Exit, e.Text = ExitNotAcquired, fmt.Sprintf("Not acquired: %v.", err)
+		if !errors.Is(err, lock.ErrNotAcquired) { // err may have the code of an outage
+			e.Code = driver.ErrNotAcquired.Code()
+		}
 	case errors.Is(err, lock.ErrLost):
 		e.Exit, e.Text = ExitLost, fmt.Sprintf("The lease was lost: %v.", err)
 	case errors.Is(err, lock.ErrInvalid), errors.Is(err, lock.ErrUnsupported), errors.Is(err, lock.ErrPoolSize):
