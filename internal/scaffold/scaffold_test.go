@@ -60,8 +60,6 @@ func TestWrittenFiles(t *testing.T) {
 	}
 }
 
-// A working copy has what was built in it and written into it, and may be named
-// by a link.
 // A browser asks for /favicon.ico otherwise: the first line of the log would be a 404.
 func TestPagesNameAnIcon(t *testing.T) {
 	got, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
@@ -74,6 +72,8 @@ func TestPagesNameAnIcon(t *testing.T) {
 	}
 }
 
+// A working copy has what was built in it and written into it, and may be named
+// by a link.
 func TestOnlyTheSourcesOfAWorkingCopyAreCopied(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{
