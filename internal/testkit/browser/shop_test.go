@@ -212,6 +212,8 @@ func TestADoubleClickRacesOnce(t *testing.T) {
 		};
 		button.click();
 		button.click();
+		navigation.dispatchEvent(new Event("navigateerror")); // of a link that the visitor has stopped
+		button.click();
 	})()`))
 	b.awaits(`document.querySelector("#result svg") !== null`)
 	if sent := get(b, chromedp.Evaluate[int](`window.races`)); sent != 1 {
