@@ -235,8 +235,8 @@ func located(data []byte, err error) error {
 }
 
 // notTexts appends an error for each value below prefix that is neither a text
-// nor a map of texts, and for each part of a text beside other texts. A key
-// without a value is checked later.
+// nor a map of texts, and for each part of a text that has no value or is beside
+// other texts. Another key without a value is checked later.
 func notTexts(wrong []string, prefix string, values map[string]any) []string {
 	beside := "" // the last text that is not a part
 	for key, value := range values {
@@ -245,7 +245,10 @@ func notTexts(wrong []string, prefix string, values map[string]any) []string {
 		}
 	}
 	for key, value := range values {
-		if beside != "" && isPart(key, value) {
+		switch part := isPart(key, value); {
+		case part && value == nil:
+			wrong = append(wrong, prefix+key+": it has no text")
+		case part && beside != "":
 			wrong = append(wrong, fmt.Sprintf("%s%s: the name is reserved for a part of one text, and %s%s is beside it; rename it", prefix, key, prefix, beside))
 		}
 		kind := ""
@@ -271,11 +274,11 @@ func notTexts(wrong []string, prefix string, values map[string]any) []string {
 }
 
 // isPart reports whether i18n takes a value for a part of the text that its map
-// then is, and not for a text of its own.
+// then is, and not for a text of its own. A part may lack its value.
 func isPart(key string, value any) bool {
 	_, isText := value.(string)
 	parts := append(pluralForms(), "id", "description", "hash", "leftdelim", "rightdelim", "translation")
-	return key == "translation" || isText && slices.Contains(parts, strings.ToLower(key))
+	return key == "translation" || (isText || value == nil) && slices.Contains(parts, strings.ToLower(key))
 }
 
 // readCatalog adds the messages of one file.

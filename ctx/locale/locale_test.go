@@ -60,6 +60,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"a part beside texts", []string{"en.yaml", `a: {b: {one: "x", two: "y", name: "z"}}`, "ko.toml", "other = 'x'\na = 'y'"}, []string{
 			"en.yaml: a.b.one: the name is reserved for a part of one text, and a.b.name is beside it; rename it", "a.b.two: ", "ko.toml: other: the name is reserved",
 		}},
+		{"a part without a text", []string{"en.yaml", "a: {one: x, other: }\nb: {description: , name: y}\nc: {two: }"}, []string{"a.other: it has no text", "b.description: it has no text", "c.two: it has no text"}},
 		{"a section with the name of a part", []string{"en.yaml", `a: {description: {b: "x"}, name: "y"}`}, nil},
 		{"two of a key", []string{"en.yaml", "a: x", "more.en.toml", `a = "y"`}, []string{"more.en.toml: a: it exists twice"}},
 		{"a template of Go", []string{"en.yaml", `a: "{{.Name}}"`}, []string{"a placeholder here is {name}"}},
