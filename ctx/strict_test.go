@@ -166,7 +166,7 @@ func TestFormNeedsATag(t *testing.T) {
 	s.router.Post("/", func(c *megactx.Ctx) error {
 		var in struct{ Name string }
 		err := c.Bind(&in)
-		if json := in.Name == "Lamp"; json == (err != nil) || err != nil && !strings.Contains(err.Error(), "no field of struct { Name string } has the tag form or json") {
+		if json := in.Name == "Lamp"; json == (err != nil) || err != nil && !strings.Contains(err.Error(), "no field of struct { Name string } has a name in a tag form or json") {
 			t.Errorf("got %+v, %v", in, err)
 		}
 		return err

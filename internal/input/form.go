@@ -67,7 +67,7 @@ func parse(r *http.Request, mediaType string) error {
 }
 
 // setFields sets the fields of a struct to the inputs of a form. It returns an
-// error for a struct that no form can fill, because none of its fields has a tag:
+// error for a struct that no form can fill, because no tag names one of its fields:
 // JSON needs none.
 func setFields(v reflect.Value, form url.Values) error {
 	wrong := request.Fields{}
@@ -89,7 +89,7 @@ func setFields(v reflect.Value, form url.Values) error {
 	}
 	switch {
 	case tagged == 0 && len(fields) > 0:
-		return fmt.Errorf("bind a form: no field of %v has the tag form or json", v.Type())
+		return fmt.Errorf("bind a form: no field of %v has a name in a tag form or json", v.Type())
 	case len(wrong) > 0:
 		return request.Invalid(wrong, wrong)
 	}
