@@ -37,7 +37,7 @@ func TestARefusalIsALimitationForAMinute(t *testing.T) {
 	})
 }
 
-func BenchmarkObservers(b *testing.B) {
+func BenchmarkLockObserver(b *testing.B) {
 	var e lock.Event = lock.Acquired{Key: "order:1"}
 	all := lockObserver{&logging.LockEvents{Log: slog.New(slog.DiscardHandler)}, metrics.New(metrics.Build{})}
 	b.ReportAllocs()

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Sleep is the pause of a goroutine that ends with ctx. It reports whether it lasted
-// for all of d.
+// Sleep is the pause of a goroutine that ends with ctx. It reports whether ctx has not
+// ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
+	return ctx.Err() == nil // both may have happened
 }
 
 // Jitter returns d changed at random by up to a fifth, so that processes that
