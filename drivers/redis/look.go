@@ -141,6 +141,9 @@ func (l *look) judge(info map[string]string) {
 			l.warn("maxmemory-policy is %s: %s; use noeviction", p, l.losses.full)
 		}
 	}
+	if info["role"] == "active-replica" { // of KeyDB
+		l.warn("the server is an active replica: another server takes writes, too, and learns of a grant of this one only afterwards; have all programs use one of the two")
+	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
 		l.warn("the server has replicas (%s): replication is asynchronous, so %s", n, l.losses.failover)
 		l.stale("a replica that was behind")

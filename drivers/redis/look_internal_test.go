@@ -23,3 +23,12 @@ func TestASentinelOfEachKindOfServerIsRecognised(t *testing.T) {
 		t.Errorf("a single server: %v", err)
 	}
 }
+
+// The description is from INFO of KeyDB 6.3.4.
+func TestAnActiveReplicaIsAWarning(t *testing.T) {
+	var l look
+	l.judge(parseInfo("redis_version:6.3.4\r\nrole:active-replica\r\nconnected_masters:1\r\nconnected_slaves:0\r\n"))
+	if len(l.warnings) != 1 || !strings.Contains(l.warnings[0], "have all programs use one of the two") {
+		t.Errorf("warnings %q", l.warnings)
+	}
+}
