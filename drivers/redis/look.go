@@ -28,13 +28,15 @@ type look struct {
 	lacks    []driver.Lack
 }
 
-// losses are the consequences of a server that loses data, for operators.
-type losses struct{ full, failover, restart, snapshot string }
+// losses are the consequences of a server that loses data, or does not have the latest, for
+// operators.
+type losses struct{ full, failover, restart, snapshot, twice string }
 
 func lossesOfLocks() losses {
 	return losses{
 		full: "a full server deletes held locks", failover: "a failover may lose new locks; guard writes with the fence",
 		restart: "a restart frees all locks at once", snapshot: "a restart loses the locks since the last snapshot",
+		twice: "both may grant the same lock",
 	}
 }
 
@@ -42,6 +44,7 @@ func lossesOfLimits() losses {
 	return losses{
 		full: "a full server forgets grants, and allows their units again", failover: "a failover may forget new grants and allow their units again",
 		restart: "a restart allows the units of all windows again", snapshot: "a restart allows the units since the last snapshot again",
+		twice: "both may allow the same units",
 	}
 }
 
@@ -142,7 +145,7 @@ func (l *look) judge(info map[string]string) {
 		}
 	}
 	if info["role"] == "active-replica" { // of KeyDB
-		l.warn("the server is an active replica: another server takes writes, too, and learns of a grant of this one only afterwards; have all programs use one of the two")
+		l.warn("the server is an active replica: another server takes writes, too, so %s; have all programs use one of the two", l.losses.twice)
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
 		l.warn("the server has replicas (%s): replication is asynchronous, so %s", n, l.losses.failover)
