@@ -57,7 +57,7 @@ func lockersMadeApart(e *env) {
 
 func oneProcessCounts(e *env) {
 	p := e.process()
-	n := suite.Scaled(1000)
+	n := min(suite.Scaled(1000), driver.MaxTickets)
 	var number atomic.Int64
 	e.All(n, func(int) {
 		e.Must(p.With(e.Ctx, e.key("n"), func(context.Context) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 var leakCases = []testCase{
@@ -71,7 +72,7 @@ func everythingIsBack(e *env) {
 
 func waitersLeaveNothing(e *env) {
 	a, b := e.process(), e.process()
-	n := suite.Scaled(2000)
+	n := min(suite.Scaled(2000), driver.MaxTickets)
 	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
 	before := suite.Goroutines(0)
 	e.crowd(a, b, n)
