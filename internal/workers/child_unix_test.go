@@ -172,7 +172,7 @@ func startRunner(t *testing.T, workers int, does ...string) *testRunner {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &testRunner{runner: s, folder: folder, listener: s.config.Listeners[0], addr: addr, end: cancel, over: make(chan struct{})}
+	c := &testRunner{runner: s, folder: folder, listener: s.listeners[0], addr: addr, end: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = s.Run(ctx)
@@ -202,13 +202,13 @@ func newTestRunner(folder string, workers int) (r *runner, addr string, err erro
 		return nil, "", err
 	}
 	var s *runner
-	s = newRunner(runnerConfig{
+	s = newRunner(Config{
 		Workers: workers, Path: os.Args[0], Args: []string{"worker"},
-		Env:       append(os.Environ(), childFolder+"="+folder, "GORACE=atexit_sleep_ms=0"), // a worker that ends does so at once
-		Stderr:    os.Stderr,
-		Listeners: []*Listener{l}, Grace: 2 * time.Second, Permanent: func(status int) bool { return status == 78 },
-		Serve: func(p *Process, conn net.Conn) { serve(s, p, conn) },
-	})
+		Environ: append(os.Environ(), childFolder+"="+folder, "GORACE=atexit_sleep_ms=0"), // a worker that ends does so at once
+		Stderr:  os.Stderr,
+		Grace:   2 * time.Second, Permanent: func(status int) bool { return status == 78 },
+	}, func(p *Process, conn net.Conn) { serve(s, p, conn) })
+	s.listeners = []*Listener{l}
 	s.backoff = func(failures int) time.Duration {
 		is := func(what string) bool { _, err := os.Stat(filepath.Join(folder, what)); return err == nil }
 		if is("patient") && failures > maxDeaths || is("hesitant") {

@@ -29,14 +29,13 @@ import (
 // side has closed it, which would say nothing of the worker.
 func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 	ended := make(chan error, 1)
-	s := newRunner(runnerConfig{
+	s := newRunner(Config{
 		Workers: 1, Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 30 & kill -9 $$"}, Grace: time.Second,
 		Permanent: func(int) bool { return true },
-		Serve: func(_ *Process, conn net.Conn) {
-			defer func() { _ = conn.Close() }()
-			_, err := io.Copy(io.Discard, conn)
-			ended <- err
-		},
+	}, func(_ *Process, conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		_, err := io.Copy(io.Discard, conn)
+		ended <- err
 	})
 	var spent *SpentError
 	began := time.Now()
@@ -51,19 +50,12 @@ func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 	}
 }
 
-// shellRunner runs workers that are shell scripts. Serve reads the line until
-// its end.
-func shellRunner(t *testing.T, script string, c runnerConfig) *runner {
+// shellRunner runs workers that are shell scripts.
+func shellRunner(t *testing.T, script string, c Config, serve func(*Process, net.Conn)) *runner {
 	t.Helper()
 	c.Workers, c.Path, c.Args = 1, "/bin/sh", []string{"sh", "-c", script}
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
-	if c.Serve == nil {
-		c.Serve = func(_ *Process, conn net.Conn) {
-			_, _ = io.Copy(io.Discard, conn)
-			_ = conn.Close()
-		}
-	}
-	s := newRunner(c)
+	s := newRunner(c, serve)
 	s.backoff = func(int) time.Duration { return time.Millisecond }
 	return s
 }
@@ -71,12 +63,9 @@ func shellRunner(t *testing.T, script string, c runnerConfig) *runner {
 // The hub ends the line of a worker that was stopped within a frame. Nobody
 // watches such a worker any more.
 func TestWorkerWithoutALineIsKilledAfterItsGracePeriod(t *testing.T) {
-	s := shellRunner(t, "exec sleep 60", runnerConfig{
-		Grace: 50 * time.Millisecond,
-		Serve: func(p *Process, conn net.Conn) {
-			p.Ready()
-			_ = conn.Close()
-		},
+	s := shellRunner(t, "exec sleep 60", Config{Grace: 50 * time.Millisecond}, func(p *Process, conn net.Conn) {
+		p.Ready()
+		_ = conn.Close()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -97,7 +86,7 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 			t.Run(fmt.Sprint(sig, " ", late), func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var s *runner
-				s = shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(p *Process, conn net.Conn) {
+				s = shellRunner(t, "exec sleep 60", Config{}, func(p *Process, conn net.Conn) {
 					if !late {
 						cancel()
 						<-s.stopping.Done()
@@ -110,7 +99,7 @@ func TestInterruptedStartIsNotCutOff(t *testing.T) {
 					cancel()
 					<-s.stopping.Done()
 					_ = conn.Close()
-				}})
+				})
 				if err := s.Run(ctx); err != nil {
 					t.Error(err)
 				}
@@ -127,7 +116,7 @@ func TestInterruptedStartIsNotLoggedAsADeath(t *testing.T) {
 			var log output.Buffer
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s := shellRunner(t, script, runnerConfig{Log: slog.New(slog.NewTextHandler(&log, nil)), Serve: func(p *Process, conn net.Conn) {
+			s := shellRunner(t, script, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(p *Process, conn net.Conn) {
 				_ = conn.Close()
 				if !want {
 					go func() {
@@ -135,7 +124,7 @@ func TestInterruptedStartIsNotLoggedAsADeath(t *testing.T) {
 						cancel()
 					}()
 				}
-			}})
+			})
 			s.skew = time.Minute
 			if err := s.Run(ctx); (err != nil) != want {
 				t.Errorf("got %v", err)
@@ -153,11 +142,11 @@ func TestInterruptedStartIsNotLoggedAsADeath(t *testing.T) {
 func restarting(t *testing.T, log *slog.Logger) (old *Process, starts <-chan *Process, restarted <-chan error) {
 	t.Helper()
 	started := make(chan *Process, 1+maxDeaths)
-	s := shellRunner(t, "exec sleep 60", runnerConfig{Log: log, Serve: func(p *Process, conn net.Conn) {
+	s := shellRunner(t, "exec sleep 60", Config{Log: log}, func(p *Process, conn net.Conn) {
 		started <- p
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
-	}})
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- s.Run(ctx) }()
@@ -209,11 +198,11 @@ func TestRestartDoesNotClaimThatADeadProcessServes(t *testing.T) {
 func TestAbortEndsAWorkerThatIsBeingStarted(t *testing.T) {
 	for i := range 50 {
 		var aborted, late atomic.Bool
-		s := shellRunner(t, "exec sleep 60", runnerConfig{Serve: func(_ *Process, conn net.Conn) {
+		s := shellRunner(t, "exec sleep 60", Config{}, func(_ *Process, conn net.Conn) {
 			late.Store(late.Load() || aborted.Load())
 			_, _ = io.Copy(io.Discard, conn)
 			_ = conn.Close()
-		}})
+		})
 		over := make(chan error, 1)
 		go func() { over <- s.Run(t.Context()) }()
 		time.Sleep(time.Duration(i) * 20 * time.Microsecond)

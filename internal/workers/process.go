@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // State is the state of a worker.
@@ -82,7 +83,7 @@ func (p *Process) Worker() Worker {
 	return Worker{ID: p.id, PID: p.PID(), Generation: p.generation, State: p.state, Since: p.since}
 }
 
-// SetGrace sets the time that the worker has to end, in place of runnerConfig.Grace:
+// SetGrace sets the time that the worker has to end, in place of Config.Grace:
 // a worker of a later generation may have a longer grace period. It has no
 // effect after the worker was asked to end.
 func (p *Process) SetGrace(grace time.Duration) {
@@ -137,7 +138,7 @@ func (s *runner) start(id, generation int) (*Process, error) {
 			_ = f.Close()
 		}
 	}()
-	for _, l := range s.config.Listeners {
+	for _, l := range s.listeners {
 		f, err := l.file()
 		if err != nil {
 			_ = ours.Close()
@@ -158,7 +159,7 @@ func (s *runner) start(id, generation int) (*Process, error) {
 	line := make(chan struct{})
 	go func() {
 		defer close(line)
-		s.config.Serve(p, ours)
+		s.serve(p, ours)
 		p.lineEnded()
 	}()
 	go p.wait(line, ours)
@@ -170,12 +171,12 @@ const firstFile = 3
 
 func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 	var listeners []string
-	for i, l := range s.config.Listeners {
+	for i, l := range s.listeners {
 		listeners = append(listeners, l.Name+"="+strconv.Itoa(firstFile+1+i))
 	}
 	return &exec.Cmd{
 		Path: s.config.Path, Args: s.config.Args, Dir: existing(s.config.Dir), Stdout: s.config.Stdout, Stderr: s.config.Stderr, ExtraFiles: files,
-		Env: append(Without(s.config.Env),
+		Env: append(Without(systemd.Without(s.config.Environ)),
 			envID+"="+strconv.Itoa(id), envLine+"="+strconv.Itoa(firstFile), envGeneration+"="+strconv.Itoa(generation),
 			envListeners+"="+strings.Join(listeners, ","),
 		),

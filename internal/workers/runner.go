@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -15,41 +14,13 @@ import (
 	"time"
 )
 
-// runnerConfig configures a runner.
-type runnerConfig struct {
-	Workers int // at least 1
-
-	Path   string   // path of the executable
-	Args   []string // with the program's name first
-	Env    []string // the variables of the worker are added
-	Dir    string   // the folder of the workers; "" or one that cannot be entered: of this process
-	Stdout io.Writer
-	Stderr io.Writer
-
-	Listeners []*Listener // each worker inherits all of them
-
-	// Grace is how long a worker may take to end after it was asked to. Then
-	// the supervisor kills it.
-	Grace time.Duration
-
-	// Serve is the supervisor's side of the line to a worker. It is called when
-	// the process has been started, and returns when the line has ended. Serve
-	// owns conn and closes it.
-	Serve func(p *Process, conn net.Conn)
-
-	// Permanent reports whether a worker that ended with this status would end
-	// in the same way again. It does not count for the replacement of a dead worker
-	// once any worker has been ready. It may be nil.
-	Permanent func(status int) bool
-
-	Log *slog.Logger // nil disables logging
-}
-
 // runner runs worker processes. Its methods may be called concurrently.
 type runner struct {
-	config runnerConfig
-	slots  []*slot
-	turns  turns
+	config    Config
+	serve     func(*Process, net.Conn) // see newRunner
+	listeners []*Listener              // each worker inherits all of them
+	slots     []*slot
+	turns     turns
 
 	stop     context.CancelFunc
 	stopping context.Context // ends when the shutdown of all workers starts
@@ -67,10 +38,12 @@ type runner struct {
 	cut        []error // the errors of workers that failed while they were ending
 }
 
-// newRunner returns a runner that has not started any process.
-func newRunner(c runnerConfig) *runner {
+// newRunner returns a runner that has not started any process. It calls serve, the
+// supervisor's side of the line to a worker, when the process has been started. serve
+// owns the connection, closes it, and returns when the line has ended.
+func newRunner(c Config, serve func(*Process, net.Conn)) *runner {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &runner{config: c, rolling: make(chan struct{}, 1), started: make(chan struct{}), generation: 1, backoff: backoff, skew: signalSkew, processes: make(map[*Process]struct{})}
+	s := &runner{config: c, serve: serve, rolling: make(chan struct{}, 1), started: make(chan struct{}), generation: 1, backoff: backoff, skew: signalSkew, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {

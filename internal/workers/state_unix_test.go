@@ -44,7 +44,7 @@ func TestATurnIsPassedOnByItsOwnWorkerOnly(t *testing.T) {
 }
 
 func TestTheOldestGenerationIsThatOfAnyWorker(t *testing.T) {
-	s := newRunner(runnerConfig{Workers: 3})
+	s := newRunner(Config{Workers: 3}, nil)
 	for i, generation := range []int{3, 2, 4} {
 		s.slots[i].generation = generation
 	}
@@ -55,7 +55,7 @@ func TestTheOldestGenerationIsThatOfAnyWorker(t *testing.T) {
 
 // A program that has started can start: a later failure may pass.
 func TestNoExitStatusEndsTheProgramAtOnceOnceAWorkerWasReady(t *testing.T) {
-	s := newRunner(runnerConfig{Workers: 1, Permanent: func(status int) bool { return status == 78 }})
+	s := newRunner(Config{Workers: 1, Permanent: func(status int) bool { return status == 78 }}, nil)
 	if !s.slots[0].givesUp(&SpentError{Deaths: 1, Status: 78}) || s.slots[0].givesUp(&SpentError{Deaths: 1, Status: 1}) {
 		t.Error("before")
 	}
@@ -66,7 +66,7 @@ func TestNoExitStatusEndsTheProgramAtOnceOnceAWorkerWasReady(t *testing.T) {
 }
 
 func TestTheFirstReadyOfAWorkerCounts(t *testing.T) {
-	p := &Process{of: newRunner(runnerConfig{}), state: Starting, ready: make(chan struct{}), cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}
+	p := &Process{of: newRunner(Config{}, nil), state: Starting, ready: make(chan struct{}), cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}
 	p.Ready()
 	p.Ready() // closes nothing twice
 	if w := p.Worker(); w.State != Ready || !p.wasReady() {
@@ -75,7 +75,7 @@ func TestTheFirstReadyOfAWorkerCounts(t *testing.T) {
 }
 
 func TestWorkerThatCannotBeStartedIsReportedWithItsCause(t *testing.T) {
-	s := newRunner(runnerConfig{Workers: 1, Path: "/nowhere/program", Args: []string{"program"}, Serve: func(_ *Process, conn net.Conn) { _ = conn.Close() }})
+	s := newRunner(Config{Workers: 1, Path: "/nowhere/program", Args: []string{"program"}}, func(_ *Process, conn net.Conn) { _ = conn.Close() })
 	s.backoff = func(int) time.Duration { return time.Millisecond }
 	err := s.Run(t.Context())
 	if spent, ok := errors.AsType[*SpentError](err); !ok || spent.Deaths != maxDeaths || !errors.Is(err, fs.ErrNotExist) {

@@ -29,9 +29,9 @@ type Config struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
-	Grace     time.Duration                // see [Grace]
+	Grace     time.Duration                // see [Grace]; a worker that takes longer is killed
 	Hang      time.Duration                // a worker that does not answer for so long is killed; 0 disables
-	Permanent func(status int) bool        // reports whether a worker that exits with this status would do so again
+	Permanent func(status int) bool        // reports whether a worker that exits with this status would do so again; may be nil
 	Place     any                          // of locks and messages; encodes as JSON, for Line.Place
 	Started   func(report json.RawMessage) // called once, when all workers are ready for the first time
 
@@ -96,16 +96,13 @@ func New(c Config) *Supervisor {
 	s := &Supervisor{config: c, log: c.Log, settings: c.Settings, lines: map[*cluster.Client]*workerLine{}}
 	s.inputs.begin(1, c.Files)
 	s.hub = cluster.NewHub(cluster.HubConfig{Log: c.Log, Handle: s.answer})
-	s.runner = newRunner(runnerConfig{
-		Workers: c.Workers, Path: c.Path, Args: c.Args, Env: systemd.Without(c.Environ), Dir: c.Dir, Stdout: c.Stdout, Stderr: c.Stderr,
-		Grace: c.Grace, Serve: s.serve, Permanent: c.Permanent, Log: c.Log,
-	})
+	s.runner = newRunner(c, s.serve)
 	return s
 }
 
 // Share adds a listener that each worker inherits. It is called before Run.
 func (s *Supervisor) Share(l *Listener) {
-	s.runner.config.Listeners = append(s.runner.config.Listeners, l)
+	s.runner.listeners = append(s.runner.listeners, l)
 }
 
 // Run runs the workers until ctx ends or the workers cannot run. It handles the
@@ -245,7 +242,7 @@ func (s *Supervisor) drains(l *workerLine) bool {
 	if !s.ending(l) {
 		return false
 	}
-	for _, shared := range s.runner.config.Listeners {
+	for _, shared := range s.runner.listeners {
 		shared.Control(func(fd uintptr) { _ = listen.TurnAway(fd) }) // otherwise connections of the last moment are lost
 	}
 	return true
