@@ -42,13 +42,7 @@ func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
 	if !private.Supported {
 		return nil, ErrUnsupported
 	}
-	paths := sockets(folders)
-	all := make([]Found, len(paths))
-	var asking sync.WaitGroup
-	for i, path := range paths {
-		asking.Go(func() { all[i] = identify(ctx, path) })
-	}
-	asking.Wait()
+	all := identify(ctx, sockets(folders))
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -59,12 +53,20 @@ func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
 	return all, nil
 }
 
-// identify asks the process at a socket for its Info.
-func identify(ctx context.Context, path string) Found {
+// identify asks the processes at the sockets for their Info, all at the same time.
+func identify(ctx context.Context, paths []string) []Found {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
-	info, err := Dial(path).Process(ctx)
-	return Found{path, info, err}
+	all := make([]Found, len(paths))
+	var asking sync.WaitGroup
+	for i, path := range paths {
+		asking.Go(func() {
+			info, err := Dial(path).Process(ctx)
+			all[i] = Found{path, info, err}
+		})
+	}
+	asking.Wait()
+	return all
 }
 
 // hasName reports whether the process has that name. The name of a process that

@@ -40,12 +40,7 @@ func Siblings(ctx context.Context, folders []string, name string) (all []Info) {
 		owner, pid := socketName(path)
 		return owner != "" && owner != fileNameOf(name) || pid == os.Getpid()
 	})
-	found := make(chan Found)
-	for _, path := range paths {
-		go func() { found <- identify(ctx, path) }()
-	}
-	for range paths { // each ends within findTime
-		f := <-found
+	for _, f := range identify(ctx, paths) {
 		same := f.Err == nil && f.Info.Name == name && f.Info.Main == MainPackage() && f.Info.PID != os.Getpid()
 		if same && f.Info.Env != "test" {
 			all = append(all, f.Info)

@@ -59,7 +59,7 @@ func TestARemovedSocketIsRestored(t *testing.T) {
 	s := opened(t, slog.New(slog.NewTextHandler(&log, nil)))
 	s.abandon()
 	<-s.maintained // the test takes its place
-	reached := func() error { return identify(t.Context(), s.Path()).Err }
+	reached := func() error { return identify(t.Context(), []string{s.Path()})[0].Err }
 	s.restore()
 	if err := reached(); err != nil || log.String() != "" {
 		t.Errorf("a socket that is there: %v, log %q", err, log.String())
