@@ -43,12 +43,8 @@ func (r *Report) Text(p Paint, verbose bool) string {
 	if r.Workers > 0 {
 		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d workers and a supervisor", r.Workers)}}})
 	}
-	if len(r.Primary) > 0 {
-		section(&b, p, "primary", r.primaryRows())
-	}
-	if len(r.Elected) > 0 {
-		section(&b, p, "elected", r.electedRows())
-	}
+	section(&b, p, "primary", r.primaryRows())
+	section(&b, p, "elected", r.electedRows())
 	if r.Ops != "" {
 		section(&b, p, "ops", r.opsRows(verbose))
 	}
@@ -231,7 +227,8 @@ func (d Decision) otherRows(p Paint) (rows []row) {
 // NotSet is the origin of a key without a value.
 const NotSet = "not set"
 
-// section writes rows below a name, with their columns aligned.
+// section writes rows below a name, with their columns aligned. It writes nothing without
+// rows.
 func section(b *strings.Builder, p Paint, name string, rows []row) {
 	var widths []int
 	for _, r := range rows {
