@@ -19,9 +19,11 @@ import (
 
 func newTestProbes() *Probes { return NewProbes(func(text string) string { return text }) }
 
-func probe(h http.HandlerFunc, target string) (int, Readiness) {
+func probe(p *Probes, target string) (int, Readiness) {
+	mux := http.NewServeMux()
+	addProbes(mux, p.started, p.Ready)
 	w := httptest.NewRecorder()
-	h(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil))
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil))
 	var is Readiness
 	if err := json.Unmarshal(w.Body.Bytes(), &is); err != nil {
 		panic(err)
@@ -33,13 +35,9 @@ func TestProbesFollowTheLifeOfTheProcess(t *testing.T) {
 	p := newTestProbes()
 	check := func(state string, live, started, ready int) {
 		t.Helper()
-		for _, x := range []struct {
-			name string
-			h    http.HandlerFunc
-			want int
-		}{{"livez", p.livez, live}, {"startupz", p.startupz, started}, {"readyz", p.readyz, ready}} {
-			if got, _ := probe(x.h, "/"); got != x.want {
-				t.Errorf("%s: %s answers %d, want %d", state, x.name, got, x.want)
+		for path, want := range map[string]int{"/livez": live, "/startupz": started, "/readyz": ready} {
+			if got, _ := probe(p, path); got != want {
+				t.Errorf("%s: %s answers %d, want %d", state, path, got, want)
 			}
 		}
 	}
@@ -59,14 +57,14 @@ func TestReadinessSaysWhichCheckFailedAndWhy(t *testing.T) {
 	p.Add(Check{"network", time.Second, func(context.Context) error { return errors.New("no idea") }})
 	p.Degrade("locks end at this process")
 	p.Begin()
-	status, is := probe(p.readyz, "/readyz")
+	status, is := probe(p, "/readyz")
 	if status != 503 || is.Status != "not ready" || is.Reasons["disk"] != "it is full" || !strings.Contains(is.Reasons["network"], "no idea") || len(is.Reasons) != 2 || is.Checks != nil {
 		t.Errorf("got %d %+v", status, is)
 	}
 	if !slices.Equal(is.Degraded, []string{"locks end at this process"}) {
 		t.Errorf("what is degraded is told as %q", is.Degraded)
 	}
-	_, is = probe(p.readyz, "/readyz?verbose")
+	_, is = probe(p, "/readyz?verbose")
 	if len(is.Checks) != 3 || is.Checks[1].Name != "database" || is.Checks[1].Status != "ok" || is.Checks[0].Status != "failed" {
 		t.Errorf("verbose: %+v", is.Checks)
 	}
@@ -76,7 +74,7 @@ func TestWhatIsDegradedIsStillReady(t *testing.T) {
 	p := newTestProbes()
 	p.Degrade("locks end at this process")
 	p.Begin()
-	if status, is := probe(p.readyz, "/"); status != 200 || is.Status != "ok" || len(is.Degraded) != 1 {
+	if status, is := probe(p, "/readyz"); status != 200 || is.Status != "ok" || len(is.Degraded) != 1 {
 		t.Errorf("got %d %+v", status, is)
 	}
 }
@@ -93,7 +91,7 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		var askers sync.WaitGroup
 		for range 50 {
 			askers.Go(func() {
-				if status, is := probe(p.readyz, "/"); status != 503 || !strings.Contains(is.Reasons["disk"], "no result after 2.1s") {
+				if status, is := probe(p, "/readyz"); status != 503 || !strings.Contains(is.Reasons["disk"], "no result after 2.1s") {
 					t.Errorf("got %d %+v", status, is)
 				}
 			})
@@ -103,7 +101,7 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		if took := time.Since(began); took != 2*time.Second+checkGrace {
 			t.Errorf("they waited %v", took)
 		}
-		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+checkGrace {
+		if status, is := probe(p, "/readyz"); status != 503 || time.Since(began) != 2*time.Second+checkGrace {
 			t.Errorf("one that comes later waits until %v: %d %+v", time.Since(began), status, is)
 		}
 		if n := begun.Load(); n != 1 {
@@ -111,7 +109,7 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		}
 		close(let)
 		synctest.Wait()
-		if status, _ := probe(p.readyz, "/"); status != 200 || begun.Load() != 2 {
+		if status, _ := probe(p, "/readyz"); status != 200 || begun.Load() != 2 {
 			t.Errorf("when it no longer hangs: %d after %d attempts", status, begun.Load())
 		}
 	})
@@ -123,7 +121,7 @@ func TestCheckEndsByItsBudget(t *testing.T) {
 		p.Add(Check{"disk", 2 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		p.Begin()
 		began := time.Now()
-		if _, is := probe(p.readyz, "/"); !strings.Contains(is.Reasons["disk"], "deadline") || time.Since(began) != 2*time.Second {
+		if _, is := probe(p, "/readyz"); !strings.Contains(is.Reasons["disk"], "deadline") || time.Since(began) != 2*time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), is)
 		}
 	})

@@ -58,9 +58,7 @@ func Listen(c *settings.Config, watch http.Handler, log *slog.Logger) (*listen.S
 // Handler returns the handler of all pages.
 func (l *Pages) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/livez", l.probes.livez)
-	mux.HandleFunc("/readyz", l.probes.readyz)
-	mux.HandleFunc("/startupz", l.probes.startupz)
+	addProbes(mux, l.probes.started, l.probes.Ready)
 	mux.Handle("/metrics", l.metrics.Handler())
 	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, l.build) })
 	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.serveViews)))

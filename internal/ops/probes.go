@@ -136,22 +136,25 @@ type Result struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func (p *Probes) livez(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, Readiness{Status: "ok"})
+// addProbes adds the probes to mux. started reports whether the start has succeeded, and
+// ready returns the readiness, with the results of the checks if verbose is set.
+func addProbes(mux *http.ServeMux, started func() bool, ready func(ctx context.Context, verbose bool) Readiness) {
+	answer := func(w http.ResponseWriter, r Readiness) { writeJSON(w, r.status(), r) }
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, Readiness{Status: "ok"}) })
+	mux.HandleFunc("/startupz", func(w http.ResponseWriter, _ *http.Request) {
+		r := Readiness{Status: "starting"}
+		if started() {
+			r.Status = "ok"
+		}
+		answer(w, r)
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, ready(r.Context(), r.URL.Query().Has("verbose")))
+	})
 }
 
-func (p *Probes) startupz(w http.ResponseWriter, _ *http.Request) {
-	if p.state.Load() == starting {
-		writeJSON(w, http.StatusServiceUnavailable, Readiness{Status: "starting"})
-		return
-	}
-	writeJSON(w, http.StatusOK, Readiness{Status: "ok"})
-}
-
-func (p *Probes) readyz(w http.ResponseWriter, r *http.Request) {
-	ready := p.Ready(r.Context(), r.URL.Query().Has("verbose"))
-	writeJSON(w, ready.status(), ready)
-}
+// started reports whether Begin was called, or End.
+func (p *Probes) started() bool { return p.state.Load() != starting }
 
 // Ready runs all checks concurrently and returns the readiness of the process, with
 // the results of the checks if verbose is set. It returns when every check has

@@ -45,11 +45,7 @@ Without ?worker=N /ops/process and /ops/errors describe the supervisor.
 func (s *Supervisor) Handler() http.Handler {
 	mux := http.NewServeMux()
 	ask := admin.Forward(s.WorkerStates, s.Log)
-	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) {
-		writeJSON(out, http.StatusOK, Readiness{Status: "ok"})
-	})
-	mux.HandleFunc("/startupz", s.startupz)
-	mux.HandleFunc("/readyz", s.readyz)
+	addProbes(mux, func() bool { return s.Workers.Ready() }, s.ready)
 	mux.Handle("/metrics", s.workerMetrics().Handler(slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn)))
 	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
 		writeJSON(out, http.StatusOK, append([]admin.Worker{}, s.WorkerStates()...))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -15,22 +14,8 @@ import (
 // Probes of a supervisor. The supervisor answers for its workers, and asks them
 // over their lines, so that they need no socket for probes.
 
-func (s *Supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
-	if !s.Workers.Ready() {
-		writeJSON(out, http.StatusServiceUnavailable, Readiness{Status: "starting"})
-		return
-	}
-	writeJSON(out, http.StatusOK, Readiness{Status: "ok"})
-}
-
-// readyz answers 200 as long as one worker is ready, since all workers accept
-// from the same listeners.
-func (s *Supervisor) readyz(out http.ResponseWriter, r *http.Request) {
-	ready := s.ready(r.Context(), r.URL.Query().Has("verbose"))
-	writeJSON(out, ready.status(), ready)
-}
-
-// ready returns the readiness of the program. With verbose it waits for all workers
+// ready returns the readiness of the program, which is ready as long as one worker is,
+// since all workers accept from the same listeners. With verbose it waits for all workers
 // and lists their checks; otherwise one ready worker is enough.
 func (s *Supervisor) ready(ctx context.Context, verbose bool) Readiness {
 	switch {
