@@ -20,7 +20,7 @@
 // fx, and of what a start runs only internal/selection chooses among the drivers.
 //
 //	boot.go       Start, Main: one start, from the plan to the exit status
-//	process.go    what belongs to the process: its report, its environment
+//	process.go    what belongs to the process: its environment, its executable, its report
 //	planning.go   the first run: program, configuration, decisions
 //	stages.go     the second run: log, drivers, apps, listeners
 //	  backends.go   the drivers, with lock.Locker and bus.Bus on them

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -117,60 +115,9 @@ func (s *supervisor) newWorkers() error {
 	return nil
 }
 
-// executable returns the path of the file that new workers run. If dir, the working
-// folder, has a symbolic link in its name, that is the path by which this process was
-// started, with its links: a link that is switched to another release leads to the
-// executable as to the folder. Otherwise the path has no links either, so that no
-// worker runs the executable of one release with the files of another.
-func (p Process) executable(dir string) (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if physical, err := filepath.EvalSymlinks(path); err == nil { // Linux has none here, other systems do
-		path = physical
-	}
-	if named := p.startedAs(dir); isSameFile(named, path) { // else another program has this name
-		return named, nil
-	}
-	return path, nil
-}
-
-// startedAs returns the path by which this process was started, or "" if dir has no
-// symbolic link in its name, or the path is not known.
-func (p Process) startedAs(dir string) string {
-	physical, err := filepath.EvalSymlinks(dir)
-	if err != nil || physical == filepath.Clean(dir) || len(p.Args) == 0 {
-		return ""
-	}
-	path, err := exec.LookPath(p.Args[0])
-	if err != nil {
-		return ""
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	return path
-}
-
-func isSameFile(a, b string) bool {
-	first, errFirst := os.Stat(a)
-	second, errSecond := os.Stat(b)
-	return errFirst == nil && errSecond == nil && os.SameFile(first, second)
-}
-
 // permanent reports whether a worker that ended with this status would fail in
 // the same way after a restart.
 func permanent(status int) bool { return status == failure.ExitUsage || status == failure.ExitConfig }
-
-// args returns the arguments of the workers, which are the arguments of this
-// process.
-func (p Process) args(path string) []string {
-	if len(p.Args) == 0 {
-		return []string{path}
-	}
-	return slices.Clone(p.Args)
-}
 
 // listen opens the listener of an address, and reads its certificates into the
 // copy of the files that the workers get.
