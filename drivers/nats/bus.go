@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/group"
 )
 
 // Bus is a bus driver of scope Fleet, on one connection at a time.
@@ -312,16 +312,7 @@ func (b *Bus) restore(l *link) *link {
 
 // pause waits before an attempt to connect, for up to 5s. The time differs
 // between processes. It returns false after Close.
-func (b *Bus) pause(attempt int) bool {
-	timer := time.NewTimer(backoff(attempt))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-b.life.Done():
-		return false
-	}
-}
+func (b *Bus) pause(attempt int) bool { return group.Sleep(b.life, backoff(attempt)) }
 
 // guard starts the watchdog of a link.
 func (b *Bus) guard(l *link) {

@@ -173,7 +173,7 @@ func TestAHeaderHasItsOwnKeysOnly(t *testing.T) {
 func TestAConfirmationForNobodyActivatesNothing(t *testing.T) {
 	b := newBus(Config{}.withDefaults())
 	defer b.end()
-	_, m, err := b.join(driver.Subscription{Pattern: "a", Sink: &one{}})
+	m, err := b.join(driver.Subscription{Pattern: "a", Sink: &one{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (s *told) Gap(int) {
 // joined returns a new subscription of the bus, whose Subscribe has not returned.
 func joined(t *testing.T, b *Bus, s driver.Sink) *member {
 	t.Helper()
-	_, m, err := b.join(driver.Subscription{Pattern: "a", Sink: s})
+	m, err := b.join(driver.Subscription{Pattern: "a", Sink: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,13 +42,13 @@ type topic struct {
 
 // join adds a member to the topic of the subscription, and makes the topic if
 // there is none.
-func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
+func (b *Bus) join(s driver.Subscription) (*member, error) {
 	prefix := b.prefixes[s.Kind]
 	key := topicKey{prefix + s.Pattern, queue(s)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.life.Err() != nil {
-		return nil, nil, driver.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	t := b.topics[key]
 	if t == nil {
@@ -60,7 +60,7 @@ func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
 	m := &member{topic: t, sink: s.Sink, live: t.active}
 	t.members.Add(m)
 	t.stays++
-	return t, m, nil
+	return m, nil
 }
 
 // newTopic makes a topic and queues its subscription. The caller holds b.mu.
@@ -120,11 +120,11 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Regi
 		return nil, err
 	}
 	b.passOn(ctx)
-	t, m, err := b.join(s)
+	m, err := b.join(s)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.await(ctx, t, nil); err != nil { // S7
+	if err := b.await(ctx, m.topic, nil); err != nil { // S7
 		_ = m.leave(false) // it has not begun
 		return nil, err
 	}

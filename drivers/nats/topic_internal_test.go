@@ -120,7 +120,7 @@ func TestARevocationEndsEachSubscriptionThatItMayConcern(t *testing.T) {
 		defer b.end()
 		for _, s := range []driver.Subscription{{Pattern: "a"}, {Pattern: "a", Group: "g"}, {Pattern: "b", Group: "g"}} {
 			s.Sink = &one{}
-			if _, _, err := b.join(s); err != nil {
+			if _, err := b.join(s); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -69,7 +69,7 @@ func layers() map[string][]string {
 
 		"drivers/memory":                      {"lock/driver", "bus/driver", "limit/driver", "drivers/internal/...", "internal/windows"},
 		"drivers/cluster/internal/rendezvous": {"internal/private"},
-		"drivers/nats":                        {"bus/driver", "drivers/internal/nonblock", "drivers/internal/routes", "drivers/internal/tlsfiles", "internal/refusal"},
+		"drivers/nats":                        {"bus/driver", "drivers/internal/nonblock", "drivers/internal/routes", "drivers/internal/tlsfiles", "internal/group", "internal/refusal"},
 		"drivers/redis/...":                   {"lock/driver", "drivers/internal/nonblock", "drivers/internal/tlsfiles", "limit/driver", "drivers/redis/...", "internal/group", "internal/mask", "internal/refusal"},
 
 		"config":     {"internal/mask", "internal/notation"},
