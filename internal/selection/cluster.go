@@ -11,6 +11,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/settings"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // socketPath returns the path of cluster.socket.
@@ -73,13 +74,21 @@ func socketUnusable(c *settings.Config, d plan.Decision, path string, cause erro
 }
 
 // NoSupervisor returns the failure for a process whose environment declares it
-// a worker, but which has no supervisor, or one that does not answer.
+// a worker, but which has no supervisor, or one that does not answer or is of
+// another version.
 func NoSupervisor(cause error) error {
 	if errors.Is(cause, context.DeadlineExceeded) { // the next worker may have its answer
 		return &failure.Failure{
 			Code: "cluster.unavailable", Exit: failure.ExitUnavailable, Cause: cause,
 			Text:    "The supervisor of this worker does not answer.",
 			Actions: failure.Actions("Let it continue", "kill -CONT and the supervisor's process id", "Run one process", "unset MEGA_WORKER_*"),
+		}
+	}
+	if errors.Is(cause, driver.ErrUnavailable) { // a restart of the whole program is a remedy, also by a service manager. L24
+		return &failure.Failure{
+			Code: "cluster.unavailable", Exit: failure.ExitUnavailable, Cause: cause,
+			Text:    "The supervisor of this worker is of another build, which this build cannot work with.",
+			Actions: failure.Actions("Run this build", "stop the whole program and start it again", "Keep the old one", "put its executable back"),
 		}
 	}
 	return &failure.Failure{

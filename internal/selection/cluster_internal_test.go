@@ -54,3 +54,26 @@ func TestSupervisorThatDoesNotAnswerIsUnavailable(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// SIGUSR2, or the death of a worker, may start a worker from an executable that has
+// another version of the protocol than the supervisor. A restart of the whole program is
+// the remedy. After the status of a mistake in the configuration, with which the
+// supervisor ends if no worker starts, a service manager would not restart it. L24
+func TestSupervisorOfAnotherVersionIsUnavailable(t *testing.T) {
+	here, there := net.Pipe()
+	go func() {
+		defer func() { _ = here.Close() }()
+		_, _ = here.Read(make([]byte, 64)) // the hello
+		const reason = "it speaks version 9 of the protocol, the hub version 2"
+		refused := append([]byte{byte(len(reason)) + 2, 0, 0, 0, 3, byte(len(reason))}, reason...)
+		_, _ = here.Write(refused)
+	}()
+	_, err := cluster.Dial(t.Context(), cluster.Config{Conn: there})
+	f, ok := errors.AsType[*failure.Failure](NoSupervisor(err))
+	if !ok || f.Code != "cluster.unavailable" || f.Exit != failure.ExitUnavailable || !strings.Contains(f.Cause.Error(), "version 9") {
+		t.Fatalf("%v: %+v", err, f)
+	}
+	if !strings.Contains(f.Actions[0], "stop the whole program") {
+		t.Errorf("the first action is %q", f.Actions[0])
+	}
+}
