@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -318,7 +319,11 @@ func (l *Limiter) classify(ctx context.Context, err error, bound time.Duration) 
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound)
+		text := fmt.Sprintf("no answer within %v", bound)
+		if reason, given := strings.CutSuffix(err.Error(), ": "+context.DeadlineExceeded.Error()); given {
+			text += ": " + reason // of the driver
+		}
+		return fmt.Errorf("%w: %s", ErrUnavailable, text)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -114,6 +114,23 @@ func TestAListThatIsNotAnsweredNamesItsOwnTimeout(t *testing.T) {
 	})
 }
 
+// A hub of another version never answers, and the reason names both versions. L24
+func TestACallThatIsNotAnsweredHasTheReasonOfTheDriver(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(func(ctx context.Context, _ func() (driver.Answer, error)) (driver.Answer, error) {
+			<-ctx.Done()
+			return driver.Answer{}, fmt.Errorf("the hub has version 9, this process version 2: %w", ctx.Err())
+		})
+		_, err := l.Allow(t.Context(), "orders", limit.Limit{Rates: []limit.Rate{limit.PerMinute(5)}})
+		if !errors.Is(err, limit.ErrUnavailable) || !strings.HasSuffix(err.Error(), "no answer within 1s: the hub has version 9, this process version 2") {
+			t.Errorf("got %v", err)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the end of the own timeout is the end of the context: %v", err)
+		}
+	})
+}
+
 // mute is a driver whose backend does not answer the calls that begin before back
 // is closed.
 type mute struct {
