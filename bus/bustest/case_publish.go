@@ -119,7 +119,8 @@ func (e *env) fill(p *process) {
 		err := p.Publish(ctx, "x", data)
 		cancel()
 		e.Want(time.Since(began) < e.Units(20), "publish took %v", time.Since(began))
-		if err == nil {
+		late := errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, bus.ErrOverloaded)
+		if err == nil || late { // on a busy machine ctx may end before the call
 			continue
 		}
 		e.Is(err, bus.ErrOverloaded, "publish")
