@@ -27,6 +27,7 @@ type Slot struct {
 	seen    instant                // the last look at the clock
 	note    atomic.Pointer[string] // nil if it was not set
 	strikes atomic.Int64           // failed Inits in a row, as it will be handed back
+	failure atomic.Pointer[string] // error of the Init that failed, nil without one
 }
 
 // slotAndLease is the room for both: a slot costs no allocation more than a lease.
@@ -182,7 +183,11 @@ func truncate(s string, n int) string {
 func (s *Slot) handBack(f fate) error {
 	strikes := int(s.strikes.Load())
 	if f.status == driver.SlotFree && strikes >= s.pool.strikes() { // P8
-		f = withdrawn(fmt.Sprintf("%d Inits in a row have failed", strikes))
+		reason := fmt.Sprintf("%d Inits in a row have failed", strikes)
+		if last := s.failure.Load(); last != nil {
+			reason += ", the last one: " + *last
+		}
+		f = withdrawn(reason)
 	}
 	s.last.had(s.Number(), f.status != "" && strikes > 0, s.seen)
 	back := s.handback(f, strikes)
@@ -273,6 +278,10 @@ func (s *Slot) init() (err error) {
 			s.strikes.Store(0)
 		case s.work.Err() == nil:
 			s.strikes.Add(1)
+			if err != nil {
+				text := err.Error()
+				s.failure.Store(&text)
+			}
 		}
 	}()
 	if err := s.pool.Init(&s.work, s); err != nil {

@@ -469,6 +469,7 @@ func strikesWithdraw(e *env) {
 	fails(a)
 	fails(b)
 	r.is(a, 0, lock.SlotWithdrawn, "2 Inits")
+	r.is(a, 0, lock.SlotWithdrawn, mine.Error()) // an operator repairs this
 	var refused *lock.NotAcquiredError
 	err := r.with(a, noWork)
 	e.Want(errors.As(err, &refused) && refused.Withdrawn, "the next call: %v", err)

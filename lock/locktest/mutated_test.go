@@ -71,6 +71,8 @@ var mutations = mutants.Table{
 	{"P8/Strikes failed Inits in a row withdraw the slot", "slot.go",
 		"strikes >= s.pool.strikes()", "strikes > s.pool.strikes()"},
 	{"P8/Strikes failed Inits in a row withdraw the slot", "slot.go",
+		"s.failure.Store(&text)", "_ = text"},
+	{"P8/Strikes failed Inits in a row withdraw the slot", "slot.go",
 		"\t\t\ts.strikes.Store(0)\n", ""},
 	{"P8/Strikes failed Inits in a row withdraw the slot", "slot.go",
 		"\t\tcase s.work.Err() == nil:\n", "\t\tdefault:\n"},
