@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +70,11 @@ func (l *commandLine) doctorVerb() *cobra.Command {
 func printFindings(w io.Writer, findings []doctor.Finding) {
 	t := plain.Table{}
 	for _, f := range findings {
-		t.Add(string(f.Verdict), f.Name, f.Text)
+		verdict, name := string(f.Verdict), f.Name
+		for line := range strings.SplitSeq(f.Text, "\n") {
+			t.Add(verdict, name, line)
+			verdict, name = "", ""
+		}
 		if f.Action != "" {
 			t.Add("", "", "-> "+f.Action)
 		}
