@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -44,6 +45,21 @@ func (o *NewOrder) Validate() error {
 	}
 	if o.Quantity < 1 {
 		wrong["quantity"] = "must be at least 1"
+	}
+	return wrong.Or()
+}
+
+type NewPriceList struct {
+	Supplier string `form:"supplier"`
+}
+
+func (l *NewPriceList) Validate(ctx *mega.Ctx) error {
+	wrong := mega.FieldErrors{}
+	if l.Supplier == "" {
+		wrong["supplier"] = "is missing"
+	}
+	if parts := ctx.Request().MultipartForm; parts == nil || len(parts.File["prices"]) == 0 {
+		wrong["prices"] = "is missing"
 	}
 	return wrong.Or()
 }
@@ -90,6 +106,28 @@ func (s *Shop) Create(ctx *mega.Ctx) error {
 		return s.mail(ctx, order)
 	})
 	return ctx.JSON(http.StatusCreated, order)
+}
+
+func (s *Shop) Upload(ctx *mega.Ctx) error {
+	var input NewPriceList
+	if err := ctx.Bind(&input); err != nil {
+		return err
+	}
+	prices, _, err := ctx.Request().FormFile("prices")
+	if err != nil {
+		return err
+	}
+	defer prices.Close()
+	return s.read(ctx, prices)
+}
+
+// read answers with the text of a price list.
+func (s *Shop) read(ctx *mega.Ctx, prices io.Reader) error {
+	all, err := io.ReadAll(prices)
+	if err != nil {
+		return err
+	}
+	return ctx.Text(http.StatusOK, string(all))
 }
 
 func (s *Shop) Cancel(ctx *mega.Ctx) error {
@@ -205,6 +243,7 @@ func shop(t *testing.T) (*Shop, *request.Host, http.Handler, *bytes.Buffer) {
 	s.Routes(r)
 	r.Get("/orders/{id}/events", s.Watch)
 	r.Get("/report", s.Report)
+	r.Post("/prices", s.Upload)
 	r.Post("/language", SetLanguage)
 	return s, host, r.Handler(), log
 }
@@ -222,7 +261,9 @@ func ask(app http.Handler, method, target, body string, headers ...string) *http
 
 func TestHandlersOfTheContextPage(t *testing.T) {
 	s, host, app, log := shop(t)
-	const json = "Content-Type: application/json"
+	const json, parts = "Content-Type: application/json", "Content-Type: multipart/form-data; boundary=b"
+	const supplier = "--b\r\nContent-Disposition: form-data; name=\"supplier\"\r\n\r\nacme\r\n"
+	const prices = "--b\r\nContent-Disposition: form-data; name=\"prices\"; filename=\"p.csv\"\r\n\r\nlamp,20\r\n"
 	for _, x := range []struct {
 		method, target, body string
 		headers              []string
@@ -234,6 +275,8 @@ func TestHandlersOfTheContextPage(t *testing.T) {
 		{"GET", "/orders/9", "", []string{"Accept: application/json"}, 404, `"code":"order.unknown"`},
 		{"POST", "/orders", `{"product":"lamp","quantity":1}`, []string{json}, 201, `{"id":"7","product":"lamp","quantity":1}`},
 		{"POST", "/orders", `{"quantity":0}`, []string{json}, 422, `"errors":{"product":"is missing","quantity":"must be at least 1"}`},
+		{"POST", "/prices", supplier + prices + "--b--\r\n", []string{parts}, 200, "lamp,20"},
+		{"POST", "/prices", supplier + "--b--\r\n", []string{parts, "Accept: application/json"}, 422, `"errors":{"prices":"is missing"}`},
 		{"DELETE", "/admin/orders/9", "", nil, 401, "auth.missing"},
 		{"DELETE", "/admin/orders/9", "", []string{"Authorization: x"}, 204, ""},
 		{"GET", "/old/page", "", nil, 410, ""},
