@@ -357,9 +357,10 @@ func Ready(name string, fn any, options ...HookOption) Option {
 	return plan.Ready(name, fn, options...)
 }
 
-// AtLeastOnce returns an option of Every: when the process of a run has crashed or
-// has lost its lock, another process runs the function again in the same tick.
-// Without it a crash spends the tick. See [lock.AtLeastOnce].
+// AtLeastOnce returns an option of Every: when the process of a run has crashed, has
+// lost its lock, or has shut down and the function has returned an error, another
+// process runs the function again in the same tick. Without it each of these spends the
+// tick. See [lock.AtLeastOnce].
 func AtLeastOnce() HookOption { return plan.AtLeastOnce() }
 
 // Budget returns an option that limits the time of a named function to d, which

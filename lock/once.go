@@ -25,9 +25,10 @@ const (
 // other calls wait for at most every and at most their Wait, and then return
 // false without an error: a run that is longer than a tick skips the ticks
 // meanwhile (O2). The tick is spent when fn starts; with [AtLeastOnce], when fn
-// has returned, with or without an error (O3). [Locker.Inspect] returns the last
-// run of a key. A key should have one interval: with several, a tick may be due again
-// after the backend's clock has stepped back by more than the shortest of them.
+// has returned, with or without an error, unless ctx has ended before fn returned an
+// error (O3). [Locker.Inspect] returns the last run of a key. A key should have one
+// interval: with several, a tick may be due again after the backend's clock has stepped
+// back by more than the shortest of them.
 //
 // Once returns the errors of With. The option [Slots] is ErrInvalid, and a driver
 // without a record of runs returns ErrUnsupported.
@@ -103,6 +104,9 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	ran = &Ran{Key: c.key, Tick: run.Tick, Err: errNotReturned}
 	defer func() {
 		ran.Took = l.clock.now().sub(start)
+		if c.atLeast && err != nil && ctx.Err() != nil {
+			return // O3: a shutdown leaves the tick due, as a crash does
+		}
 		l.endRun(g, run)
 	}()
 	if err = fn(lease.Context()); err == nil {

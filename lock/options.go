@@ -102,9 +102,10 @@ func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown = d }} }
 
 // AtLeastOnce makes [Locker.Once] and [Locker.Every] store the tick when the
-// function has returned instead of when it starts: after a crash, or the loss of
-// the lease, another process runs it again in the same tick (O3). A panic of the
-// function spends the tick as an error does, also if it ends the process.
+// function has returned instead of when it starts: after a crash, the loss of the
+// lease, or a shutdown that the function answers with an error, another process runs
+// it again in the same tick (O3). A panic of the function spends the tick as an error
+// does, also if it ends the process.
 func AtLeastOnce() Option { return Option{func(c *call) { c.atLeast = true }} }
 
 // Forwarded makes the caller of the calling function the call site in events. It

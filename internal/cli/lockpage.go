@@ -139,7 +139,7 @@ func runText(r *lock.Run) string {
 	if r.Skipped != "" {
 		return "unknown: " + r.Skipped
 	}
-	outcome := "in progress, or its process has crashed"
+	outcome := "in progress, or its process has ended"
 	if r.Outcome != "" {
 		outcome = fmt.Sprintf("%s after %s", r.Outcome, plain.Short(r.End.Sub(r.Start)))
 	}

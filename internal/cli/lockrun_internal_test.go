@@ -14,7 +14,7 @@ func TestAStateShowsItsLastRun(t *testing.T) {
 	run := &lock.Run{Every: 24 * time.Hour, Start: start, End: start.Add(90 * time.Second), Outcome: driver.Done, By: lock.Holder{App: "web", Host: "node-1", PID: 7}}
 	for outcome, want := range map[driver.Outcome]string{
 		driver.Done: "  last run: 2026-03-01T00:00:00Z, by web@node-1:7, every 24h, done after 1m30s\n  no holder and no waiters\n",
-		"":          "  last run: 2026-03-01T00:00:00Z, by web@node-1:7, every 24h, in progress, or its process has crashed\n  no holder and no waiters\n",
+		"":          "  last run: 2026-03-01T00:00:00Z, by web@node-1:7, every 24h, in progress, or its process has ended\n  no holder and no waiters\n",
 	} {
 		run.Outcome = outcome
 		var b strings.Builder

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ var runCases = []testCase{
 	{rule: "O3", claim: "a lost lease spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: lossSpends},
 	{rule: "O3", claim: "a start whose reply was lost spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: lostStartSpends},
 	{rule: "O3", claim: "an error and a panic of fn spend the tick", also: []string{"O1"}, run: failureSpends},
+	{rule: "O3", claim: "the end of its context during a run spends the tick, except under AtLeastOnce", also: []string{"O1"}, run: endSpends},
 	{rule: "O4", claim: "Inspect shows the last run", also: []string{"O1"}, run: lastRun},
 	{rule: "O1", claim: "a driver without runs refuses Once", lacks: "O1", run: refusesRuns},
 }
@@ -279,6 +281,30 @@ func failureSpends(e *env) {
 			_, _ = a.Once(e.Ctx, key, aTick, func(context.Context) error { panic("failed") }, opts...)
 		}()
 		b.runs(false, key, opts...)
+	}
+}
+
+// endSpends ends the context of a run, as a shutdown does. A run that returns nil in
+// spite of that is done.
+func endSpends(e *env) {
+	a, b := e.process(), e.process()
+	for i, opts := range [][]lock.Option{nil, {lock.AtLeastOnce()}} {
+		for _, done := range []bool{false, true} {
+			key := e.key(fmt.Sprintf("%s-%v", []string{"at-most", "at-least"}[i], done))
+			ctx, cancel := context.WithCancel(e.Ctx)
+			defer cancel()
+			ran, err := a.Once(ctx, key, aTick, func(ctx context.Context) error {
+				cancel()
+				e.Await(ctx.Done(), "the context of fn ends")
+				if done {
+					return nil
+				}
+				return ctx.Err()
+			}, opts...)
+			e.Want(ran && (err == nil) == done, "a run whose context has ended: ran is %v, %v", ran, err)
+			b.runs(opts != nil && !done, key, opts...)
+			a.runs(false, key, opts...)
+		}
 	}
 }
 
