@@ -54,7 +54,11 @@ func TestDockerfileOfANewApplicationIsValid(t *testing.T) {
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d stages, %v\n%s", len(all), err, text)
 	}
-	copied := 0
+	// Without this file the image would run with other settings.
+	if err := os.WriteFile(filepath.Join(dir, "mega.config.production.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	copied, configs := 0, 0
 	for _, command := range all[1].Commands {
 		switch c := command.(type) {
 		case *instructions.RunCommand:
@@ -65,15 +69,19 @@ func TestDockerfileOfANewApplicationIsValid(t *testing.T) {
 			}
 		case *instructions.CopyCommand:
 			copied++
-			if _, err := os.Stat(filepath.Join(dir, c.SourcePaths[0])); c.From == "" && err != nil {
-				t.Error(err)
+			if c.From == "" {
+				files, err := filepath.Glob(filepath.Join(dir, c.SourcePaths[0]))
+				if err != nil {
+					t.Error(err)
+				}
+				configs += len(files)
 			}
 			if c.From != "" && c.From != all[0].Name {
 				t.Errorf("no stage %q", c.From)
 			}
 		}
 	}
-	if copied != 2 {
-		t.Errorf("%d files are copied", copied)
+	if copied != 2 || configs != 2 {
+		t.Errorf("%d COPY, with %d files of the configuration", copied, configs)
 	}
 }
