@@ -77,7 +77,7 @@ func (c Client) Do(method, target string, body any, headers ...string) *Response
 	if !c.completes(w, r) && r.Context().Err() == nil {
 		answer.fail("the answer is not complete: the connection is closed")
 	}
-	if method == http.MethodHead { // a server sends no body
+	if method == http.MethodHead || w.Code == http.StatusNoContent || w.Code == http.StatusNotModified { // a server sends no body
 		w.Body.Reset()
 	}
 	return answer

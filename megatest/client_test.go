@@ -126,6 +126,18 @@ func TestTheAnswerToAHEADHasNoBody(t *testing.T) {
 	}
 }
 
+// A server leaves out the body of an answer with such a status.
+func TestAnAnswerWithoutContentHasNoBody(t *testing.T) {
+	for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
+		kit := megatest.New(t, megatest.Config{}, mega.Routes(func(r mega.Router) {
+			r.Get("/", func(ctx *mega.Ctx) error { return ctx.JSON(status, "never seen") })
+		}))
+		if body := kit.Get("/").Status(status).Body(); body != "" {
+			t.Errorf("the body of a %d is %q", status, body)
+		}
+	}
+}
+
 func TestRequestThatCannotBeMadeEndsItsTestAlone(t *testing.T) {
 	fake := &recorder{TB: t}
 	kit := megatest.New(fake, megatest.Config{}, mega.Routes(broken))
