@@ -188,24 +188,44 @@ func TestALocaleOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// A middleware of net/http chooses the locale, as of a user who has signed in.
+// A middleware chooses the locale, as of a user who has signed in. An answer has one
+// language.
 func TestALocaleOfAMiddlewareIsTheHandlers(t *testing.T) {
-	s := speaking(t)
-	s.router = router.New(s.host)
-	s.router.UseStd(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c, _ := megactx.From(r.Context())
-			next.ServeHTTP(w, r.WithContext(c.WithLocale("ko")))
-		})
-	})
-	s.router.Get("/", func(c *megactx.Ctx) error { return c.Text(200, c.Locale()+" "+c.Detach().Locale()) })
-	s.router.Get("/error", func(*megactx.Ctx) error { return megactx.Error(http.StatusConflict, "cart.full", "no room") })
-	if w := s.ask("GET", "/", "", "Accept-Language: en"); w.Body.String() != "ko ko" {
-		t.Errorf("the locale is %s", w.Body)
-	}
-	w := s.ask("GET", "/error", "", "Accept-Language: en", wantJSON)
-	if lang := w.Header().Get("Content-Language"); lang != "ko" {
-		t.Errorf("the error is in %s: %s", lang, w.Body)
+	for name, use := range map[string]func(megactx.Router){
+		"of net/http": func(r megactx.Router) {
+			r.UseStd(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					c, _ := megactx.From(r.Context())
+					next.ServeHTTP(w, r.WithContext(c.WithLocale("ko")))
+				})
+			})
+		},
+		"of handlers": func(r megactx.Router) {
+			r.Use(func(next megactx.Handler) megactx.Handler {
+				return func(c *megactx.Ctx) error { return next(c.WithLocale("ko")) }
+			})
+		},
+	} {
+		s := speaking(t)
+		s.router = router.New(s.host)
+		use(s.router)
+		s.router.Get("/", func(c *megactx.Ctx) error { return c.Text(200, c.Locale()+" "+c.Detach().Locale()) })
+		s.router.Get("/error", func(*megactx.Ctx) error { return megactx.Error(http.StatusConflict, "cart.full", "no room") })
+		s.router.Get("/panic", func(*megactx.Ctx) error { panic("no") })
+		s.router.Post("/bind", func(c *megactx.Ctx) error { return c.Bind(&struct{ N int }{}) })
+		if w := s.ask("GET", "/", "", "Accept-Language: en"); w.Body.String() != "ko ko" {
+			t.Errorf("%s: the locale is %s", name, w.Body)
+		}
+		for _, x := range []struct{ method, target, body, title string }{
+			{"GET", "/error", "", "충돌"},
+			{"GET", "/panic", "", "서버 오류"},
+			{"POST", "/bind", `{"N":"x"}`, "입력 오류"},
+		} {
+			w := s.ask(x.method, x.target, x.body, "Accept-Language: en", "Content-Type: application/json", wantJSON)
+			if lang := w.Header().Get("Content-Language"); lang != "ko" || !strings.Contains(w.Body.String(), x.title) {
+				t.Errorf("%s: the answer to %s is in %s: %s", name, x.target, lang, w.Body)
+			}
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ func (c *Ctx) Locale() string { return c.work.Locale() }
 
 // WithLocale returns a copy of c with the locale of the app that matches wanted
 // best, where wanted is written as in an Accept-Language header: for a mail to a
-// user who chose a language before.
+// user who chose a language before, or in a middleware for the rest of the request.
 func (c *Ctx) WithLocale(wanted string) *Ctx {
 	d := c.WithContext(c.std())
 	d.work = c.work.In(wanted)

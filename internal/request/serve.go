@@ -144,6 +144,9 @@ func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 			if !encoded {
 				w.Header().Del("Content-Encoding") // the handler has set it
 			}
+			if inner := work.Exchange.speaks.Load(); inner != nil {
+				r = r.WithContext(carrier{c, inner})
+			}
 			d.Host.fail(w, r, rec, err)
 		case !answered:
 			w.WriteHeader(http.StatusNoContent)

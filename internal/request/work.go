@@ -162,6 +162,15 @@ type Exchange struct {
 	record   *record
 	binding  sync.Mutex  // held while the body is decoded; guards the request's form
 	returned atomic.Bool // the handler has returned
+	speaks   atomic.Pointer[Work]
+}
+
+// Speak makes w decide the locale of the answer to an error: wrappers have called the
+// handler with it.
+func (w *Work) Speak() {
+	if w != nil && w.Exchange != nil {
+		w.Exchange.speaks.Store(w)
+	}
 }
 
 // Serve calls std with the request on ctx, the handler's Ctx or one that a wrapper

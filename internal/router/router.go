@@ -273,6 +273,12 @@ func nameOf(h megactx.Handler) string {
 
 func (r *Router) handler(h megactx.Handler) http.Handler {
 	own := h
+	if len(r.wraps) > 0 {
+		h = func(c *megactx.Ctx) error {
+			request.Of(c).Speak()
+			return own(c)
+		}
+	}
 	for _, wrap := range slices.Backward(r.wraps) {
 		if h = wrap(h); h == nil {
 			panic("mega: a middleware of Use returns no handler")
