@@ -147,7 +147,10 @@ func start(ctx context.Context, p Process, began time.Time, planned func(workers
 	}
 	b.publish() // before the supervisor counts this worker as ready, since it asks for the report then
 	b.reportReady()
-	return &Running{b, sync.OnceValue(b.shutdown)}, nil
+	return &Running{b, sync.OnceValue(func() error {
+		defer b.over.end(nil)
+		return b.shutdown()
+	})}, nil
 }
 
 // stoppedError is the error of a boot that was stopped before it was complete.
@@ -186,8 +189,8 @@ func (r *Running) Report() Report { return *r.b.reported.Load() }
 // Log returns the logger of the process.
 func (r *Running) Log() *slog.Logger { return r.b.log }
 
-// Wait blocks until ctx ends or the program shuts itself down, and returns nil.
-// If the program cannot continue, Wait returns the cause.
+// Wait blocks until ctx ends, the program shuts itself down, or Stop has stopped it,
+// and returns nil. If the program cannot continue, Wait returns the cause.
 func (r *Running) Wait(ctx context.Context) error {
 	err := r.until(ctx, nil)
 	if _, isAsked := errors.AsType[shutdownError](err); isAsked {
@@ -206,11 +209,11 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 		case <-r.b.line.Lost():
 			r.b.log.Error("supervisor exited")
 			return nil
-		case err := <-r.b.failed:
-			if errors.Is(err, shutdownError{}) {
+		case <-r.b.over.done:
+			if errors.Is(r.b.over.cause, shutdownError{}) {
 				return nil
 			}
-			return err
+			return r.b.over.cause
 		case <-hangups:
 			if r.b.plan.Config.Env == "dev" {
 				r.b.log.Info("terminal closed")
@@ -378,9 +381,7 @@ func (b *booting) openLog(c *settings.Config) *slog.Logger {
 // fail makes the program end. Only the first call takes effect; later calls log
 // their error.
 func (b *booting) fail(err error) {
-	select {
-	case b.failed <- err:
-	default:
+	if !b.over.end(err) {
 		b.log.Error("further failure", "error", fmt.Sprint(err))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/fx"
 
@@ -82,6 +83,27 @@ func TestWaitEndsWithoutAnErrorWhenTheProgramShutsItselfDown(t *testing.T) {
 		r := start(t, p, mega.App("main", boot.Fx(fx.Invoke(func(s fx.Shutdowner) error { return s.Shutdown(fx.ExitCode(code)) }))))
 		if err := r.Wait(t.Context()); err != nil {
 			t.Errorf("code %d: %v", code, err)
+		}
+	}
+}
+
+func TestEveryWaitReturnsAtTheEnd(t *testing.T) {
+	want := errors.New("the disk is full")
+	p, _ := process()
+	failed := start(t, p, mega.App("main", mega.Run("copy", func(context.Context) error { return want })))
+	p, _ = process()
+	stopped := start(t, p, mega.App("main"))
+	if err := stopped.Stop(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 2 {
+		if err := failed.Wait(ctx); !errors.Is(err, want) {
+			t.Errorf("after a failure: %v", err)
+		}
+		if err := stopped.Wait(ctx); err != nil || ctx.Err() != nil {
+			t.Errorf("after Stop: %v, %v", err, ctx.Err())
 		}
 	}
 }

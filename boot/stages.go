@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +35,7 @@ type booting struct {
 	plan    *plan.Plan // nil until it is computed
 	current current
 	began   time.Time
-	failed  chan error // has the cause if the program ends itself
+	over    over
 
 	log  *slog.Logger
 	logs *logging.Logs
@@ -63,6 +64,22 @@ type booting struct {
 	admin *admin.Server // nil if it cannot be opened
 }
 
+// over is how the program came to its end.
+type over struct {
+	once  sync.Once // decides which failure is the cause
+	cause error     // of a program that ends itself; nil after Stop
+	done  chan struct{}
+}
+
+// end records the cause, and reports whether it is the first one.
+func (o *over) end(cause error) (first bool) {
+	o.once.Do(func() {
+		o.cause, first = cause, true
+		close(o.done)
+	})
+	return first
+}
+
 // steps are the steps that the second run collects.
 type steps struct {
 	injected      []step // hooks of the injector
@@ -84,7 +101,7 @@ func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 	b := &booting{
 		ctx: ctx, process: p, began: began,
 		current: current{ending: ending, end: end},
-		failed:  make(chan error, 1),
+		over:    over{done: make(chan struct{})},
 	}
 	b.probes = ops.NewProbes(b.veil.Text)
 	b.life.took = b.report.Record
