@@ -290,11 +290,13 @@ func OnStart(name string, fn any, options ...HookOption) Option {
 	return plan.OnStart(name, fn, options...)
 }
 
-// OnStop runs fn after the last request has ended, while locks and messages still
-// work. It takes the same parameters as OnStart. Its error is logged, and the exit
-// status is then 1. Its budget is 15 seconds unless options contain a Budget, and
-// at most what is left of shutdown.timeout. OnStop functions run in reverse order, and
-// each runs if everything before it in the options has started.
+// OnStop runs fn after the last request, task and message, while locks and the bus
+// still work. The Subscribe and Respond of this process have ended by then: other
+// processes receive what fn publishes and requests. It takes the same parameters as
+// OnStart. Its error is logged, and the exit status is then 1. Its budget is 15 seconds
+// unless options contain a Budget, and at most what is left of shutdown.timeout. OnStop
+// functions run in reverse order, and each runs if everything before it in the options
+// has started.
 func OnStop(name string, fn any, options ...HookOption) Option {
 	return plan.OnStop(name, fn, options...)
 }

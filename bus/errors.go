@@ -53,8 +53,8 @@ var (
 	ErrTerminated = driver.ErrTerminated
 	// ErrDecode reports data that cannot be decoded: bus.decode.
 	ErrDecode = driver.ErrDecode
-	// ErrCycle reports a chain of more than MaxHops messages, each sent while
-	// the one before was handled: bus.cycle.
+	// ErrCycle reports a message that more than MaxHops others have led to, each
+	// sent while the one before was handled: bus.cycle.
 	ErrCycle = driver.ErrCycle
 	// ErrUnsupported reports that the driver does not support the call:
 	// bus.unsupported.

@@ -297,8 +297,9 @@ func Header(key, value string) PubOption {
 	return PubOption{kind: headerOption, key: key, value: value}
 }
 
-// Expires drops the message if it still waits in any queue after d. d must be
-// more than 0.
+// Expires gives the message a deadline after d, which must be more than 0: then it
+// is dropped if it still waits in any queue, the context of its handler ends, and a
+// request without an answer fails with [ErrTimeout].
 func Expires(d time.Duration) PubOption { return PubOption{kind: expiryOption, expires: d} }
 
 // ID sets the id of the message, which [Msg.ID] returns in its handlers. The

@@ -12,7 +12,7 @@ import (
 
 // Request sends a request to the responders of subject, and returns the first
 // answer. It waits until ctx ends, or for Config.Timeout if ctx has no
-// deadline.
+// deadline, and no longer than [Expires].
 //
 // The errors: ErrNoResponders at once without a responder; ErrTimeout;
 // *RemoteError if the responder failed; ErrDisconnected if it, or the backend,

@@ -96,8 +96,8 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return err
 }
 
-// String returns the size with the largest unit that gives a whole number:
-// 1MiB.
+// String returns the size in the largest of the units B, KiB, MiB, GiB and TiB that
+// gives a whole number: 1MiB.
 func (s Size) String() string { return notation.FormatSize(int64(s)) }
 
 // MarshalText returns the size with its unit.

@@ -34,7 +34,7 @@ func (c *Ctx) Text(status int, s string) error {
 	return c.answer(status, "text/plain; charset=utf-8", []byte(s))
 }
 
-// HTML answers with the view called name, in the request's locale. Nothing is
+// HTML answers with the view called name, in the locale of c. Nothing is
 // written if it cannot be rendered. An unknown name is an error with
 // the code mega.unknown_view; in env dev and in the dry run, one that is a literal
 // stops the boot.

@@ -264,8 +264,8 @@ func (c *Ctx) Param(name string) string { return c.work.Param(name) }
 func (c *Ctx) Query(name string) string { return c.work.Query(name) }
 
 // URL returns the address of a path of this app: the path with the prefix below
-// which the app is mounted. It returns any other text unchanged, if it is not
-// an absolute path.
+// which the app is mounted. It returns a text that is not an absolute path, or
+// begins with "//", unchanged.
 func (c *Ctx) URL(path string) string { return request.App(c.App).URL(path) }
 
 // nowhere is the writer of a Ctx without a request.

@@ -40,8 +40,8 @@ type App struct {
 	LockReason, BusReason, LimitReason string // why the drivers were chosen, as in the boot report
 }
 
-// URL returns the address of a path of the app. It returns any other text
-// unchanged, if it is not an absolute path.
+// URL returns the address of a path of the app. It returns a text that is not an
+// absolute path, or begins with "//", unchanged.
 func (a App) URL(path string) string {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
 		return path
