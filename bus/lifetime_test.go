@@ -655,22 +655,26 @@ func TestEndsThatMeet(t *testing.T) {
 func TestOptionsOutOfBounds(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	h := func(context.Context, *bus.Msg) error { return nil }
+	outer := func(next bus.Handler) bus.Handler {
+		return func(ctx context.Context, m *bus.Msg) error { return next(ctx, m) }
+	}
 	for name, c := range map[string]struct {
 		pattern string
 		h       bus.Handler
 		opt     bus.SubOption
 		want    error
 	}{
-		"pattern":       {"a..b", h, bus.SubOption{}, bus.ErrBadSubject},
-		"group":         {"a", h, bus.Group("a b"), bus.ErrBadGroup},
-		"a long group":  {"a", h, bus.Group(strings.Repeat("g", 65)), bus.ErrBadGroup},
-		"no handler":    {"a", nil, bus.SubOption{}, bus.ErrInvalid},
-		"concurrency":   {"a", h, bus.Concurrency(0), bus.ErrInvalid},
-		"messages":      {"a", h, bus.Buffer(0, 1), bus.ErrInvalid},
-		"bytes":         {"a", h, bus.Buffer(1, 0), bus.ErrInvalid},
-		"policy":        {"a", h, bus.OnFull(7), bus.ErrInvalid},
-		"many messages": {"a", h, bus.Buffer(bus.MaxBuffer+1, 1), bus.ErrInvalid},
-		"no middleware": {"a", h, bus.Use(nil), bus.ErrInvalid},
+		"pattern":             {"a..b", h, bus.SubOption{}, bus.ErrBadSubject},
+		"group":               {"a", h, bus.Group("a b"), bus.ErrBadGroup},
+		"a long group":        {"a", h, bus.Group(strings.Repeat("g", 65)), bus.ErrBadGroup},
+		"no handler":          {"a", nil, bus.SubOption{}, bus.ErrInvalid},
+		"concurrency":         {"a", h, bus.Concurrency(0), bus.ErrInvalid},
+		"messages":            {"a", h, bus.Buffer(0, 1), bus.ErrInvalid},
+		"bytes":               {"a", h, bus.Buffer(1, 0), bus.ErrInvalid},
+		"policy":              {"a", h, bus.OnFull(7), bus.ErrInvalid},
+		"many messages":       {"a", h, bus.Buffer(bus.MaxBuffer+1, 1), bus.ErrInvalid},
+		"no middleware":       {"a", h, bus.Use(nil), bus.ErrInvalid},
+		"nil from middleware": {"a", h, bus.Use(outer, func(bus.Handler) bus.Handler { return nil }), bus.ErrInvalid},
 	} {
 		if _, err := b.Subscribe(t.Context(), c.pattern, c.h, c.opt); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)

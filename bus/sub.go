@@ -139,14 +139,20 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 	if o.afterGap && o.onGap != nil {
 		s.gap.due = -1
 	}
-	s.handler = wrap(wrap(h, o.middleware), b.config.Use)
+	if s.handler = wrap(wrap(h, o.middleware), b.config.Use); s.handler == nil {
+		return nil, invalid("a Middleware has returned no Handler")
+	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx) // S20
 	return s, nil
 }
 
-// wrap wraps h in the middleware, the first outermost.
+// wrap wraps h in the middleware, the first outermost. It returns nil if one of them
+// does.
 func wrap(h Handler, ms []Middleware) Handler {
 	for _, m := range slices.Backward(ms) {
+		if h == nil {
+			break
+		}
 		h = m(h)
 	}
 	return h
