@@ -99,7 +99,8 @@ func (b Bus) encode(v any, opts []bus.PubOption) ([]byte, error) {
 // Subscribe calls h with every event whose subject matches pattern, one after
 // the other. It ends when the subscription is stopped or this Ctx ends: in a
 // handler, when the request is over. The Ctx that h receives ends when h has
-// returned, and can answer the request, as a stream does.
+// returned, and can answer the request, as a stream does. An error of h by which this
+// Ctx has ended, such as that its client has left, is no failure.
 func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus.SubOption) (*bus.Sub, error) {
 	opts = atCallSite(opts)
 	switch {
@@ -111,7 +112,11 @@ func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus
 	return b.bus.Subscribe(b.ctx, pattern, func(std context.Context, m *bus.Msg) error {
 		std, over := b.ctx.work.Handling(std)
 		defer over()
-		return h(b.ctx.WithContext(std), m)
+		err := h(b.ctx.WithContext(std), m)
+		if b.ctx.endedWith(err) {
+			return nil
+		}
+		return err
 	}, opts...)
 }
 

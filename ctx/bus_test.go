@@ -213,6 +213,47 @@ func TestSubscriptionOfARequestEndsWithIt(t *testing.T) {
 	}
 }
 
+// The guide sends events of the bus to a stream like this. Its client leaves while an
+// event is sent, before or after its request has ended.
+func TestHandlerThatFailsByTheEndOfItsRequestHasNotFailed(t *testing.T) {
+	for name, cause := range map[string]error{"write": nil, "client": context.Canceled, "shutdown": megactx.ErrShuttingDown} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage()
+			s.host.Bus = newBus(t)
+			var sent error
+			s.router.Get("/", func(c *megactx.Ctx) error {
+				return c.SSE(func(stream *megactx.Stream) error {
+					sub, err := c.Bus.Subscribe("product.sold", func(*megactx.Ctx, *bus.Msg) error {
+						sent = stream.Send("", "x")
+						return sent
+					})
+					if err != nil {
+						return err
+					}
+					if err := megactx.Publish(c, sold, sale{"lamp"}); err != nil {
+						return err
+					}
+					<-sub.Done()
+					return nil
+				})
+			})
+			ctx, end := context.WithCancelCause(t.Context())
+			w := &cutOff{httptest.NewRecorder(), func() {
+				if cause != nil {
+					end(cause)
+				}
+			}}
+			s.router.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+			if err := s.host.Bus.Close(); err != nil { // the handler has returned
+				t.Fatal(err)
+			}
+			if total := s.host.Bus.Stats().Total; !errors.Is(sent, errReset) || total.Failed != 0 {
+				t.Errorf("Send returned %v, the counters are %+v", sent, total)
+			}
+		})
+	}
+}
+
 func TestErrorsOfTheBusAreAnswers(t *testing.T) {
 	host := &request.Host{Bus: newBus(t)}
 	fails := func(err error) func(*megactx.Ctx, *bus.Msg) (any, error) {

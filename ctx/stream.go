@@ -68,10 +68,16 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	context.AfterFunc(s, func() { defer helpers.Done(); x.Hurry() })
 
 	err := fn(s)
-	if s.Err() != nil && (errors.Is(err, s.Err()) || errors.Is(err, context.Cause(s))) {
+	if s.endedWith(err) {
 		return nil
 	}
 	return err
+}
+
+// endedWith reports whether c has ended, and err is or wraps its reason: as where the
+// client of a stream has left. Such an error is no failure.
+func (c *Ctx) endedWith(err error) bool {
+	return c.Err() != nil && (errors.Is(err, c.Err()) || errors.Is(err, context.Cause(c)))
 }
 
 func (c *Ctx) newStream() *Stream {
