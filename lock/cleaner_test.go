@@ -70,6 +70,36 @@ func TestAnOutageCostsABoundedNumberOfGoroutines(t *testing.T) {
 	})
 }
 
+// A server that was stopped executes the requests in its buffers when it continues. L6
+func TestALateGrantAfterALongStandstillIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		var releases atomic.Int64
+		var late func() error
+		d := silence(&away, &releases)
+		d.acquire = func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+			if !away.Load() {
+				return d.Acquire(ctx, r)
+			}
+			if r.Key == "k" { // the probes of the outage acquire, too
+				late = func() error { _, err := d.Acquire(context.Background(), r); return err }
+			}
+			return driver.Grant{}, fmt.Errorf("%w: no answer", driver.ErrUnavailable)
+		}
+		l := process(t, d, lock.Config{TTL: 10 * time.Second})
+		away.Store(true)
+		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		time.Sleep(40 * time.Second)
+		away.Store(false)
+		if err := late(); err != nil {
+			t.Fatal(err)
+		}
+		release(t, acquire(t, l, "k", lock.Wait(5*time.Second)))
+	})
+}
+
 func TestTheFirstReleaseOfAnExpiredLeaseStillSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool

@@ -218,8 +218,12 @@ func (l *Locker) tidy(r driver.Request, err error) {
 	if r.Pool != nil {
 		g.Handback = &driver.Handback{Status: driver.SlotDirty} // a slot that nobody has used
 	}
-	l.cleaner.Add(g, time.Duration(l.clock.now().add(r.TTL)), nil)
+	l.cleaner.Add(g, time.Duration(l.clock.now().add(maxDelay+r.TTL)), nil)
 }
+
+// maxDelay bounds how late a request arrives. A backend that stood still for longer than
+// the TTL executes it all the same, and grants a lease that nobody holds.
+const maxDelay = time.Minute
 
 // maxGrace is the time after the end of its context in which a lease from
 // Acquire can be released without being reported as forgotten: a cancelled
