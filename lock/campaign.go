@@ -70,7 +70,7 @@ func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) erro
 	}
 	lost := false
 	err = func() error {
-		defer func() { lost = errors.Is(lease.leave(), ErrLost) }() // L11; E3: at once
+		defer func() { lost = lease.finish() != nil }() // L11; E3: at once
 		return fn(lease.Context())
 	}()
 	lasted = l.clock.now().sub(lease.since)

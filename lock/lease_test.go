@@ -197,6 +197,68 @@ func TestTheWorksErrorIsKeptBesideTheLoss(t *testing.T) {
 	})
 }
 
+// A function may release its lease itself. The loss is still the error of the call, also
+// if nobody but that release has noticed it (L4).
+func TestTheLossIsReturnedIfTheWorkHasReleasedItsLease(t *testing.T) {
+	type work = func(ctx context.Context, release func() error) error
+	leased := func(fn work) func(context.Context) error {
+		return func(ctx context.Context) error {
+			lease, _ := lock.LeaseFrom(ctx)
+			return fn(ctx, lease.Release)
+		}
+	}
+	calls := map[string]func(ctx context.Context, l *lock.Locker, fn work) error{
+		"With": func(ctx context.Context, l *lock.Locker, fn work) error { return l.With(ctx, "k", leased(fn)) },
+		"WithAll": func(ctx context.Context, l *lock.Locker, fn work) error {
+			return l.WithAll(ctx, []string{"j", "k"}, leased(fn))
+		},
+		"WithSlot": func(ctx context.Context, l *lock.Locker, fn work) error {
+			return l.WithSlot(ctx, &lock.Pool{Key: "k", Size: 2}, func(ctx context.Context, s *lock.Slot) error { return fn(ctx, s.Release) })
+		},
+		"Once": func(ctx context.Context, l *lock.Locker, fn work) error {
+			_, err := l.Once(ctx, "k", time.Hour, leased(fn))
+			return err
+		},
+		"Lead": func(ctx context.Context, l *lock.Locker, fn work) error {
+			terms := 0
+			err := l.Lead(ctx, "k", func(ctx context.Context) error {
+				if terms++; terms > 1 {
+					return nil
+				}
+				return leased(fn)(ctx)
+			})
+			if err == nil && terms == 2 { // E2
+				err = lock.ErrLost
+			}
+			return err
+		},
+	}
+	for name, call := range calls {
+		for _, noticed := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/noticed ", noticed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := process(t, memory.NewLock(), lock.Config{})
+					err := call(t.Context(), l, func(ctx context.Context, release func() error) error {
+						if n, err := l.ForceRelease(t.Context(), "k", "the test"); n != 1 || err != nil {
+							t.Errorf("force: %d, %v", n, err)
+						}
+						if noticed {
+							<-ctx.Done()
+						}
+						if err := release(); !errors.Is(err, lock.ErrLost) {
+							t.Errorf("Release: %v, want ErrLost", err)
+						}
+						return nil
+					})
+					if !errors.Is(err, lock.ErrLost) {
+						t.Errorf("got %v, want ErrLost", err)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestAPanickingObserverHurtsNobody(t *testing.T) {
 	l := process(t, memory.NewLock(), lock.Config{Observer: panicker{}})
 	release(t, acquire(t, l, "k"))

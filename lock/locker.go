@@ -99,7 +99,7 @@ func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) 
 		return err
 	}
 	// L11: also when fn panics or calls runtime.Goexit.
-	defer func() { err = joinLoss(key, err, lease.leave()) }()
+	defer func() { err = joinLoss(key, err, lease.finish()) }()
 	return fn(lease.Context())
 }
 

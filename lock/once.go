@@ -83,7 +83,7 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 		if ran == nil {
 			lease.unused()
 		}
-		loss := lease.leave() // L11
+		loss := lease.finish() // L11
 		c.lost = errors.Is(loss, ErrLost)
 		err = joinLoss(c.key, err, loss)
 		if ran != nil && l.observed() {

@@ -75,8 +75,8 @@ func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Cont
 		return err
 	}
 	defer func() { // P2: also when fn panics or calls runtime.Goexit
-		loss, _ := s.leave()
-		err = joinLoss(p.Key, err, loss)
+		_, _ = s.leave()
+		err = joinLoss(p.Key, err, s.loss())
 	}()
 	return fn(&s.work, s)
 }

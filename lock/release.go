@@ -13,6 +13,24 @@ import (
 // leave releases the lease once; see [Lease.Release].
 func (l *Lease) leave() error { return l.leaveAs(nil) }
 
+// finish releases the lease at the end of its function, and returns its loss, also if
+// the function has released it.
+func (l *Lease) finish() error {
+	_ = l.leave() // a failed release is retried in the background
+	return l.loss()
+}
+
+// loss returns the loss of a lease that is over, or nil if it was live until its
+// release.
+func (l *Lease) loss() error {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	if errors.Is(l.cause, ErrLost) {
+		return l.cause
+	}
+	return nil
+}
+
 // leaveAs is leave with what becomes of the slot. It has no effect on a slot that
 // was lost, which stays dirty (P3).
 func (l *Lease) leaveAs(b *driver.Handback) error {
@@ -70,6 +88,9 @@ func (h *hold) leaveLive(l *Lease, now instant) error {
 	if errors.Is(err, ErrLost) {
 		lost := asLost(err)
 		lost.Key = h.grant.Key
+		h.mu.Lock()
+		l.cause = lost
+		h.mu.Unlock()
 		h.locker.countLost(lost)
 		h.locker.observe(Lost{Key: h.grant.Key, Fence: l.fence, Held: held, Err: lost})
 		return lost

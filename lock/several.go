@@ -38,8 +38,9 @@ func (l *Locker) WithAll(ctx context.Context, keys []string, fn func(context.Con
 	}
 	// L11: also when fn panics or calls runtime.Goexit.
 	defer func() {
-		for i, lost := range set.leave() {
-			err = joinLoss(set.all[i].Key(), err, lost)
+		set.leave()
+		for _, l := range set.all {
+			err = joinLoss(l.Key(), err, l.loss())
 		}
 	}()
 	return fn(set.Context())
