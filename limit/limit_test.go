@@ -853,6 +853,46 @@ func TestTheWorksErrorIsKeptBesideTheLossOfItsSlot(t *testing.T) {
 	})
 }
 
+// A function that outlives its context works in its slot until it returns. W16
+func TestAFunctionKeepsItsSlotAfterTheEndOfItsContext(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := l.With(ctx, "k", m, func(ctx context.Context, _ *limit.Permit) error {
+			<-ctx.Done()
+			if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Minute)); !errors.Is(err, limit.ErrLimited) {
+				t.Errorf("beside the function: got %v, want ErrLimited", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("With: %v", err)
+		}
+		if err := wait(t, l, m, limit.MaxWait(0)).Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheLossOfASlotIsReturnedIfTheWorkHasSettled(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		err := l.With(t.Context(), "k", m, func(_ context.Context, p *limit.Permit) error {
+			if _, err := locker.ForceRelease(t.Context(), locker.Held()[0], "the test"); err != nil {
+				t.Error(err)
+			}
+			if err := p.Settle(t.Context(), 1); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("Settle returned %v", err)
+			}
+			return nil
+		})
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("With returned %v", err)
+		}
+	})
+}
+
 // The longest keys have slots of their own, though the key of a slot is longer (W15).
 func TestTheLongestKeysHaveSlots(t *testing.T) {
 	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {

@@ -29,26 +29,63 @@ func slotKey(key string) string {
 
 // slot takes a slot of Concurrent, if the limit has that.
 func (t *turn) slot(ctx context.Context) (slot, error) {
-	n := t.call.limit.Concurrent
-	if n == 0 {
+	if t.call.limit.Concurrent == 0 {
 		return slot{}, nil
 	}
+	waiting, granted, end := t.slotContext(ctx)
+	lease, err := t.limiter.config.Locker.Acquire(waiting, slotKey(t.call.key), t.slotOptions()...)
+	granted()
+	if err != nil {
+		defer end()
+		return slot{}, t.noSlot(ctx, err)
+	}
+	return slot{lease, end}, nil
+}
+
+// inSlot calls fn with a slot of Concurrent, if the limit has that. The slot is given
+// back when fn has returned, also after the end of ctx (W16).
+func (t *turn) inSlot(ctx context.Context, fn func(context.Context, slot) error) error {
+	if t.call.limit.Concurrent == 0 {
+		return fn(ctx, slot{})
+	}
+	waiting, granted, end := t.slotContext(ctx)
+	defer end()
+	defer granted() // also if fn is not called
+	called := false
+	err := t.limiter.config.Locker.With(waiting, slotKey(t.call.key), func(ctx context.Context) error {
+		granted()
+		called = true
+		lease, _ := lock.LeaseFrom(ctx)
+		return fn(ctx, slot{lease, end})
+	}, t.slotOptions()...)
+	if err != nil && !called {
+		err = t.noSlot(ctx, err)
+	}
+	return err
+}
+
+// slotContext returns the context of a slot: the end of the Limiter ends the wait, and
+// not the lease.
+func (t *turn) slotContext(ctx context.Context) (waiting context.Context, granted func() bool, end context.CancelFunc) {
+	waiting, end = context.WithCancel(ctx)
+	return waiting, context.AfterFunc(t.limiter.group.Context(), end), end
+}
+
+func (t *turn) slotOptions() []lock.Option {
 	wait := lock.Forever
 	if t.deadline != 0 {
 		wait = max(t.deadline.sub(t.limiter.now()), 0)
 	}
-	ctx, end := context.WithCancel(ctx)
-	stop := context.AfterFunc(t.limiter.group.Context(), end)
-	lease, err := t.limiter.config.Locker.Acquire(ctx, slotKey(t.call.key), lock.Slots(n), lock.Wait(wait))
-	stop() // the end of the Limiter ends the wait, and not the lease
-	if err == nil {
-		return slot{lease, end}, nil
-	}
-	defer end()
+	n := t.call.limit.Concurrent
+	return []lock.Option{lock.Slots(n), lock.Wait(wait)}
+}
+
+// noSlot returns the error of a call that got the error err in place of a slot.
+func (t *turn) noSlot(ctx context.Context, err error) error {
 	if errors.Is(err, lock.ErrNotAcquired) || ctx.Err() != nil {
-		return slot{}, t.endedBy(err)
+		return t.endedBy(err)
 	}
-	return slot{}, slotError(err)
+	return slotError(err)
 }
 
 // slotError adds to an error of the Locker the error of this package with the same

@@ -18,6 +18,7 @@ type turn struct {
 	request  driver.Request
 	began    instant
 	deadline instant // 0 for none
+	over     bool    // no longer waiting
 
 	local  bool // refused by what the process remembered
 	place  *waiting
@@ -46,6 +47,16 @@ func (l *Limiter) newTurn(ctx context.Context, c *call) *turn {
 	return t
 }
 
+// end ends the wait of the call. A second end changes nothing.
+func (t *turn) end() {
+	if t.over {
+		return
+	}
+	t.over = true
+	t.limiter.counters.waiting.Add(-1)
+	t.limiter.group.Done()
+}
+
 // permit takes a slot, waits for the rates, and gives the slot back if they
 // refuse (W16).
 func (t *turn) permit(ctx context.Context) (*Permit, error) {
@@ -62,13 +73,43 @@ func (t *turn) permit(ctx context.Context) (*Permit, error) {
 			_ = s.release()
 		}
 	}()
+	p, err := t.units(ctx, s)
+	kept = err == nil
+	return p, err
+}
+
+// with takes a slot, waits for the rates, and runs fn if they allow the call. It
+// reports whether they do.
+func (t *turn) with(ctx context.Context, fn func(context.Context, *Permit) error) (allowed bool, err error) {
+	refusal := t.known(t.began)
+	if refusal == nil {
+		err = t.inSlot(ctx, func(work context.Context, s slot) error {
+			var p *Permit
+			if p, refusal = t.units(ctx, s); refusal != nil {
+				return nil
+			}
+			allowed = true
+			t.end()
+			return fn(work, p)
+		})
+	}
+	if allowed {
+		return true, err
+	}
+	return false, cmp.Or(refusal, err)
+}
+
+// units waits for the rates, and returns the permit of a call that has s.
+func (t *turn) units(ctx context.Context, s slot) (*Permit, error) {
 	a, degraded, err := t.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
-	kept = true
-	c := t.call
-	return &Permit{limiter: t.limiter, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
+	l, c := t.limiter, t.call
+	waited := l.now().sub(t.began)
+	l.counters.wait.Add(waited)
+	l.granted(c, waited, degraded)
+	return &Permit{limiter: l, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
 }
 
 // known refuses a call of which the process knows at now that it is too late (W12).

@@ -12,14 +12,24 @@ import (
 // If the call cannot be allowed within MaxWait or before the deadline of ctx,
 // Wait returns a *LimitedError: at once if the backend already knows it, else at
 // that time. It also returns a *LimitedError, which wraps ctx's error, when ctx
-// ends. In neither case is anything consumed. If the Outage of m is Closed, Wait
-// returns ErrUnavailable when the backend does not answer for a second, or is lost at
-// the deadline of ctx. It may return ErrInvalid, ErrUnsupported and ErrClosed.
+// ends, and ctx's error alone if ctx had ended before the call. In no case is
+// anything consumed. If the Outage of m is Closed, Wait returns ErrUnavailable when the
+// backend does not answer for a second, or is lost at the deadline of ctx. It may return
+// ErrInvalid, ErrUnsupported and ErrClosed, and lock.ErrDeadlock if Concurrent is 1 and
+// ctx is that of a caller that has the slot.
 //
-// With Concurrent, Wait takes a slot first, and keeps it until Settle, Cancel or
-// the end of ctx. [Limiter.With] is simpler.
-func (l *Limiter) Wait(ctx context.Context, key string, m Limit, opts ...Option) (*Permit, error) {
-	p, err := l.wait(ctx, key, &m, opts)
+// With Concurrent, Wait takes a slot first, and keeps it until Settle or Cancel. If
+// ctx ends before, the Locker takes the slot back soon after, as it does with a lease
+// (see lock.Locker.Acquire). [Limiter.With] is simpler, and keeps the slot until its
+// function returns.
+func (l *Limiter) Wait(ctx context.Context, key string, m Limit, opts ...Option) (p *Permit, err error) {
+	t, err := l.begin(ctx, key, &m, opts)
+	if err == nil {
+		defer t.end()
+		if p, err = t.permit(ctx); err != nil {
+			t.failed(err)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for %q: %w", shorten(key), err)
 	}
@@ -34,33 +44,25 @@ func (l *Limiter) Wait(ctx context.Context, key string, m Limit, opts ...Option)
 // If the call was not allowed, fn is not called; see [Limiter.Wait] for the
 // errors. The units stay consumed, whatever fn returns, unless fn settles or
 // cancels the permit.
-func (l *Limiter) With(ctx context.Context, key string, m Limit, fn func(context.Context, *Permit) error, opts ...Option) (err error) {
+func (l *Limiter) With(ctx context.Context, key string, m Limit, fn func(context.Context, *Permit) error, opts ...Option) error {
 	if fn == nil {
 		return fmt.Errorf("with %q: %w", shorten(key), invalidOption("the function is nil"))
 	}
-	p, err := l.wait(ctx, key, &m, opts)
+	t, err := l.begin(ctx, key, &m, opts)
 	if err != nil {
 		return fmt.Errorf("with %q: %w", shorten(key), err)
 	}
-	if p.slot.lease == nil {
-		return fn(ctx, p)
+	defer t.end() // also where Identify or the context panics
+	allowed, err := t.with(ctx, fn)
+	if err != nil && !allowed {
+		t.failed(err)
+		return fmt.Errorf("with %q: %w", shorten(key), err)
 	}
-	defer func() { err = joinLoss(key, err, p.slot.release()) }()
-	return fn(p.slot.lease.Context(), p)
+	return err
 }
 
-// joinLoss joins the loss of the slot with the error of the work.
-func joinLoss(key string, work, release error) error {
-	switch {
-	case release == nil:
-		return work
-	case work == nil:
-		return fmt.Errorf("with %q: %w", key, release)
-	}
-	return fmt.Errorf("with %q: %w: %w", key, release, work)
-}
-
-func (l *Limiter) wait(ctx context.Context, key string, m *Limit, opts []Option) (*Permit, error) {
+// begin begins a call of Wait or With. The caller ends the turn.
+func (l *Limiter) begin(ctx context.Context, key string, m *Limit, opts []Option) (*turn, error) {
 	c, err := newCall(key, m, opts)
 	switch {
 	case err != nil:
@@ -74,20 +76,10 @@ func (l *Limiter) wait(ctx context.Context, key string, m *Limit, opts []Option)
 	if err != nil {
 		return nil, err
 	}
+	t := l.newTurn(ctx, &c)
 	if !l.group.Begin() {
 		return nil, ErrClosed
 	}
-	defer l.group.Done()
 	l.counters.waiting.Add(1)
-	defer l.counters.waiting.Add(-1)
-	t := l.newTurn(ctx, &c)
-	p, err := t.permit(ctx)
-	if err != nil {
-		t.failed(err)
-		return nil, err
-	}
-	waited := l.now().sub(t.began)
-	l.counters.wait.Add(waited)
-	l.granted(&c, waited, p.degraded)
-	return p, nil
+	return t, nil
 }
