@@ -22,37 +22,14 @@ func printListed(w io.Writer, all []listed) {
 			fmt.Fprintln(w, shell.NoLock)
 			continue
 		}
-		printLocks(w, l.Locks)
-		printPools(w, l.Locks)
+		var rows []shell.Row
+		for _, e := range l.Locks {
+			rows = append(rows, shell.Row{State: e.State, Waiting: e.Waiting})
+		}
+		shell.PrintLocks(w, rows)
 		if l.Truncated {
 			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Locks), l.Total)
 		}
-	}
-}
-
-// printLocks writes the holders of each lock. A pool without holders and waiters
-// is left to printPools.
-func printLocks(w io.Writer, locks []admin.Entry) {
-	var rows []shell.Row
-	for _, e := range locks {
-		if e.Pool == nil || len(e.Holders)+e.Waiting > 0 {
-			rows = append(rows, shell.Row{State: e.State, Waiting: e.Waiting})
-		}
-	}
-	shell.PrintLocks(w, rows)
-}
-
-// printPools writes the number of slots of each pool by status.
-func printPools(w io.Writer, locks []admin.Entry) {
-	t := plain.Table{Indent: "  "}
-	t.Add("POOL", "SIZE", "HELD", "FREE", "DIRTY", "RESTING", "WITHDRAWN")
-	for _, e := range locks {
-		if p := e.Pool; p != nil {
-			t.Add(e.Key, fmt.Sprint(p.Size), fmt.Sprint(p.Held), fmt.Sprint(p.Free), fmt.Sprint(p.Dirty), fmt.Sprint(p.Resting), fmt.Sprint(p.Withdrawn))
-		}
-	}
-	if len(t.Rows) > 1 {
-		t.Print(w)
 	}
 }
 

@@ -176,7 +176,7 @@ func lsVerb() Verb {
 	var b Backend
 	return Verb{
 		Name: "ls", Args: "[PREFIX]", Short: "list the locks in use whose keys begin with PREFIX",
-		Long: "It lists every lock that has a holder or a waiter.\n\n" +
+		Long: "It lists every lock that has a holder or a waiter, and every pool with the number of its slots by state.\n\n" +
 			"With --json: a list with one {\"driver\", \"scope\", \"url\" or \"socket\", \"total\", \"locks\"}; a lock is {\"key\",\n" +
 			"\"slots\", \"holders\", \"waiters\", \"slot_states\"}.",
 		Flags: func(f *pflag.FlagSet) { b.Flags(f) },

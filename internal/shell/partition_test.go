@@ -155,4 +155,8 @@ func TestFailedCleanupWithdrawsTheSlot(t *testing.T) { // X9
 			t.Errorf("no action %q in:\n%s", action, out)
 		}
 	}
+	out, status = p.start("ls").rest()
+	if want := "  POOL  SIZE  HELD  FREE  DIRTY  RESTING  WITHDRAWN\n  k     1     0     0     0      0        1\n"; status != 0 || !strings.HasSuffix(out, "scope node\n"+want) {
+		t.Errorf("exit status %d: %s, want\n%s", status, out, want)
+	}
 }

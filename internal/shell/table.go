@@ -19,16 +19,27 @@ type Row struct {
 // NoLock is the line of a list without locks.
 const NoLock = "  no lock is held"
 
-// PrintLocks writes locks as a table, with a row for each holder. A key with
-// waiters only also has one row. Without locks it writes nothing.
+// PrintLocks writes locks as a table, with a row for each holder, and pools as another
+// one, with the number of their slots by status. A key with waiters only also has one
+// row; a pool without holders and waiters is in the second table alone. Without locks
+// it writes nothing.
 func PrintLocks(w io.Writer, locks []Row) {
-	t := plain.Table{Indent: "  "}
-	t.Add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+	holders, pools := plain.Table{Indent: "  "}, plain.Table{Indent: "  "}
+	holders.Add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+	pools.Add("POOL", "SIZE", "HELD", "FREE", "DIRTY", "RESTING", "WITHDRAWN")
 	for _, l := range locks {
-		l.add(&t)
+		if !l.IsPool() || len(l.Holders)+l.Waiting > 0 {
+			l.add(&holders)
+		}
+		if l.IsPool() {
+			p := l.Tally()
+			pools.Add(l.Key, fmt.Sprint(p.Size), fmt.Sprint(p.Held), fmt.Sprint(p.Free), fmt.Sprint(p.Dirty), fmt.Sprint(p.Resting), fmt.Sprint(p.Withdrawn))
+		}
 	}
-	if len(locks) > 0 {
-		t.Print(w)
+	for _, t := range []plain.Table{holders, pools} {
+		if len(t.Rows) > 1 {
+			t.Print(w)
+		}
 	}
 }
 
