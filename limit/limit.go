@@ -36,8 +36,8 @@ type Limit struct {
 	// 0 to MaxSlack: calls that leave in two windows may arrive in one.
 	Slack time.Duration
 	// Concurrent, if it is not 0, is how many callers of Wait and With may be
-	// between the grant and the end of their work at once. It needs
-	// Config.Locker, and Outage does not apply to it: a call whose slot the
+	// between the grant and the end of their work at once, at most lock.MaxSlots.
+	// It needs Config.Locker, and Outage does not apply to it: a call whose slot the
 	// Locker cannot give returns ErrUnavailable.
 	Concurrent int
 	// Outage decides about calls while the backend does not answer. Default:

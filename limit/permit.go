@@ -41,7 +41,8 @@ func (p *Permit) Degraded() bool { return p.degraded }
 // The first Settle or Cancel counts, and later ones return nil. After an error
 // that wraps ErrUnavailable the grant may be settled or not, and is not settled
 // again. If the slot was lost, Settle returns lock.ErrLost. For a permit that is
-// Degraded it only gives the slot back.
+// Degraded it only gives the slot back. If actual is not 0 to MaxN, it returns
+// ErrInvalid and changes nothing.
 func (p *Permit) Settle(ctx context.Context, actual int) error {
 	if actual < 0 || actual > MaxN {
 		return fmt.Errorf("settle %q: %w", p.key, invalidOption("the actual cost is %d, want 0 to %d", actual, MaxN))

@@ -16,7 +16,7 @@ import (
 // anything consumed. If the Outage of m is Closed, Wait returns ErrUnavailable when the
 // backend does not answer for a second, or is lost at the deadline of ctx. It may return
 // ErrInvalid, ErrUnsupported and ErrClosed, and lock.ErrDeadlock if Concurrent is 1 and
-// ctx is that of a caller that has the slot.
+// ctx already carries the slot.
 //
 // With Concurrent, Wait takes a slot first, and keeps it until Settle or Cancel. If
 // ctx ends before, the Locker takes the slot back soon after, as it does with a lease

@@ -10,6 +10,9 @@
 //
 // # Leases
 //
+// A key is 1 to 512 bytes of UTF-8 without white space, control and format
+// characters; any other key is ErrInvalid.
+//
 // A lease renews itself until it is released. Its TTL does not have to cover
 // the duration of the work: it is the time that others wait if the process of
 // the lease dies. A lease that is lost before its release ends its context, and

@@ -83,7 +83,8 @@ type (
 		Slot   int
 		Reason string
 	}
-	// Healed: this process has put a slot back into circulation.
+	// Healed: a Heal of this process has succeeded. A slot that was neither withdrawn
+	// nor resting is as before.
 	Healed struct {
 		Key    string
 		Slot   int

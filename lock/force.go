@@ -12,9 +12,10 @@ import (
 
 // ForceRelease ends every lease of key in every process and returns their
 // number. Their contexts end with a *LostError that has the cause Forced, the
-// reason and a description of the caller. The next waiters are served. The
-// reason must have 1 to 512 bytes. With OnlySlot or OnlyFence, it ends one lease.
-// A key without a lease is no error.
+// reason and a description of the caller. The next waiters are served. A lease in its
+// [Cooldown] counts, too. The reason must have 1 to 512 bytes. With OnlySlot or
+// OnlyFence, it ends one lease; a second option is ErrInvalid. A key without a lease is
+// no error.
 //
 // ForceRelease returns ErrUnavailable when the backend does not answer within a
 // second; the leases may then have ended. It returns ErrInvalid also for a key

@@ -89,11 +89,11 @@ func (l *Lease) Deadline() time.Time {
 	return l.hold.locker.clock.time(l.hold.deadline)
 }
 
-// Extend sets the life of the lease to ttl from now, also for its later
-// renewals; under NoRenew it moves the end once. It returns ErrLost if the
-// lease is over, and ErrUnavailable or ctx's error if the outcome is not known.
-// In that case the lease ends at the earlier of its old and its new deadline,
-// unless it is renewed.
+// Extend sets the life of the lease to ttl from now, 100ms to 24h, also for its
+// later renewals; under NoRenew it moves the end once. It returns ErrInvalid for
+// another ttl, ErrLost if the lease is over, and ErrUnavailable or ctx's error if the
+// outcome is not known. In the last case the lease ends at the earlier of its old and
+// its new deadline, unless it is renewed.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	c := call{key: l.hold.grant.Key, ttl: ttl, slots: 1}
 	err := c.check()

@@ -22,7 +22,7 @@ const (
 	MaxSlots = 4096
 	MaxLabel = 128 // bytes
 
-	// MaxReason bounds the reason of a ForceRelease, in bytes.
+	// MaxReason bounds the reason of a ForceRelease or a Heal, in bytes.
 	MaxReason = 512
 )
 
@@ -89,7 +89,7 @@ func FIFO() Option { return Option{func(c *call) { c.fifo = true }} }
 func NoRenew() Option { return Option{func(c *call) { c.noRenew = true }} }
 
 // Label describes the purpose of the lease to other processes, in at most 128
-// bytes.
+// bytes of UTF-8 without control characters.
 func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 
 // Cooldown keeps the key taken after its release, until d after the grant, 0 to
@@ -97,8 +97,8 @@ func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 // and so outlives the process, except with a driver whose scope is the process.
 // At a socket of the cluster driver, it ends when both the process and the hub
 // have ended. After a crash of the holder, the key becomes free at the end of its TTL.
-// A key is free at once if its lease was for nothing: a Once that was not due, or an
-// AcquireAll that failed at another key.
+// A key is free at once after a ForceRelease, and if its lease was for nothing: a Once
+// that was not due, or an AcquireAll that failed at another key.
 func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown = d }} }
 
 // AtLeastOnce makes [Locker.Once] and [Locker.Every] store the tick when the

@@ -40,7 +40,7 @@ type Pool struct {
 	// CleanupTimeout bounds one Cleanup. Default 30s.
 	CleanupTimeout time.Duration
 	// Quarantine is the time that a slot rests after it was lost or forced, so
-	// that what its last holder has started can end. Default 0.
+	// that what its last holder has started can end. Default 0, at most 24h.
 	Quarantine time.Duration
 	// Strikes is the number of failed Inits in a row that withdraw a slot.
 	// Default 3.
@@ -62,7 +62,8 @@ type Pool struct {
 // was lost before Cleanup returned. A failed Cleanup is no error of the call: it
 // withdraws the slot until [Locker.Heal], and is reported as Withdrawn. If
 // no slot was granted, WithSlot returns the errors of [Locker.Acquire], with
-// the code lock.pool_withdrawn if every slot is withdrawn; or a *PoolSizeError.
+// the code lock.pool_withdrawn if every slot is withdrawn; or a *PoolSizeError. The
+// options NoRenew and Cooldown, and Slots with another size, are ErrInvalid.
 func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Context, s *Slot) error, opts ...Option) (err error) {
 	c, err := l.newPoolCall(p, opts)
 	c.within = true
