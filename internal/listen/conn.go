@@ -224,6 +224,19 @@ func (k *conn) CloseWrite() error {
 	return nil
 }
 
+// resetOnClose makes the close of the connection a reset, or an orderly end. The end
+// of the connection is the end of an HTTP/1.0 answer without a length: only a reset
+// shows a client such as nginx that a part is missing.
+func (k *conn) resetOnClose(reset bool) {
+	linger := -1
+	if reset {
+		linger = 0
+	}
+	if tcp, ok := k.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(linger) // fails on a closed connection
+	}
+}
+
 // NetConn returns the underlying connection, for a handler that has hijacked
 // this one and sets options that only TCP has.
 func (k *conn) NetConn() net.Conn { return k.Conn }

@@ -86,6 +86,7 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 		k.startRequest() // a pipelined request comes out of net/http's buffer, without a call of Read
 	case http.StateHijacked:
 		k.setState(hijacked)
+		k.resetOnClose(false)
 		if c.add(k) {
 			k.cancel(request.ErrShuttingDown)
 		}
@@ -127,7 +128,14 @@ func (c *connections) handler(next http.Handler) http.Handler {
 		if c.ending.Load() || ok && k.spares != nil {
 			w.Header().Set("Connection", "close")
 		}
+		closeEnds := ok && !r.ProtoAtLeast(1, 1)
+		if closeEnds {
+			k.resetOnClose(true)
+		}
 		next.ServeHTTP(w, r)
+		if closeEnds { // not after a panic
+			k.resetOnClose(false)
+		}
 	})
 }
 

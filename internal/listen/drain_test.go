@@ -2,6 +2,7 @@ package listen_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -257,4 +259,59 @@ func TestOnlyConnectionsInUseAreCutOff(t *testing.T) {
 func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
+}
+
+// The end of the connection is the end of an HTTP/1.0 answer. nginx asks an app in this
+// version unless its configuration has another one.
+func TestPartOfAnAnswerIsIncompleteInHTTP10(t *testing.T) {
+	broken := errors.New("broken")
+	part := func(c *megactx.Ctx, err error) error {
+		_, _ = io.WriteString(c.Writer(), "data: part\n\n")
+		return cmp.Or(http.NewResponseController(c.Writer()).Flush(), err)
+	}
+	stream := func(c *megactx.Ctx, err error) error {
+		return c.SSE(func(s *megactx.Stream) error { return cmp.Or(s.Send("", "part"), err) })
+	}
+	leave := make(chan struct{})
+	s := limited(t, 0, func(r megactx.Router) {
+		r.Get("/error", func(c *megactx.Ctx) error { return part(c, broken) })
+		r.Get("/panic", func(c *megactx.Ctx) error { panic(part(c, broken)) })
+		r.Get("/goexit", func(c *megactx.Ctx) error { defer runtime.Goexit(); return part(c, nil) })
+		r.Get("/stream", func(c *megactx.Ctx) error { return stream(c, broken) })
+		r.Get("/cut", func(c *megactx.Ctx) error { defer func() { <-leave }(); return part(c, nil) })
+		r.Get("/whole", func(c *megactx.Ctx) error { return part(c, nil) })
+		r.Get("/wholestream", func(c *megactx.Ctx) error { return stream(c, nil) })
+		r.Get("/hijacked", func(c *megactx.Ctx) error {
+			conn, err := hijack(c)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(conn, "data: part\n\n")
+			return errors.Join(err, conn.Close())
+		})
+	})
+	defer close(leave)
+	for _, path := range []string{"/error", "/panic", "/goexit", "/stream", "/whole", "/wholestream", "/hijacked", "/cut"} {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(2 * budget))
+		send(t, conn, "GET "+path+" HTTP/1.0\r\n\r\n")
+		lines := bufio.NewReader(conn)
+		for line := ""; err == nil && line != "data: part\n"; {
+			line, err = lines.ReadString('\n')
+		}
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		if path == "/cut" {
+			_ = s.Drain(ended())
+		}
+		whole := strings.HasPrefix(path, "/whole") || path == "/hijacked"
+		if _, err := io.Copy(io.Discard, lines); isTimeout(err) || (err == nil) != whole {
+			t.Errorf("%s ended with %v", path, err)
+		}
+		_ = conn.Close()
+	}
 }
