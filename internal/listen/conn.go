@@ -53,6 +53,12 @@ func (k *conn) setState(s connState) {
 	k.mu.Unlock()
 }
 
+func (k *conn) isHijacked() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state == hijacked
+}
+
 // expire sets due: a waiting connection ends after patience, and one that reads a
 // head after headPatience. A connection in any other state stays as it is.
 func (k *conn) expire(patience time.Duration) {
@@ -245,9 +251,7 @@ func (k *conn) NetConn() net.Conn { return k.Conn }
 // removes a hijacked connection from the list: net/http does not report the close
 // of one.
 func (k *conn) Close() error {
-	k.mu.Lock()
-	taken := k.state == hijacked
-	k.mu.Unlock()
+	taken := k.isHijacked()
 	err := k.Conn.Close()
 	if b := k.limiter.Swap(nil); b != nil {
 		b.release() // after the descriptor is free

@@ -3,8 +3,11 @@ package listen
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,7 +139,31 @@ func (c *connections) handler(next http.Handler) http.Handler {
 		if closeEnds { // not after a panic
 			k.resetOnClose(false)
 		}
+		if ok && r.Close && r.ContentLength != 0 {
+			k.readRest(w, r)
+		}
 	})
+}
+
+// The limits for the rest of a body that no handler has read. The first one is net/http's.
+const (
+	restBytes = 256 << 10
+	restTime  = 500 * time.Millisecond
+)
+
+// readRest reads the rest of a body before the close for which the request asks. If the
+// rest is longer, net/http waits before the close. Without readRest, it does so for other
+// requests alone: here the reset for unread bytes would overtake the response.
+func (k *conn) readRest(w http.ResponseWriter, r *http.Request) {
+	if k.isHijacked() || r.Header.Get("Expect") != "" { // the client may wait for the response
+		return
+	}
+	_ = k.SetReadDeadline(time.Now().Add(restTime)) // fails on a closed connection
+	if _, err := io.CopyN(io.Discard, r.Body, restBytes); errors.Is(err, io.EOF) {
+		return
+	}
+	tooLong := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = tooLong.Read(make([]byte, 1)) // its error makes net/http wait
 }
 
 // drain makes every connection end: after the response in progress, or if it

@@ -315,3 +315,31 @@ func TestPartOfAnAnswerIsIncompleteInHTTP10(t *testing.T) {
 		_ = conn.Close()
 	}
 }
+
+// nginx asks for the close of each connection unless its configuration keeps them alive.
+// It takes a reset while it sends for a failure of the app.
+func TestRefusalOfABodyIsReadBeforeTheClose(t *testing.T) {
+	s := serve(t, func(r megactx.Router) {
+		r.Post("/", func(*megactx.Ctx) error { return megactx.Error(429, "app.no", "not now") })
+	})
+	const length = 50_000
+	for head, sent := range map[string]int{
+		"HTTP/1.0": length,
+		"HTTP/1.1\r\nHost: x\r\nConnection: close":                         length,
+		"HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue": 0,
+	} {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(2 * budget))
+		if _, err := fmt.Fprintf(conn, "POST / %s\r\nContent-Length: %d\r\n\r\n%s", head, length, strings.Repeat("x", sent)); err != nil {
+			t.Errorf("%s: send: %v", head, err)
+		}
+		all, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(all), "app.no") {
+			t.Errorf("%s: got %q, %v", head, all, err)
+		}
+		_ = conn.Close()
+	}
+}
