@@ -41,9 +41,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case changes && (r.Method != http.MethodPost || r.URL.Path != Release):
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("the ops listener is read-only; use the admin socket"))
-	case g.local && !request.LocalName(r.Host):
+	case g.local && r.Host != "" && !request.LocalName(r.Host):
 		// A page whose own name resolves to a loopback address could read these
-		// pages as its own.
+		// pages as its own. A request without a host comes from no browser: the
+		// health checks of HAProxy have none.
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("the host of the request is not localhost or a loopback address"))
 	case listen.CrossSite(r), changes && !sameOrigin(r):
 		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("a page of another site made this request"))

@@ -202,7 +202,7 @@ func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
 		{"a name that begins like one of ours", true, "GET", "localhost.evil.example", nil, 403},
 		{"an address that begins like ours", true, "GET", "127.0.0.1.evil.example", nil, 403},
 		{"a name with an @", true, "GET", "localhost@evil.example", nil, 403},
-		{"no name", true, "GET", "", nil, 403},
+		{"no name, as no browser asks", true, "GET", "", nil, 200},
 		{"a name, where others are served too", false, "GET", "node-7.internal:9090", nil, 200},
 		{"our own page", true, "GET", "localhost:9090", headers{"Origin": "http://localhost:9090"}, 200},
 		{"the page of another port", true, "GET", "localhost:9090", headers{"Origin": "http://localhost:8080"}, 403},
