@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -372,6 +373,21 @@ func TestRequestsHaveIDs(t *testing.T) {
 		if id := w.Header().Get("X-Request-Id"); id == bad || len(id) < 16 {
 			t.Errorf("%q became %q", bad, id)
 		}
+	}
+}
+
+// The id in the log is the one of the answer.
+func TestAnswerOfAProxyHasOneRequestID(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Request-Id", "behind") }))
+	defer behind.Close()
+	to, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStage()
+	s.router.Get("/", megactx.WrapHandler(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}))
+	if ids := s.ask("GET", "/", "", "X-Request-Id: front").Header()["X-Request-Id"]; len(ids) != 1 || ids[0] != "front" {
+		t.Errorf("got %q", ids)
 	}
 }
 

@@ -62,7 +62,7 @@ func (r *Response) writeHeaderLocked(status int) {
 	isAnswer := status >= 200 && status <= 999 // net/http panics at others
 	if r.status == 0 && (isAnswer || status == http.StatusSwitchingProtocols) {
 		r.status = status
-		r.guardPageLocked()
+		r.completeHeaderLocked()
 		r.hurryLocked()
 	}
 	r.w.WriteHeader(status)
@@ -242,7 +242,7 @@ func (r *Response) Begin() {
 func (r *Response) beginLocked() {
 	if r.status == 0 {
 		r.status = http.StatusOK
-		r.guardPageLocked()
+		r.completeHeaderLocked()
 		r.hurryLocked()
 	}
 }
@@ -264,14 +264,17 @@ var (
 	referrer       = []string{"strict-origin-when-cross-origin"}
 )
 
-// guardPageLocked adds the default headers of a page. A value that the app has
+// completeHeaderLocked adds the default headers of a page. A value that the app has
 // set stays, also an empty one. An answer without a type gets them too, because
 // it may be a page: net/http detects its type when the header is complete.
-func (r *Response) guardPageLocked() {
+func (r *Response) completeHeaderLocked() {
 	if !r.front {
 		return
 	}
 	h := r.w.Header()
+	if ids := h["X-Request-Id"]; len(ids) > 1 {
+		h["X-Request-Id"] = ids[:1] // a handler that is a proxy has added its server's
+	}
 	if types := h["Content-Type"]; len(types) > 0 && !isPage(types[0]) {
 		return
 	}
