@@ -85,10 +85,10 @@ func (t *turn) with(ctx context.Context, fn func(context.Context, *Permit) error
 	if refusal == nil {
 		err = t.inSlot(ctx, func(work context.Context, s slot) error {
 			var p *Permit
-			if p, refusal = t.units(ctx, s); refusal != nil {
+			p, refusal = t.units(ctx, s)
+			if allowed = refusal == nil; !allowed {
 				return nil
 			}
-			allowed = true
 			t.end()
 			return fn(work, p)
 		})

@@ -135,14 +135,33 @@ func (c *connections) handler(next http.Handler) http.Handler {
 		if closeEnds {
 			k.resetOnClose(true)
 		}
+		var body *lastBody
+		if ok && r.Close && r.ContentLength != 0 {
+			body = &lastBody{ReadCloser: r.Body}
+			r.Body = body
+		}
 		next.ServeHTTP(w, r)
 		if closeEnds { // not after a panic
 			k.resetOnClose(false)
 		}
-		if ok && r.Close && r.ContentLength != 0 {
-			k.readRest(w, r)
+		if body != nil {
+			k.readRest(w, r, body)
 		}
 	})
+}
+
+// lastBody is the body of a request that asks for the close of its connection.
+type lastBody struct {
+	io.ReadCloser
+	isRead atomic.Bool // to its end
+}
+
+func (b *lastBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.isRead.Store(true)
+	}
+	return n, err
 }
 
 // The limits for the rest of a body that no handler has read. The first one is net/http's.
@@ -154,12 +173,12 @@ const (
 // readRest reads the rest of a body before the close for which the request asks. If the
 // rest is longer, net/http waits before the close. Without readRest, it does so for other
 // requests alone: here the reset for unread bytes would overtake the response.
-func (k *conn) readRest(w http.ResponseWriter, r *http.Request) {
-	if k.isHijacked() || r.Header.Get("Expect") != "" { // the client may wait for the response
+func (k *conn) readRest(w http.ResponseWriter, r *http.Request, body *lastBody) {
+	if body.isRead.Load() || k.isHijacked() || r.Header.Get("Expect") != "" { // the client may wait for the response
 		return
 	}
 	_ = k.SetReadDeadline(time.Now().Add(restTime)) // fails on a closed connection
-	if _, err := io.CopyN(io.Discard, r.Body, restBytes); errors.Is(err, io.EOF) {
+	if _, err := io.CopyN(io.Discard, body, restBytes); errors.Is(err, io.EOF) {
 		return
 	}
 	tooLong := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)

@@ -343,3 +343,36 @@ func TestRefusalOfABodyIsReadBeforeTheClose(t *testing.T) {
 		_ = conn.Close()
 	}
 }
+
+// A handler often closes the body that it has read. Nothing is left that could reset the
+// connection, so its close does not wait for half a second.
+func TestABodyThatWasReadDelaysNoClose(t *testing.T) {
+	fastest := time.Duration(1<<63 - 1)
+	for range 5 { // a busy machine delays some of them
+		s := limited(t, 0, func(r megactx.Router) {
+			r.Post("/", func(c *megactx.Ctx) error {
+				_, err := io.Copy(io.Discard, c.Request().Body)
+				return errors.Join(err, c.Request().Body.Close())
+			})
+		})
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, conn, "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		if err := s.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		fastest = min(fastest, time.Since(began))
+	}
+	if fastest > 400*time.Millisecond {
+		t.Errorf("the connection closed after %v", fastest)
+	}
+}
