@@ -19,6 +19,7 @@ import (
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/limit/driver"
 	"github.com/megaframework/mega/lock"
+	lockdriver "github.com/megaframework/mega/lock/driver"
 )
 
 // inTime runs f on fake time with a Limiter in memory.
@@ -891,6 +892,108 @@ func TestTheLossOfASlotIsReturnedIfTheWorkHasSettled(t *testing.T) {
 			t.Errorf("With returned %v", err)
 		}
 	})
+}
+
+// The backend of the slots may not have answered yet: then the Locker returns the error of
+// the ended context alone.
+func TestCloseEndsTheWaitForAnUnansweredSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := lock.New(deafLock{memory.NewLock()}, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = locker.Close(t.Context()) }()
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		for name, call := range map[string]func(l *limit.Limiter) error{
+			"Wait": func(l *limit.Limiter) error { _, err := l.Wait(t.Context(), "k", m); return err },
+			"With": func(l *limit.Limiter) error {
+				return l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error { return nil })
+			},
+		} {
+			l, err := limit.New(memory.NewLimit(), limit.Config{Locker: locker})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan error, 1)
+			go func() { got <- call(l) }()
+			synctest.Wait()
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := <-got; !errors.Is(err, limit.ErrClosed) || errors.Is(err, context.Canceled) {
+				t.Errorf("%s: got %v, want ErrClosed", name, err)
+			}
+		}
+	})
+}
+
+// The Limiter closes between the grant of the slot and the beginning of the wait for the
+// rates. The slot's context ends, so neither fn nor the caller of Wait may have it.
+func TestCloseAtTheGrantOfASlotEndsTheCall(t *testing.T) {
+	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+	for name, call := range map[string]func(ctx context.Context, l *limit.Limiter) error{
+		"Wait": func(ctx context.Context, l *limit.Limiter) error {
+			_, err := l.Wait(ctx, "k", m)
+			return err
+		},
+		"With": func(ctx context.Context, l *limit.Limiter) error {
+			return l.With(ctx, "k", m, func(ctx context.Context, _ *limit.Permit) error {
+				t.Error("fn is called with a context whose end is ", ctx.Err())
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l *limit.Limiter
+				closed := make(chan error, 1)
+				locker, err := lock.New(memory.NewLock(), lock.Config{Observer: atGrant(func() {
+					go func() { closed <- l.Close(context.Background()) }()
+					synctest.Wait()
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = locker.Close(context.Background()) }()
+				if l, err = limit.New(memory.NewLimit(), limit.Config{Locker: locker}); err != nil {
+					t.Fatal(err)
+				}
+				if err := call(t.Context(), l); !errors.Is(err, limit.ErrClosed) {
+					t.Errorf("got %v, want ErrClosed", err)
+				}
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				if held := locker.Held(); len(held) != 0 {
+					t.Errorf("%q are held", held)
+				}
+			})
+		})
+	}
+}
+
+// atGrant observes the grants of a Locker.
+type atGrant func()
+
+func (f atGrant) Observe(e lock.Event) {
+	if _, granted := e.(lock.Acquired); granted {
+		f()
+	}
+}
+
+// deafLock answers no request.
+type deafLock struct{ *memory.Lock }
+
+func (deafLock) Info() lockdriver.Info { return lockdriver.Info{Name: "deaf", Scope: lockdriver.Node} }
+
+func (deafLock) Acquire(ctx context.Context, _ lockdriver.Request) (lockdriver.Grant, error) {
+	<-ctx.Done()
+	return lockdriver.Grant{}, ctx.Err()
+}
+
+func (d deafLock) Ask(ctx context.Context, r lockdriver.Request) (g lockdriver.Grant, wait func(context.Context) (lockdriver.Grant, error), err error) {
+	g, err = d.Acquire(ctx, r)
+	return g, nil, err
 }
 
 // The longest keys have slots of their own, though the key of a slot is longer (W15).

@@ -34,10 +34,13 @@ func (t *turn) slot(ctx context.Context) (slot, error) {
 	}
 	waiting, granted, end := t.slotContext(ctx)
 	lease, err := t.limiter.config.Locker.Acquire(waiting, slotKey(t.call.key), t.slotOptions()...)
-	granted()
+	if !granted() && err == nil {
+		_ = lease.Release()
+		err = ErrClosed
+	}
 	if err != nil {
 		defer end()
-		return slot{}, t.noSlot(ctx, err)
+		return slot{}, t.noSlot(waiting, err)
 	}
 	return slot{lease, end}, nil
 }
@@ -53,19 +56,22 @@ func (t *turn) inSlot(ctx context.Context, fn func(context.Context, slot) error)
 	defer granted() // also if fn is not called
 	called := false
 	err := t.limiter.config.Locker.With(waiting, slotKey(t.call.key), func(ctx context.Context) error {
-		granted()
+		if !granted() {
+			return ErrClosed
+		}
 		called = true
 		lease, _ := lock.LeaseFrom(ctx)
 		return fn(ctx, slot{lease, end})
 	}, t.slotOptions()...)
 	if err != nil && !called {
-		err = t.noSlot(ctx, err)
+		err = t.noSlot(waiting, err)
 	}
 	return err
 }
 
 // slotContext returns the context of a slot: the end of the Limiter ends the wait, and
-// not the lease.
+// not the lease. granted ends the wait first; it returns false if the Limiter ended
+// before, and with it the context.
 func (t *turn) slotContext(ctx context.Context) (waiting context.Context, granted func() bool, end context.CancelFunc) {
 	waiting, end = context.WithCancel(ctx)
 	return waiting, context.AfterFunc(t.limiter.group.Context(), end), end
@@ -80,9 +86,10 @@ func (t *turn) slotOptions() []lock.Option {
 	return []lock.Option{lock.Slots(n), lock.Wait(wait)}
 }
 
-// noSlot returns the error of a call that got the error err in place of a slot.
-func (t *turn) noSlot(ctx context.Context, err error) error {
-	if errors.Is(err, lock.ErrNotAcquired) || ctx.Err() != nil {
+// noSlot returns the error of a call that got the error err in place of a slot, where
+// waiting is a context of slotContext.
+func (t *turn) noSlot(waiting context.Context, err error) error {
+	if errors.Is(err, lock.ErrNotAcquired) || waiting.Err() != nil {
 		return t.endedBy(err)
 	}
 	return slotError(err)
