@@ -104,8 +104,8 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	ran = &Ran{Key: c.key, Tick: run.Tick, Err: errNotReturned}
 	defer func() {
 		ran.Took = l.clock.now().sub(start)
-		if c.atLeast && err != nil && ctx.Err() != nil {
-			return // O3: a shutdown leaves the tick due, as a crash does
+		if c.atLeast && err != nil && lease.Context().Err() != nil {
+			return // O3: a shutdown leaves the tick due, as a crash does; also that of the Locker
 		}
 		l.endRun(g, run)
 	}()

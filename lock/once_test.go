@@ -168,6 +168,30 @@ func TestAForcedRunSpendsTheTickUnlessAtLeastOnce(t *testing.T) {
 	})
 }
 
+// Close ends the lease of a run whose call has a context that goes on. The backend still
+// has the lease then.
+func TestARunThatCloseHasCutOffIsDueAgainUnderAtLeastOnce(t *testing.T) {
+	for _, opts := range [][]lock.Option{nil, {lock.AtLeastOnce()}} {
+		onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+			closed, cut := context.WithCancel(t.Context())
+			cut()
+			ended := make(chan error, 1)
+			ran, err := a.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error {
+				go func() { ended <- a.Close(closed) }()
+				<-ctx.Done()
+				return ctx.Err()
+			}, opts...)
+			if !ran || !errors.Is(err, lock.ErrLost) {
+				t.Errorf("got %v, %v", ran, err)
+			}
+			<-ended
+			if got := once(t, b, time.Minute, opts...); got != (opts != nil) {
+				t.Errorf("the run in another process: %v, want %v", got, opts != nil)
+			}
+		})
+	}
+}
+
 func TestInspectReturnsTheLastRun(t *testing.T) {
 	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
 		time.Sleep(90 * time.Second)
