@@ -215,6 +215,11 @@ func TestTheLossIsReturnedIfTheWorkHasReleasedItsLease(t *testing.T) {
 		"WithSlot": func(ctx context.Context, l *lock.Locker, fn work) error {
 			return l.WithSlot(ctx, &lock.Pool{Key: "k", Size: 2}, func(ctx context.Context, s *lock.Slot) error { return fn(ctx, s.Release) })
 		},
+		"Init": func(ctx context.Context, l *lock.Locker, fn work) error {
+			return l.WithSlot(ctx, &lock.Pool{Key: "k", Size: 2, Init: func(ctx context.Context, s *lock.Slot) error {
+				return errors.Join(fn(ctx, s.Release), errors.New("failed"))
+			}}, func(context.Context, *lock.Slot) error { return nil })
+		},
 		"Once": func(ctx context.Context, l *lock.Locker, fn work) error {
 			_, err := l.Once(ctx, "k", time.Hour, leased(fn))
 			return err

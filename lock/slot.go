@@ -235,8 +235,8 @@ func (s *Slot) prepare(ctx context.Context) (err error) {
 		switch {
 		case ready:
 		case cleaned:
-			loss, _ := s.leave() // P2: Cleanup also runs after a failed Init
-			err = joinLoss(s.Key(), err, loss)
+			_, _ = s.leave() // P2: Cleanup also runs after a failed Init
+			err = joinLoss(s.Key(), err, s.loss())
 		default:
 			s.work.end()
 			err = joinLoss(s.Key(), err, s.handBack(f))
