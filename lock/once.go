@@ -105,7 +105,7 @@ func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func
 	defer func() {
 		ran.Took = l.clock.now().sub(start)
 		if c.atLeast && err != nil && lease.Context().Err() != nil {
-			return // O3: a shutdown leaves the tick due, as a crash does; also that of the Locker
+			return // O3: a shutdown, also of the Locker, leaves the tick due, as a crash does
 		}
 		l.endRun(g, run)
 	}()
