@@ -205,6 +205,19 @@ func TestALocaleOfAMiddlewareIsTheHandlers(t *testing.T) {
 				return func(c *megactx.Ctx) error { return next(c.WithLocale("ko")) }
 			})
 		},
+		"before another middleware": func(r megactx.Router) {
+			r.Use(func(next megactx.Handler) megactx.Handler {
+				return func(c *megactx.Ctx) error { return next(c.WithLocale("ko")) }
+			})
+			r.Use(func(next megactx.Handler) megactx.Handler {
+				return func(c *megactx.Ctx) error {
+					if c.Request().URL.Path == "/error" {
+						return megactx.Error(http.StatusConflict, "cart.full", "no room")
+					}
+					return next(c)
+				}
+			})
+		},
 	} {
 		s := speaking(t)
 		s.router = router.New(s.host)

@@ -165,8 +165,8 @@ type Exchange struct {
 	speaks   atomic.Pointer[Work]
 }
 
-// Speak makes w decide the locale of the answer to an error: wrappers have called the
-// handler with it.
+// Speak makes w decide the locale of the answer to an error: a middleware has called the
+// next handler with it.
 func (w *Work) Speak() {
 	if w != nil && w.Exchange != nil {
 		w.Exchange.speaks.Store(w)

@@ -273,16 +273,19 @@ func nameOf(h megactx.Handler) string {
 
 func (r *Router) handler(h megactx.Handler) http.Handler {
 	own := h
-	if len(r.wraps) > 0 {
-		h = func(c *megactx.Ctx) error {
-			request.Of(c).Speak()
-			return own(c)
-		}
-	}
 	for _, wrap := range slices.Backward(r.wraps) {
-		if h = wrap(h); h == nil {
+		if h = wrap(speaking(h)); h == nil {
 			panic("mega: a middleware of Use returns no handler")
 		}
 	}
 	return r.all.door.Route(run(h), own)
+}
+
+// speaking returns the next handler of a middleware: the Ctx that it receives decides the
+// locale of the answer to an error, also to one of a middleware that calls no handler.
+func speaking(next megactx.Handler) megactx.Handler {
+	return func(c *megactx.Ctx) error {
+		request.Of(c).Speak()
+		return next(c)
+	}
 }
