@@ -191,6 +191,9 @@ func (k *conn) Write(b []byte) (written int, err error) {
 		n, err := k.Conn.Write(b[written:])
 		written += n
 		if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || k.overdue() {
+			if err != nil && !k.isHijacked() {
+				k.resetOnClose(true) // net/http writes the last bytes after the handler
+			}
 			return written, err
 		}
 	}

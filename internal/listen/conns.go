@@ -132,8 +132,14 @@ func (c *connections) handler(next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		closeEnds := ok && !r.ProtoAtLeast(1, 1)
+		returned := false
 		if closeEnds {
 			k.resetOnClose(true)
+			defer func() {
+				if !returned && !k.isHijacked() { // net/http would end TLS first, as after a complete answer
+					_ = k.Close()
+				}
+			}()
 		}
 		var body *lastBody
 		if ok && r.Close && r.ContentLength != 0 {
@@ -141,7 +147,8 @@ func (c *connections) handler(next http.Handler) http.Handler {
 			r.Body = body
 		}
 		next.ServeHTTP(w, r)
-		if closeEnds { // not after a panic
+		returned = true // not after a panic
+		if closeEnds {
 			k.resetOnClose(false)
 		}
 		if body != nil {

@@ -14,8 +14,10 @@ import (
 	"github.com/megaframework/mega/internal/request"
 )
 
-// serveTLS serves "hello" over TLS, and returns the configuration of its clients.
-func serveTLS(t *testing.T) (*Server, *tls.Config) {
+func hello(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }
+
+// serveTLS serves h over TLS, and returns the configuration of its clients.
+func serveTLS(t *testing.T, h http.HandlerFunc) (*Server, *tls.Config) {
 	t.Helper()
 	example := httptest.NewTLSServer(nil) // it has a certificate
 	example.Close()
@@ -25,8 +27,7 @@ func serveTLS(t *testing.T) (*Server, *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
-	s := NewServer("main", l, hello, slog.New(slog.DiscardHandler), &request.Host{})
+	s := NewServer("main", l, h, slog.New(slog.DiscardHandler), &request.Host{})
 	s.Secure(certificates)
 	s.Serve(func(err error) { t.Error(err) })
 	return s, example.Client().Transport.(*http.Transport).TLSClientConfig
@@ -47,7 +48,7 @@ func preconnect(t *testing.T, s *Server, c *tls.Config) *tls.Conn {
 
 // Browsers open connections in advance, and complete their handshakes.
 func TestDrainDoesNotWaitForTheHeadOfARequestAfterAHandshake(t *testing.T) {
-	s, c := serveTLS(t)
+	s, c := serveTLS(t, hello)
 	preconnect(t, s, c)
 	began := time.Now()
 	if err := s.Drain(t.Context()); err != nil {
@@ -59,7 +60,7 @@ func TestDrainDoesNotWaitForTheHeadOfARequestAfterAHandshake(t *testing.T) {
 }
 
 func TestUnusedTLSConnectionIsNotCutOff(t *testing.T) {
-	s, c := serveTLS(t)
+	s, c := serveTLS(t, hello)
 	preconnect(t, s, c)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -70,7 +71,7 @@ func TestUnusedTLSConnectionIsNotCutOff(t *testing.T) {
 
 // The request of a connection that was opened in advance may come during a drain.
 func TestRequestAfterAHandshakeIsServedDuringADrain(t *testing.T) {
-	s, c := serveTLS(t)
+	s, c := serveTLS(t, hello)
 	conn := preconnect(t, s, c)
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(context.WithoutCancel(t.Context())) }()

@@ -146,8 +146,8 @@ func (s *Server) cut() error {
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
 	defer done()
 	_ = s.conns.wait(grace)
-	_ = s.http.Close()
 	s.conns.closeAll()
+	_ = s.http.Close() // last: it would end TLS first, as after a complete answer
 	if len(cut) == 0 {
 		return nil
 	}
