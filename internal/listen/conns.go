@@ -160,10 +160,12 @@ func (c *connections) handler(next http.Handler) http.Handler {
 // lastBody is the body of a request that asks for the close of its connection.
 type lastBody struct {
 	io.ReadCloser
-	isRead atomic.Bool // to its end
+	isBegun atomic.Bool // a read has begun
+	isRead  atomic.Bool // to its end
 }
 
 func (b *lastBody) Read(p []byte) (int, error) {
+	b.isBegun.Store(true)
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.isRead.Store(true)
@@ -181,7 +183,8 @@ const (
 // rest is longer, net/http waits before the close. Without readRest, it does so for other
 // requests alone: here the reset for unread bytes would overtake the response.
 func (k *conn) readRest(w http.ResponseWriter, r *http.Request, body *lastBody) {
-	if body.isRead.Load() || k.isHijacked() || r.Header.Get("Expect") != "" { // the client may wait for the response
+	awaited := r.Header.Get("Expect") != "" && !body.isBegun.Load() // the client may wait for the response
+	if awaited || body.isRead.Load() || k.isHijacked() {
 		return
 	}
 	_ = k.SetReadDeadline(time.Now().Add(restTime)) // fails on a closed connection

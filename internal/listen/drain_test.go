@@ -321,19 +321,24 @@ func TestPartOfAnAnswerIsIncompleteInHTTP10(t *testing.T) {
 func TestRefusalOfABodyIsReadBeforeTheClose(t *testing.T) {
 	s := serve(t, func(r megactx.Router) {
 		r.Post("/", func(*megactx.Ctx) error { return megactx.Error(429, "app.no", "not now") })
+		r.Post("/part", func(c *megactx.Ctx) error {
+			_, _ = c.Request().Body.Read(make([]byte, 1)) // answers Expect with 100
+			return megactx.Error(429, "app.no", "not now")
+		})
 	})
 	const length = 50_000
 	for head, sent := range map[string]int{
-		"HTTP/1.0": length,
-		"HTTP/1.1\r\nHost: x\r\nConnection: close":                         length,
-		"HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue": 0,
+		"/ HTTP/1.0": length,
+		"/ HTTP/1.1\r\nHost: x\r\nConnection: close":                             length,
+		"/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue":     0,
+		"/part HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue": length,
 	} {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(time.Now().Add(2 * budget))
-		if _, err := fmt.Fprintf(conn, "POST / %s\r\nContent-Length: %d\r\n\r\n%s", head, length, strings.Repeat("x", sent)); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST %s\r\nContent-Length: %d\r\n\r\n%s", head, length, strings.Repeat("x", sent)); err != nil {
 			t.Errorf("%s: send: %v", head, err)
 		}
 		all, err := io.ReadAll(conn)
