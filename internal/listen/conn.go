@@ -29,6 +29,7 @@ type conn struct {
 	cancel  context.CancelCauseFunc // cancels the contexts of its requests
 	limiter atomic.Pointer[limiter] // released when the connection closes; nil for none
 	spares  *spares                 // gets back the descriptor when the connection closes; nil for none
+	writing atomic.Bool             // a write is in progress
 
 	mu        sync.Mutex // guards the fields below
 	state     connState
@@ -184,6 +185,8 @@ func (k *conn) handshakeDoneLocked() {
 // Write fails when the client has read nothing for stallTime. A whole response
 // may take longer, and a handler may pause between its writes.
 func (k *conn) Write(b []byte) (written int, err error) {
+	k.writing.Store(true)
+	defer k.writing.Store(false)
 	for {
 		if err := k.setWriteDeadline(); err != nil {
 			return written, err

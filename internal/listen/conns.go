@@ -265,6 +265,9 @@ func (c *connections) names(match func(*conn) bool) (names []string) {
 // closeAll closes the remaining connections.
 func (c *connections) closeAll() {
 	for _, k := range c.all(each) {
+		if k.writing.Load() { // else the end of an HTTP/1.0 answer would look complete
+			k.resetOnClose(true)
+		}
 		_ = k.Close()
 	}
 }
