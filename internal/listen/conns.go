@@ -47,8 +47,8 @@ type connections struct {
 	draining bool
 }
 
-func newConnections(patience time.Duration) *connections {
-	return &connections{patience: patience, closed: make(chan struct{}, 1), open: map[*conn]struct{}{}}
+func newConnections() *connections {
+	return &connections{closed: make(chan struct{}, 1), open: map[*conn]struct{}{}}
 }
 
 // context is an http.Server's ConnContext.

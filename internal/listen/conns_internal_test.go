@@ -24,7 +24,7 @@ func pipe(t *testing.T) (*conn, net.Conn) {
 	t.Helper()
 	here, there := net.Pipe()
 	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
-	return &conn{Conn: here, conns: newConnections(0)}, there
+	return &conn{Conn: here, conns: newConnections()}, there
 }
 
 func TestClientThatTakesNothingIsGivenUp(t *testing.T) {

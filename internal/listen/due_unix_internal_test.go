@@ -18,7 +18,7 @@ func accepted(t *testing.T) (*conn, net.Conn) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	l.conns = newConnections(0)
+	l.conns = newConnections()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

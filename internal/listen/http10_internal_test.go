@@ -95,7 +95,7 @@ func TestAWriteThatIsCutOffIsIncompleteInHTTP10(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConnections(0)
+	c := newConnections()
 	k := &conn{Conn: server, conns: c}
 	c.add(k)
 	written := make(chan struct{})

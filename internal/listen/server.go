@@ -40,7 +40,7 @@ type Server struct {
 // ops, closes idle connections at once when it drains.
 func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*request.Host) *Server {
 	base, cancel := context.WithCancelCause(context.Background())
-	s := &Server{name: name, hosts: hosts, listener: l, conns: newConnections(0), cancel: cancel}
+	s := &Server{name: name, hosts: hosts, listener: l, conns: newConnections(), cancel: cancel}
 	if len(hosts) > 0 { // only clients of apps are promised a response
 		l.queue, s.conns.patience = queueTime, patience
 	}
