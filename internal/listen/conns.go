@@ -131,30 +131,39 @@ func (c *connections) handler(next http.Handler) http.Handler {
 		if c.ending.Load() || ok && k.spares != nil {
 			w.Header().Set("Connection", "close")
 		}
-		closeEnds := ok && !r.ProtoAtLeast(1, 1)
-		returned := false
-		if closeEnds {
-			k.resetOnClose(true)
-			defer func() {
-				if !returned && !k.isHijacked() { // net/http would end TLS first, as after a complete answer
-					_ = k.Close()
-				}
-			}()
+		serve := next.ServeHTTP
+		if ok && !r.ProtoAtLeast(1, 1) {
+			serve = k.resetUntilReturn(serve)
 		}
 		var body *lastBody
 		if ok && r.Close && r.ContentLength != 0 {
 			body = &lastBody{ReadCloser: r.Body}
 			r.Body = body
 		}
-		next.ServeHTTP(w, r)
-		returned = true // not after a panic
-		if closeEnds {
-			k.resetOnClose(false)
-		}
+		serve(w, r)
 		if body != nil {
 			k.readRest(w, r, body)
 		}
 	})
+}
+
+// resetUntilReturn returns a handler for HTTP/1.0: an end of the connection before its
+// return is a reset.
+func (k *conn) resetUntilReturn(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		returned := false
+		k.resetOnClose(true)
+		defer func() {
+			switch {
+			case returned:
+				k.resetOnClose(false)
+			case !k.isHijacked(): // a panic: net/http would end TLS first, as after a complete answer
+				_ = k.Close()
+			}
+		}()
+		serve(w, r)
+		returned = true
+	}
 }
 
 // lastBody is the body of a request that asks for the close of its connection.
