@@ -105,15 +105,17 @@ func (at place) reserve(folder string) (string, error) {
 	return "", fmt.Errorf("all socket names of process %d in %s are taken", at.pid, folder)
 }
 
-func randomSuffix() string { return strings.ToLower(rand.Text()[:6]) }
+const randomLength = 6
+
+func randomSuffix() string { return strings.ToLower(rand.Text()[:randomLength]) }
 
 // fileName returns the name of a process's socket: with the process's name if
-// that fits into private.MaxPath, else with its number alone. extra
-// distinguishes two sockets of one process.
+// that fits into private.MaxPath, else with its number alone. The name until the
+// process listens has to fit, too. extra distinguishes two sockets of one process.
 func (at place) fileName(folder, extra string) (string, error) {
 	rest := strconv.Itoa(at.pid) + extra + at.suffix
 	for _, file := range []string{fileNameOf(at.name) + "." + rest, rest} {
-		if len(folder)+1+len(file) <= private.MaxPath {
+		if len(folder)+1+max(len(file), len(pendingPrefix)+randomLength) <= private.MaxPath {
 			return file, nil
 		}
 	}

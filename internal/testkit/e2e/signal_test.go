@@ -25,6 +25,7 @@ import (
 
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/shortdir"
 )
 
 // child is a program in a process of its own.
@@ -48,7 +49,7 @@ func startProgram(t *testing.T, path, name string, environ ...string) *child {
 	cmd := exec.Command(path)
 	cmd.Env = append([]string{
 		childProgram + "=" + name, "MEGA_ENV=production", "MEGA_LOG_FORMAT=json",
-		"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "TMPDIR=" + t.TempDir(),
+		"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "TMPDIR=" + shortdir.New(t),
 	}, environ...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
