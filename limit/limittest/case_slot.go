@@ -3,6 +3,7 @@ package limittest
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/limit"
 	"github.com/megaframework/mega/lock"
@@ -12,6 +13,7 @@ var slotCases = []testCase{
 	{rule: "W16", claim: "no more than Concurrent work at once", run: concurrent, slots: true},
 	{rule: "W16", claim: "the slot is given back if the rate refuses", run: slotBack, slots: true},
 	{rule: "W16", claim: "a busy slot consumes no units", run: busySlot, slots: true},
+	{rule: "W16", claim: "With keeps its slot until its function has returned, also after the end of its context", run: slotUntilReturn, slots: true, fake: true},
 }
 
 // withSlots returns a process whose Limiter has a Locker.
@@ -64,5 +66,23 @@ func busySlot(e *env) {
 	e.Is(err, lock.ErrNotAcquired, "Wait")
 	e.Want(p.used(key, m.Rates...)[0] == 1, "a busy slot has consumed units")
 	e.Must(held.Cancel(e.Ctx), "Cancel")
+	e.Must(p.wait(key, m).Cancel(e.Ctx), "Cancel")
+}
+
+// slotUntilReturn works for longer after the end of the context than a Locker leaves a
+// lease of Acquire to its holder then.
+func slotUntilReturn(e *env) {
+	p, _ := e.withSlots()
+	key, m := e.key("k"), limit.Limit{Rates: []limit.Rate{e.per(10, 60)}, Concurrent: 1}
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	e.Must(p.With(ctx, key, m, func(ctx context.Context, _ *limit.Permit) error {
+		cancel()
+		e.Await(ctx.Done(), "the context of the function ends")
+		e.Sleep(time.Minute)
+		_, err := p.Wait(e.Ctx, key, m, limit.MaxWait(e.Units(0.2)))
+		e.Is(err, lock.ErrNotAcquired, "Wait beside the function")
+		return nil
+	}), "With")
 	e.Must(p.wait(key, m).Cancel(e.Ctx), "Cancel")
 }

@@ -100,6 +100,8 @@ var mutations = mutants.Table{
 		"\t\t_ = s.release()\n", ""},
 	{"W16/a busy slot consumes no units", "slot.go",
 		"wait = max(t.deadline.sub(t.limiter.now()), 0)", "wait = t.deadline.sub(t.limiter.now()) + 3600e9"},
+	{"W16/With keeps its slot until its function has returned, also after the end of its context", "slot.go",
+		"\t\treturn fn(ctx, slot{lease, end})\n", "\t\t_ = lease.Release()\n\t\treturn fn(ctx, slot{lease, end})\n"},
 }
 
 // Each mutation of the front makes the case fail that is about it. A twentieth of the

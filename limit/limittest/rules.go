@@ -26,5 +26,5 @@ var rules = []Rule{
 	{"W13", "Pause(d) refuses everybody until then; the longest pause wins; Reset lifts it."},
 	{"W14", "Peek, Inspect and List show per rate: used, remaining, next free; and for the key: its waiters (one line per process), and by whom and why it is paused. They change nothing."},
 	{"W15", "Per 10 ms to 31 d, N 1 to 10^9, keys as L14. One driver call per call for the rates, for any number of them, and one more for Concurrent (which needs Config.Locker, else ErrUnsupported, and Wait or With: a Result cannot hold a slot)."},
-	{"W16", "Concurrent: the slot is taken first, then the rate; the slot is given back if the rate refuses."},
+	{"W16", "Concurrent: the slot is taken first, then the rate; the slot is given back if the rate refuses, and by `With` when its function has returned."},
 }

@@ -19,6 +19,7 @@ var replyCases = []testCase{
 	{rule: "L6", claim: "an acquire whose reply was lost leaves nothing behind", run: acquireReplyLost},
 	{rule: "L6", claim: "an acquire that is cancelled before its reply leaves nothing behind", run: cancelledBeforeReply},
 	{rule: "L6", claim: "an acquire that arrives after its caller gave up is refused", run: lateAcquire},
+	{rule: "L6", claim: "an acquire that arrives after its TTL leaves nothing behind", remote: true, fake: true, run: acquireAfterItsTTL},
 	{rule: "L6", claim: "the clean-up of an acquire is retried until it succeeds", run: cleanUpPersists},
 	{rule: "L6", claim: "a renewal whose reply was lost loses nothing", run: renewReplyLost},
 	{rule: "L6", claim: "any reply may be lost on the wire", needs: []fault{"DropReply"}, run: anyReplyLost},
@@ -192,6 +193,20 @@ func lateAcquire(e *env) {
 		return len(s.Holders) > 0
 	})
 	b.free(e.key("k"))
+}
+
+// acquireAfterItsTTL lets the backend stand still for longer than the TTL. Then it executes
+// the request, which nobody has withdrawn meanwhile.
+func acquireAfterItsTTL(e *env) {
+	a, b := e.process(), e.process()
+	key, ttl := e.key("k"), 10*time.Second
+	moves := a.plan.Add(Step{Op: Release, Key: key, Err: errUnreachable})
+	a.plan.Add(Step{Op: Acquire, Key: key, Times: 1, Err: errUnreachable, Late: 4 * ttl})
+	_, err := a.Acquire(e.Ctx, key, lock.TTL(ttl))
+	e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	e.Eventually(5*ttl, "the request arrives", func() bool { return !b.isFree(key) })
+	moves()
+	b.freeWithin(ttl/2, key)
 }
 
 func cleanUpPersists(e *env) {

@@ -128,6 +128,8 @@ var mutations = mutants.Table{
 		"h.cools > 0 && (h.forgotten || !errors.Is(lease.cause, ErrLost))", "h.cools > 0 && !errors.Is(lease.cause, ErrLost)"},
 	{"L6/an acquire whose reply was lost leaves nothing behind", "acquire.go",
 		"\t\tl.tidy(*r, err)\n\t\treturn outcome{}, cmp.Or(deadlock, err)\n", "\t\treturn outcome{}, cmp.Or(deadlock, err)\n"},
+	{"L6/an acquire that arrives after its TTL leaves nothing behind", "release.go",
+		"add(maxDelay+r.TTL)", "add(r.TTL)"},
 	{"L6/an acquire whose reply was lost leaves nothing behind", "release.go",
 		"\tl.cleaner.Add(g, time.Duration(l.clock.now().add(maxDelay+r.TTL)), nil)\n", "\t_ = g\n"},
 	{"L7/the waiters of one process are served in order", "waiters.go",
