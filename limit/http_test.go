@@ -97,6 +97,9 @@ func TestHTTPFailsWith503(t *testing.T) {
 	if r := serve(t, l, limit.Limit{})("a"); r.StatusCode != 500 {
 		t.Errorf("a limit that is not valid: got %d", r.StatusCode)
 	}
+	if r := serve(t, l, limit.Limit{Rates: []limit.Rate{limit.PerHour(2)}, Concurrent: 1})("a"); r.StatusCode != 500 {
+		t.Errorf("a limit with Concurrent: got %d", r.StatusCode)
+	}
 }
 
 // A client that leaves is no failure of the server, as metrics count them.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/limit"
@@ -927,6 +928,51 @@ func TestCloseEndsTheWaitForAnUnansweredSlot(t *testing.T) {
 	})
 }
 
+// A Limiter lives as long as its process, which may refuse any number of calls (L18).
+func TestACallThatGetsNoSlotLeavesNothing(t *testing.T) {
+	locker, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locker.Close(context.Background()) }()
+	l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+	held := wait(t, l, m)
+	defer func() { _ = held.Cancel(context.Background()) }()
+	type key struct{}
+	var gone []weak.Pointer[[64]byte]
+	refused := func(call func(context.Context) error) {
+		v := new([64]byte)
+		gone = append(gone, weak.Make(v))
+		if err := call(context.WithValue(t.Context(), key{}, v)); !errors.Is(err, limit.ErrLimited) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	for range 10 {
+		refused(func(ctx context.Context) error {
+			_, err := l.Wait(ctx, "k", m, limit.MaxWait(0))
+			return err
+		})
+		refused(func(ctx context.Context) error {
+			return l.With(ctx, "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
+		})
+	}
+	left := func() (n int) {
+		runtime.GC()
+		for _, v := range gone {
+			if v.Value() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(10 * time.Second); left() > 1; time.Sleep(time.Millisecond) { // the stack may have one
+		if time.Now().After(end) {
+			t.Fatalf("the contexts of %d of %d calls are left", left(), len(gone))
+		}
+	}
+}
+
 // The Limiter closes between the grant of the slot and the beginning of the wait for the
 // rates. The slot's context ends, so neither fn nor the caller of Wait may have it.
 func TestCloseAtTheGrantOfASlotEndsTheCall(t *testing.T) {
@@ -1271,6 +1317,19 @@ func TestACallBehindAnotherNamesThePause(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		first.Wait()
+	})
+}
+
+func TestANegativeCacheRemembersNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counting{Driver: memory.NewLimit()}
+		l := open(t, d, limit.Config{Cache: -1})
+		for range 4 {
+			allow(t, l, rates(limit.PerHour(1)))
+		}
+		if n := d.count(); n != 4 {
+			t.Errorf("the backend was asked %d times, want 4", n)
+		}
 	})
 }
 
