@@ -928,8 +928,8 @@ func TestCloseEndsTheWaitForAnUnansweredSlot(t *testing.T) {
 	})
 }
 
-// A Limiter lives as long as its process, which may refuse any number of calls (L18).
-func TestACallThatGetsNoSlotLeavesNothing(t *testing.T) {
+// A Limiter lives as long as its process, with any number of calls (L18).
+func TestCallsForASlotLeaveNothing(t *testing.T) {
 	locker, err := lock.New(memory.NewLock(), lock.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -937,25 +937,30 @@ func TestACallThatGetsNoSlotLeavesNothing(t *testing.T) {
 	defer func() { _ = locker.Close(context.Background()) }()
 	l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
 	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
-	held := wait(t, l, m)
-	defer func() { _ = held.Cancel(context.Background()) }()
 	type key struct{}
 	var gone []weak.Pointer[[64]byte]
-	refused := func(call func(context.Context) error) {
+	call := func(wanted error) {
 		v := new([64]byte)
 		gone = append(gone, weak.Make(v))
-		if err := call(context.WithValue(t.Context(), key{}, v)); !errors.Is(err, limit.ErrLimited) {
-			t.Fatalf("got %v", err)
+		ctx := context.WithValue(t.Context(), key{}, v)
+		p, err := l.Wait(ctx, "k", m, limit.MaxWait(0))
+		if err == nil {
+			err = p.Cancel(ctx)
+		}
+		with := l.With(ctx, "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
+		if !errors.Is(err, wanted) || !errors.Is(with, wanted) {
+			t.Fatalf("got %v and %v, want %v", err, with, wanted)
 		}
 	}
 	for range 10 {
-		refused(func(ctx context.Context) error {
-			_, err := l.Wait(ctx, "k", m, limit.MaxWait(0))
-			return err
-		})
-		refused(func(ctx context.Context) error {
-			return l.With(ctx, "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
-		})
+		call(nil)
+	}
+	held := wait(t, l, m)
+	for range 10 {
+		call(limit.ErrLimited)
+	}
+	if err := held.Cancel(t.Context()); err != nil {
+		t.Error(err)
 	}
 	left := func() (n int) {
 		runtime.GC()
@@ -1453,7 +1458,8 @@ func TestEventsAndStats(t *testing.T) {
 		for range 3 {
 			allow(t, l, m)
 		}
-		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		_, waited := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		with := l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
 		_ = p.Cancel(t.Context())
 		_ = l.Pause(t.Context(), "k", time.Second, "why")
 		_ = l.Reset(t.Context(), "k")
@@ -1462,7 +1468,8 @@ func TestEventsAndStats(t *testing.T) {
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
 			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
-			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true, Err: errors.Unwrap(err)},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true, Err: errors.Unwrap(waited)},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true, Err: errors.Unwrap(with)},
 			limit.Settled{Key: "k", Cost: 1},
 			limit.Paused{Key: "k", For: time.Second, Reason: "why"},
 			limit.WasReset{Key: "k"},
@@ -1470,7 +1477,7 @@ func TestEventsAndStats(t *testing.T) {
 		if !slices.Equal(events, want) {
 			t.Errorf("got  %+v\nwant %+v", events, want)
 		}
-		if s := l.Stats(); s.Driver != "memory" || s.Allowed != 1 || s.Refused != 4 || s.Local != 3 || s.Settled != 1 {
+		if s := l.Stats(); s.Driver != "memory" || s.Allowed != 1 || s.Refused != 5 || s.Local != 4 || s.Settled != 1 {
 			t.Errorf("got %+v", s)
 		}
 	})

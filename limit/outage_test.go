@@ -449,6 +449,14 @@ func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
 func TestTheEndOfAnOutageCountsItsCalls(t *testing.T) {
 	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
 		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: limit.Open}
+		r.set(func(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+			r.set(nil)
+			return driver.Answer{}, driver.ErrUnavailable
+		})
+		if got := allow(t, l, m); !got.Degraded { // without an outage
+			t.Errorf("got %+v", got)
+		}
+		time.Sleep(2 * time.Second)
 		for _, calls := range []int{3, 2} {
 			r.set(refuse)
 			for range calls {
