@@ -825,6 +825,15 @@ func TestSlotIsGivenBack(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		free("a refusal by the rate") // W16
+		time.Sleep(2 * time.Second)   // the refusal is forgotten
+		err := l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error {
+			t.Error("a function that is not allowed is called")
+			return nil
+		}, limit.MaxWait(time.Minute))
+		if !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		free("a refusal of With")
 		if s, err := l.Inspect(t.Context(), "k"); err != nil || s.Rates[0].Used != 3 {
 			t.Errorf("got %+v, %v, want 3 units used", s, err)
 		}
@@ -851,6 +860,26 @@ func TestTheWorksErrorIsKeptBesideTheLossOfItsSlot(t *testing.T) {
 		}
 		if err := p.Settle(t.Context(), 1); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("Settle returned %v", err)
+		}
+	})
+}
+
+// The work may fail with an error of another lock, or after the end of its context: its
+// units are consumed, and a caller that gets ErrLimited would do it again.
+func TestWithReturnsTheErrorOfItsFunction(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		for _, n := range []int{0, 1} {
+			m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: n}
+			for _, work := range []error{lock.ErrNotAcquired, lock.ErrUnavailable, context.Canceled} {
+				ctx, cancel := context.WithCancel(t.Context())
+				err := l.With(ctx, "k", m, func(context.Context, *limit.Permit) error {
+					cancel()
+					return work
+				})
+				if !errors.Is(err, work) || errors.Is(err, limit.ErrLimited) || errors.Is(err, limit.ErrUnavailable) {
+					t.Errorf("Concurrent %d: the work returned %v, and With %v", n, work, err)
+				}
+			}
 		}
 	})
 }
