@@ -81,8 +81,8 @@ const (
 // so an interval with the beginning or the end of the outage may have twice the
 // rate.
 func Share(f float64) Outage {
-	if !(f > 0 && f <= 1) {
-		return Outage(math.NaN()) // refused by the first call
+	if !(f > 0) { // else 0 would be Closed, and -1 Open
+		return Outage(math.NaN()) // refused by the first call, as more than 1 is
 	}
 	return Outage(f)
 }
