@@ -102,6 +102,21 @@ func TestTheCallSiteOfASubscriptionCanBeSet(t *testing.T) {
 	}
 }
 
+func TestStatsListSubscriptionsByName(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	var want, got []string
+	for name := 'a'; name <= 'j'; name++ {
+		want = append(want, string(name))
+		subscribe(t, b, "x", func(context.Context, *bus.Msg) error { return nil }, bus.Name(string(name)))
+	}
+	for _, s := range b.Stats().Subs {
+		got = append(got, s.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestAMessageHasTheNameOfItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})

@@ -527,6 +527,31 @@ func TestDrainNamesStuckSubscriptions(t *testing.T) {
 	})
 }
 
+// Drain cannot wait for a handler that calls it, and the messages behind that one are
+// discarded.
+func TestDrainInAHandlerNamesTheMessagesBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := bus.New(memoryBus(), bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			time.Sleep(time.Second) // fake: the other messages are queued
+			err = b.Drain(ctx)
+			return nil
+		})
+		publishAll(t, b, "a", 1, 3)
+		time.Sleep(time.Minute)
+		left, ok := errors.AsType[*bus.UnfinishedError](err)
+		if !ok || len(left.Subs) != 1 || left.Subs[0].Pending != 2 {
+			t.Errorf("got %v", err)
+		}
+		if total := b.Stats().Total; total.Handled != 1 || total.Discarded != 2 {
+			t.Errorf("got %+v", total)
+		}
+	})
+}
+
 func TestCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
@@ -669,9 +694,11 @@ func TestOptionsOutOfBounds(t *testing.T) {
 		"a long group":        {"a", h, bus.Group(strings.Repeat("g", 65)), bus.ErrBadGroup},
 		"no handler":          {"a", nil, bus.SubOption{}, bus.ErrInvalid},
 		"concurrency":         {"a", h, bus.Concurrency(0), bus.ErrInvalid},
+		"a high concurrency":  {"a", h, bus.Concurrency(bus.MaxConcurrency + 1), bus.ErrInvalid},
 		"messages":            {"a", h, bus.Buffer(0, 1), bus.ErrInvalid},
 		"bytes":               {"a", h, bus.Buffer(1, 0), bus.ErrInvalid},
 		"policy":              {"a", h, bus.OnFull(7), bus.ErrInvalid},
+		"a policy below 0":    {"a", h, bus.OnFull(-1), bus.ErrInvalid},
 		"many messages":       {"a", h, bus.Buffer(bus.MaxBuffer+1, 1), bus.ErrInvalid},
 		"no middleware":       {"a", h, bus.Use(nil), bus.ErrInvalid},
 		"nil from middleware": {"a", h, bus.Use(outer, func(bus.Handler) bus.Handler { return nil }), bus.ErrInvalid},
@@ -682,6 +709,12 @@ func TestOptionsOutOfBounds(t *testing.T) {
 	}
 	if _, err := b.Respond(t.Context(), "a", nil); !errors.Is(err, bus.ErrInvalid) {
 		t.Errorf("no responder: %v", err)
+	}
+	if _, err := bus.Topic[int]("a").Subscribe(t.Context(), b, nil); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("no handler of a topic: %v", err)
+	}
+	if _, err := bus.Answer[int, int](t.Context(), b, "a", nil); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("no function of Answer: %v", err)
 	}
 	for _, c := range []bus.Config{
 		{Timeout: -1}, {MaxPayload: -1}, {StuckAfter: -1},

@@ -447,7 +447,8 @@ func TestAReplyThatCannotBeSentFails(t *testing.T) {
 	})
 }
 
-// Handlers are counted, and not their requests.
+// Handlers are counted, and not their requests. Another responder answers those that are
+// negative.
 func TestAResponderIsBlockedByAllOfItsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
@@ -455,9 +456,13 @@ func TestAResponderIsBlockedByAllOfItsHandlers(t *testing.T) {
 		respond(t, b, "self", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 			time.Sleep(time.Second) // fake: every request has come, and has its handler
 			n, err := strconv.Atoi(string(m.Data))
+			subject := "self"
+			if n < 0 {
+				subject, n = "other", -n
+			}
 			var all sync.WaitGroup
 			for range n {
-				all.Go(func() { _, _ = b.Request(ctx, "self", []byte("0")) })
+				all.Go(func() { _, _ = b.Request(ctx, subject, []byte("0")) })
 			}
 			all.Wait()
 			return nil, err
@@ -468,14 +473,20 @@ func TestAResponderIsBlockedByAllOfItsHandlers(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		respond(t, b, "other", func(context.Context, *bus.Msg) ([]byte, error) { time.Sleep(time.Second); return nil, nil })
+		ask := func(data string) {
+			var callers sync.WaitGroup
+			for range 2 {
+				callers.Go(func() { _, _ = b.Request(t.Context(), "self", []byte(data)) })
+			}
+			callers.Wait()
+		}
+		ask("-1")
+		synctest.Wait()
 		if told := of[bus.Blocked](&o); len(told) > 0 {
 			t.Errorf("reported %+v", told)
 		}
-		var callers sync.WaitGroup
-		for range 2 {
-			callers.Go(func() { _, _ = b.Request(t.Context(), "self", []byte("1")) })
-		}
-		callers.Wait()
+		ask("1")
 		if told := of[bus.Blocked](&o); len(told) != 1 || told[0].Handlers != 2 {
 			t.Errorf("reported %+v", told)
 		}
