@@ -104,9 +104,6 @@ func (x *Lock) disconnected(error) {
 func (x *Lock) ended(why error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.why != nil {
-		return
-	}
 	x.why = why
 	x.runs.Close()
 	x.change(nil)

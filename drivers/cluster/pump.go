@@ -58,7 +58,7 @@ func (o *outbox) next() (line *protocol.Line, late []driver.Message, expired int
 			o.discard(e)
 			continue
 		}
-		if e.bound != nil && (e.bound.frame == nil || e.bound.line != o.line) {
+		if e.bound != nil && e.bound.frame == nil {
 			o.discard(e)
 			continue
 		}

@@ -88,16 +88,10 @@ func (d *deadline) set(begun bool) error {
 	} else if !begun {
 		bound = 0
 	}
-	switch {
-	case d.again || bound > 0 && !d.until.IsZero():
-		return nil // the deadline runs already
-	case bound == 0 && d.until.IsZero():
-		return nil
-	case bound == 0:
-		d.until = time.Time{}
-	default:
-		d.until = time.Now().Add(bound)
+	if bound == 0 || !d.until.IsZero() {
+		return nil // there is no deadline, or it runs already
 	}
+	d.until = time.Now().Add(bound)
 	return d.line.conn.SetReadDeadline(d.until)
 }
 
