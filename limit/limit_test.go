@@ -564,7 +564,9 @@ func TestWaitersThatGiveUpCostNothing(t *testing.T) {
 		start, gaveUp := time.Now(), errors.New("gave up")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var all sync.WaitGroup
-		for range 5 {
+		for _, policy := range []limit.Outage{limit.Closed, limit.Open, limit.Share(1), limit.Open, limit.Closed} { // without an outage
+			m := m
+			m.Outage = policy
 			all.Go(func() {
 				_, err := l.Wait(ctx, "k", m)
 				if !errors.Is(err, context.Canceled) || !errors.Is(err, gaveUp) || !errors.Is(err, limit.ErrLimited) {
