@@ -344,6 +344,35 @@ func TestRequestManyEnds(t *testing.T) {
 	})
 }
 
+// A slow consumer gets the answers from before the deadline, and no later one.
+func TestAnAnswerAfterTheDeadlineIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "who", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			for _, answer := range []string{"0", "1", "2"} {
+				if err := m.Reply(context.WithoutCancel(ctx), []byte(answer)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(800 * time.Millisecond) // fake
+			}
+			return nil, bus.ErrEnd
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var got []string
+		for m, err := range b.RequestMany(ctx, "who", nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(m.Data))
+			time.Sleep(5 * time.Second)
+		}
+		if late := b.Stats().Late; !slices.Equal(got, []string{"0", "1"}) || late != 2 {
+			t.Errorf("got %v and %d late answers", got, late)
+		}
+	})
+}
+
 func TestAStallBeginsWithTheFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
