@@ -137,7 +137,7 @@ func (s *HubLock) Fresh() bool { return s.fresh }
 func (s *HubLock) Contested() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.blind || len(s.old) == 0 {
+	if len(s.old) == 0 {
 		return false
 	}
 	now, err := earlierSockets(s.socket.path)
