@@ -113,8 +113,6 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 		return false, contextError(parent)
 	case err != nil && l.gate.shut():
 		return false, ErrClosed
-	case err != nil && ctx.Err() != nil:
-		err = l.unavailable(err, askBound)
 	}
 	answered = true
 	if wait == nil {
@@ -206,15 +204,11 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 		return qs.locker.driver.Acquire(&t.ctx, t.request)
 	}
 	ctx, cancel := context.WithTimeout(&t.ctx, askBound)
-	defer cancel()
 	g, wait, err := qs.locker.asker.Ask(ctx, t.request)
-	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
-		err = qs.locker.unavailable(err, askBound)
-	}
+	cancel()
 	if wait == nil {
 		return g, err
 	}
-	cancel()
 	qs.confirmed(t)
 	qs.locker.resized(t.request.Key, t.request.Slots, g.Resized, qs.locker.clock.now())
 	return wait(&t.ctx)

@@ -188,6 +188,23 @@ func TestASilentBackendIsNotBusy(t *testing.T) {
 	})
 }
 
+// A timeout of the Locker or of its driver is not the end of the caller's context.
+func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
+		r.lost.Store(true)
+		for range 2 {
+			go func() {
+				if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v, want ErrUnavailable alone", err)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		r.lost.Store(false)
+	})
+}
+
 func TestAWaitWhoseHoldersCannotBeLookedUpIsNotBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
 		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
