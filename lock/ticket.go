@@ -273,7 +273,6 @@ func (qs *queues) serve(t *ticket, h *hold, queued bool) (w *waiter, contended b
 	}
 	q.waiters.pop()
 	if t.kind.handable() {
-		q.stopTurnEnd()
 		q.hold, q.handed, q.holder = h, 0, w.holder
 	}
 	qs.settle(q)

@@ -132,11 +132,8 @@ func (qs *queues) receive(w *waiter) {
 // in the error. A grant that arrived at the same instant is taken.
 func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
 	busy, err := qs.busy(ctx, w, glanceBound, false) // before it leaves: the ticket may end with it
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return qs.giveUp(ctx, w, start, contextError(ctx))
-	case qs.locker.gate.shut():
-		return qs.giveUp(ctx, w, start, ErrClosed)
 	}
 	if !qs.leave(w) {
 		o := <-w.ready
