@@ -110,19 +110,33 @@ func (m mute) Inspect(ctx context.Context, _ string) (driver.State, error) {
 	return driver.State{}, ctx.Err()
 }
 
+// queued is a mute fleet that reports that a request is queued.
+type queued struct{ mute }
+
+func (q queued) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	return q.Driver.(driver.Asker).Ask(ctx, r)
+}
+
 func TestAContextEndsACallAlsoWhileItsHoldersAreLookedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := process(t, mute{newFleet()}, lock.Config{})
-		held := acquire(t, l, "k")
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(200*time.Millisecond, cancel)
-		began := time.Now()
-		_, err := l.Acquire(ctx, "k", lock.Wait(100*time.Millisecond))
-		if took := time.Since(began); took > 500*time.Millisecond || !errors.Is(err, context.Canceled) {
-			t.Errorf("it ended after %v with %v", took, err)
-		}
-		release(t, held)
-	})
+	for name, d := range map[string]func() driver.Driver{
+		"before it is queued": func() driver.Driver { return mute{newFleet()} },
+		"queued":              func() driver.Driver { return queued{mute{newFleet()}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := process(t, d(), lock.Config{})
+				held := acquire(t, l, "k")
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(200*time.Millisecond, cancel)
+				began := time.Now()
+				_, err := l.Acquire(ctx, "k", lock.Wait(150*time.Millisecond)) // longer than a turn
+				if took := time.Since(began); took > 500*time.Millisecond || !errors.Is(err, context.Canceled) {
+					t.Errorf("it ended after %v with %v", took, err)
+				}
+				release(t, held)
+			})
+		})
+	}
 }
 
 func TestCloseCutsNothingOffWhereNothingIsHeld(t *testing.T) {

@@ -606,6 +606,37 @@ func TestAGrantThatArrivesDuringCloseIsGivenBack(t *testing.T) {
 	})
 }
 
+// The grant of a waiter that has gone is given back if the next waiter asks for
+// something else (L22).
+func TestAGrantGoesToNoCallOfAnotherKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if r.NoRenew {
+					<-ctx.Done() // the grant is on its way
+				}
+				return d.Acquire(context.WithoutCancel(ctx), r)
+			}}, lock.Config{TTL: time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		gone := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(ctx, "k", lock.NoRenew())
+			gone <- err
+		}()
+		synctest.Wait()
+		lease := acquire(t, l, "k")
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("a lease that is renewed ended: %v", err)
+		}
+		release(t, lease)
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAWaitIsOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -667,36 +698,51 @@ func TestLateGrantsEndACallAfterForcedOnes(t *testing.T) {
 	})
 }
 
+// inParts is a hooked driver whose requests have two parts.
+type inParts struct{ *hooked }
+
+func (p inParts) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	g, err := p.Acquire(ctx, r)
+	return g, nil, err
+}
+
 // The request of a waiter that Close ends may have been granted meanwhile: it is
 // cleaned up before Close returns (L22).
 func TestCloseCleansUpTheRequestsOfItsWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked, released atomic.Value
-		l := raw(t, &hooked{Driver: memory.NewLock(), scope: driver.Fleet,
-			acquire: func(ctx context.Context, _ driver.Driver, r driver.Request) (driver.Grant, error) {
-				asked.Store(r.Token)
-				<-ctx.Done()
-				time.Sleep(time.Millisecond) // the backend is about to answer
-				return driver.Grant{}, ctx.Err()
-			},
-			release: func(ctx context.Context, d driver.Driver, g driver.Grant) error {
-				released.Store(g.Token)
-				return d.Release(ctx, g)
-			}}, lock.Config{})
-		waited := make(chan error, 1)
-		go func() {
-			_, err := l.Acquire(context.Background(), "k")
-			waited <- err
-		}()
-		synctest.Wait()
-		if err := l.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := <-waited; !errors.Is(err, lock.ErrClosed) {
-			t.Error(err)
-		}
-		if released.Load() != asked.Load() {
-			t.Errorf("asked with token %v, released %v", asked.Load(), released.Load())
-		}
-	})
+	for name, wrap := range map[string]func(*hooked) driver.Driver{
+		"asked in two parts": func(h *hooked) driver.Driver { return inParts{h} },
+		"asked in one":       func(h *hooked) driver.Driver { return h },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testCloseOfAWaiter(t, wrap) }) })
+	}
+}
+
+func testCloseOfAWaiter(t *testing.T, wrap func(*hooked) driver.Driver) {
+	var asked, released atomic.Value
+	l := raw(t, wrap(&hooked{Driver: memory.NewLock(), scope: driver.Fleet,
+		acquire: func(ctx context.Context, _ driver.Driver, r driver.Request) (driver.Grant, error) {
+			asked.Store(r.Token)
+			<-ctx.Done()
+			time.Sleep(time.Millisecond) // the backend is about to answer
+			return driver.Grant{}, ctx.Err()
+		},
+		release: func(ctx context.Context, d driver.Driver, g driver.Grant) error {
+			released.Store(g.Token)
+			return d.Release(ctx, g)
+		}}), lock.Config{})
+	waited := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(context.Background(), "k")
+		waited <- err
+	}()
+	synctest.Wait()
+	if err := l.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := <-waited; !errors.Is(err, lock.ErrClosed) {
+		t.Error(err)
+	}
+	if released.Load() != asked.Load() {
+		t.Errorf("asked with token %v, released %v", asked.Load(), released.Load())
+	}
 }

@@ -205,6 +205,24 @@ func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	})
 }
 
+// The ticket belongs to all waiters of the key.
+func TestAWaiterThatGivesUpBeforeAnAnswerEndsNoOtherWait(t *testing.T) {
+	bothWays(t, func(t *testing.T, _ *remote, l *lock.Locker) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Millisecond, cancel)
+		first := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(ctx, "k")
+			first <- err
+		}()
+		synctest.Wait()
+		release(t, acquire(t, l, "k"))
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestAWaitWhoseHoldersCannotBeLookedUpIsNotBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, r *remote, l *lock.Locker) {
 		other := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{})
