@@ -144,7 +144,11 @@ func TestDifferentRequestsAreNotHandedOn(t *testing.T) {
 					t.Errorf("the backend was asked %d times while the second one waits, want 2", f.asked())
 				}
 				release(t, first)
-				release(t, <-next)
+				second := <-next
+				if second.Fence() <= first.Fence()+16 {
+					t.Errorf("fence %d is one of the grant with %d", second.Fence(), first.Fence())
+				}
+				release(t, second)
 			})
 		})
 	}

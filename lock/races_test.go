@@ -217,13 +217,14 @@ func TestALateExtendLeavesNoGhost(t *testing.T) {
 		lease := acquire(t, a, "k", lock.NoRenew(), lock.TTL(2*time.Second))
 		time.Sleep(1700 * time.Millisecond)
 		t.Log("extend:", lease.Extend(t.Context(), 24*time.Hour))
-		t.Log("release:", lease.Release())
-		if err := a.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		synctest.Wait()
 		s, _ := b.Inspect(t.Context(), "k")
 		if len(s.Holders) != 0 {
 			t.Errorf("nobody has a lease, but the key is locked for %v", s.Holders[0].Left)
+		}
+		t.Log("release:", lease.Release())
+		if err := a.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 		_ = b.Close(t.Context())
 	})
@@ -427,33 +428,39 @@ func TestACleanUpGoesOnWhileTheBackendMayKeepTheLease(t *testing.T) {
 }
 
 func TestAnExtendOfThePredecessorChangesNoSuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := memory.NewLock()
-		var slow atomic.Bool
-		h := &hooked{Driver: m, scope: driver.Fleet, renew: func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
-			r := d.Renew(ctx, g)
-			if slow.Swap(false) {
-				time.Sleep(20 * time.Millisecond)
-			}
-			return r
-		}}
-		a := process(t, h, lock.Config{})
-		lease := acquire(t, a, "k")
-		got := make(chan *lock.Lease)
-		go func() { got <- acquire(t, a, "k") }()
-		synctest.Wait()
-		slow.Store(true)
-		go func() { t.Log("extend:", lease.Extend(t.Context(), 24*time.Hour)) }()
-		time.Sleep(time.Millisecond)
-		release(t, lease)
-		second := <-got
-		time.Sleep(time.Minute)
-		s, _ := a.Inspect(t.Context(), "k")
-		if left := s.Holders[0].Left; left > 10*time.Second {
-			t.Errorf("a lease with a TTL of 10s lives for %v, a minute after it began", left)
+	for _, ttl := range []time.Duration{3 * time.Second, 24 * time.Hour} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testExtendOfThePredecessor(t, ttl) })
+		})
+	}
+}
+
+func testExtendOfThePredecessor(t *testing.T, ttl time.Duration) {
+	m := memory.NewLock()
+	var slow atomic.Bool
+	h := &hooked{Driver: m, scope: driver.Fleet, renew: func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
+		r := d.Renew(ctx, g)
+		if slow.Swap(false) {
+			time.Sleep(20 * time.Millisecond)
 		}
-		release(t, second)
-	})
+		return r
+	}}
+	a := process(t, h, lock.Config{})
+	lease := acquire(t, a, "k")
+	got := make(chan *lock.Lease)
+	go func() { got <- acquire(t, a, "k") }()
+	synctest.Wait()
+	slow.Store(true)
+	go func() { t.Log("extend:", lease.Extend(t.Context(), ttl)) }()
+	time.Sleep(time.Millisecond)
+	release(t, lease)
+	second := <-got
+	time.Sleep(time.Minute)
+	s, _ := a.Inspect(t.Context(), "k")
+	if len(s.Holders) != 1 || s.Holders[0].Left > 10*time.Second {
+		t.Errorf("a lease with a TTL of 10s has these holders a minute after it began: %+v", s.Holders)
+	}
+	release(t, second)
 }
 
 func TestThePositionCountsThoseInFront(t *testing.T) {

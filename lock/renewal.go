@@ -223,12 +223,11 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		return nil
 	case r.Err == nil:
 		err := lease.gone()
-		rests := h.cools > 0 && (h.forgotten || !errors.Is(lease.cause, ErrLost)) // its release may leave the key taken
-		bury := h.ended && !rests
 		h.rev++                          // L12
 		h.renewAt = h.locker.clock.now() // renew to the TTL of the next lease
+		bury := h.ended && !h.forgotten && errors.Is(lease.cause, ErrLost)
 		h.mu.Unlock()
-		if bury {
+		if bury { // else its release was sent, and may leave the key taken (O5)
 			h.bury()
 		}
 		return err
