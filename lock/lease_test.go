@@ -163,6 +163,22 @@ func TestALeaseThatCannotBeRenewedEndsBeforeItsTTL(t *testing.T) {
 	})
 }
 
+func TestALossByFailedRenewalsHasTheirError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("no permission")
+		l := process(t, &hooked{Driver: newFleet(), scope: driver.Fleet,
+			renew: func(_ context.Context, _ driver.Driver, g []driver.Grant) []driver.Renewal {
+				return slices.Repeat([]driver.Renewal{{Err: refused}}, len(g))
+			}}, lock.Config{})
+		lease := acquire(t, l, "k")
+		<-lease.Context().Done()
+		if lost, ok := errors.AsType[*lock.LostError](lease.Err()); !ok || lost.Cause != lock.Unreachable || !errors.Is(lost, refused) {
+			t.Errorf("got %v", lost)
+		}
+		_ = lease.Release()
+	})
+}
+
 // The deadline passes during the first attempt, which may have most of the lease's time.
 func TestALossDuringAnUnansweredExtendNamesItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

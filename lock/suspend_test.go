@@ -49,8 +49,11 @@ func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
 		ended := waited.Context().Done()
 
 		slept.Store(int64(time.Hour))
-		if asked.Context().Err() == nil || !errors.Is(context.Cause(asked.Context()), ErrLost) {
+		if asked.Context().Err() == nil {
 			t.Error("the first look after waking up finds the lease alive")
+		}
+		if lost, ok := errors.AsType[*LostError](context.Cause(asked.Context())); !ok || lost.Cause != Expired {
+			t.Errorf("the cause of the end is %v", lost)
 		}
 		if err := released.Release(); !errors.Is(err, ErrLost) {
 			t.Errorf("release after waking up: %v", err)
