@@ -238,9 +238,7 @@ func (h *hold) endCurrent(cause error) ending {
 		close(h.listening)
 		h.listening = nil
 	}
-	e := h.ending
-	h.ending = ending{}
-	return e
+	return h.ending
 }
 
 // discard removes an ended hold from the schedule and from its queue.
