@@ -24,13 +24,7 @@ type departure struct {
 }
 
 // find returns the error for a token that must not be used again, or nil.
-func (d *departed) find(token string, now instant) error {
-	if len(d.order) == 0 {
-		return nil
-	}
-	d.purge(now)
-	return d.why[token]
-}
+func (d *departed) find(token string) error { return d.why[token] }
 
 func (d *departed) add(token string, why error, now instant) {
 	d.purge(now)

@@ -16,12 +16,11 @@ func TestTheNewestDepartedTokensAreRemembered(t *testing.T) {
 		d.add(token(n), why, instant(n))
 		d.add(token(n), again, instant(n))
 	}
-	const now = departedMax + 2
 	if len(d.order) != departedMax || len(d.why) != departedMax {
 		t.Errorf("%d tokens in order, %d with a reason; want %d", len(d.order), len(d.why), departedMax)
 	}
 	for n, want := range map[int]error{0: nil, 1: nil, 2: why, departedMax + 1: why} {
-		if err := d.find(token(n), now); err != want {
+		if err := d.find(token(n)); err != want {
 			t.Errorf("token %d: %v, want %v", n, err, want)
 		}
 	}

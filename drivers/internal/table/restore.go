@@ -61,7 +61,7 @@ func (s *shard) restore(l *Lease, o *Owner, now instant) (driver.Grant, error) {
 			return t.grant, nil
 		}
 	}
-	err := s.gone.find(l.Grant.Token, now)
+	err := s.gone.find(l.Grant.Token)
 	if err == nil && (!s.shut || now >= s.clock.at(l.Expires)) {
 		err = &driver.LostError{Key: l.Grant.Key, Cause: driver.Expired}
 	}

@@ -171,7 +171,7 @@ func (s *shard) live(g *driver.Grant, now instant) (*ticket, error) {
 	if t := s.find(g.Key, g.Token, now); t != nil && t.state == granted {
 		return t, nil
 	}
-	return nil, s.lost(g.Key, g.Token, now)
+	return nil, s.lost(g.Key, g.Token)
 }
 
 // run returns the record of key, or nil.

@@ -99,7 +99,7 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 	if s.closed {
 		return nil, driver.ErrClosed
 	}
-	if err := s.gone.find(r.Token, now); err != nil {
+	if err := s.gone.find(r.Token); err != nil {
 		return nil, err
 	}
 	e := s.entryFor(r, now)
@@ -285,15 +285,15 @@ func (s *shard) release(g *driver.Grant, now instant) error {
 // bar refuses all later requests with token, which was released before its
 // request arrived.
 func (s *shard) bar(key, token string, now instant) error {
-	err := s.lost(key, token, now)
+	err := s.lost(key, token)
 	s.gone.add(token, err, now)
 	s.sweepBy(now.add(remembered))
 	return err
 }
 
 // lost returns the error for a grant that is not live.
-func (s *shard) lost(key, token string, now instant) error {
-	if err := s.gone.find(token, now); err != nil {
+func (s *shard) lost(key, token string) error {
+	if err := s.gone.find(token); err != nil {
 		return err
 	}
 	return &driver.LostError{Key: key, Cause: driver.Expired}
