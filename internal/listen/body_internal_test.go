@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +121,49 @@ func TestStreamEndsWithItsClientAfterALongBodyThatNobodyHasRead(t *testing.T) {
 			t.Errorf("the stream ended after %v", took)
 		}
 	})
+}
+
+// An upload that answers with its progress takes as long as the client needs.
+func TestStreamMayReadItsRequestForLongerThanTheTimeout(t *testing.T) {
+	for name, before := range map[string]int64{"from its start": 0, "from its second byte": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host := &request.Host{App: request.App{Name: "main"}}
+				if err := host.SetLimits(request.Limits{Timeout: time.Second}); err != nil {
+					t.Fatal(err)
+				}
+				routes := router.New(host)
+				routes.Post("/", func(c *megactx.Ctx) error {
+					if err := http.NewResponseController(c.Writer()).EnableFullDuplex(); err != nil {
+						return err
+					}
+					if _, err := io.CopyN(io.Discard, c.Request().Body, before); err != nil {
+						return err
+					}
+					return c.SSE(func(s *megactx.Stream) error {
+						rest, err := io.ReadAll(c.Request().Body)
+						return errors.Join(err, s.Send("", rest))
+					})
+				})
+				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
+				there, end := s.serveOne()
+				defer end()
+				var client sync.WaitGroup
+				defer client.Wait()
+				client.Go(func() {
+					_, _ = io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nab")
+					time.Sleep(time.Minute)
+					_, _ = io.WriteString(there, "c")
+				})
+				w, err := http.ReadResponse(bufio.NewReader(there), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				events, err := io.ReadAll(w.Body)
+				if want := "data: " + "abc"[before:] + "\n"; err != nil || !strings.Contains(string(events), want) {
+					t.Errorf("the events are %q (%v), want %q", events, err, want)
+				}
+			})
+		})
+	}
 }

@@ -213,8 +213,9 @@ func (b *body) hurry() {
 		return
 	}
 	_ = b.control.setDeadline(func(c *http.ResponseController) error {
-		// Here, so that readError of a concurrent read removes the deadline later.
-		if !b.hurried.CompareAndSwap(false, true) {
+		// Here, so that the stream that has lifted the timeout, and readError of a
+		// concurrent read, remove the deadline later.
+		if b.timeout.lifted.Load() || !b.hurried.CompareAndSwap(false, true) {
 			return nil
 		}
 		return c.SetReadDeadline(b.timeout.deadline)
