@@ -2,7 +2,6 @@ package megactx
 
 import (
 	"context"
-	"slices"
 
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -53,10 +52,7 @@ func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) e
 	wait := l.ctx.work.BeginWait(l.ctx, l.locker, keys...)
 	err := l.locker.WithAll(l.ctx, keys, func(held context.Context) error {
 		leases := lock.LeasesFrom(held)
-		if i := slices.IndexFunc(leases, func(of *lock.Lease) bool { return !slices.Contains(keys, of.Key()) }); i > 0 {
-			leases = leases[:i] // without those around the set
-		}
-		wait.Granted(leases...)
+		wait.Granted(leases[:len(leases)-len(lock.LeasesFrom(l.ctx))]...) // without those around the set
 		return fn(l.ctx.WithContext(held))
 	}, forwarded(opts)...)
 	wait.Refused(err)

@@ -246,6 +246,23 @@ func TestAWaitForALockIsASpan(t *testing.T) {
 				t.Errorf("%v: contended is %v, want %v", keys, got, want)
 			}
 		}
+		held, err = c.Detach().Lock.Acquire("order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(500*time.Millisecond, func() { _ = held.Release() })
+		err = c.Lock.With("order:1", func(c *megactx.Ctx) error {
+			spans.Reset()
+			return c.Lock.WithAll([]string{"order:2"}, func(*megactx.Ctx) error {
+				if said(one(t, spans))["mega.lock.contended"] != false {
+					t.Error("the locks are contended because of a lease around them")
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }
 
