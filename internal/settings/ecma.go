@@ -22,8 +22,6 @@ func ecma(pattern string) string {
 
 func writeECMA(b *strings.Builder, re *syntax.Regexp) {
 	switch re.Op {
-	case syntax.OpNoMatch:
-		b.WriteString(`[^\s\S]`)
 	case syntax.OpLiteral:
 		for _, r := range re.Rune {
 			writeLetter(b, r, re.Flags&syntax.FoldCase != 0)
@@ -120,8 +118,13 @@ func writeLetter(b *strings.Builder, r rune, fold bool) {
 // If the last range ends with the last letter of Unicode, it writes the negated class
 // of the gaps.
 func writeClass(b *strings.Builder, ranges []rune) {
+	n := len(ranges)
+	if n == 0 { // no letter is in the class
+		b.WriteString(`[^\s\S]`)
+		return
+	}
 	b.WriteByte('[')
-	if n := len(ranges); ranges[n-1] == unicode.MaxRune {
+	if ranges[n-1] == unicode.MaxRune {
 		var gaps []rune
 		next := rune(0)
 		for i := 0; i < n; i += 2 {

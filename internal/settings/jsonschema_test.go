@@ -195,6 +195,8 @@ func TestPatternsOfTheSchemaAreOfECMA262(t *testing.T) {
 		Class string   `key:"class" pattern:"^[[:alpha:]_-]*[^\\x00-\\x1f\\]]\\Q.+\\E$"`
 		Dot   string   `key:"dot" pattern:"\\A.+(?s:.)$"`
 		Lines string   `key:"lines" pattern:"(?m)^a$"`
+		None  string   `key:"none" pattern:"[^\\s\\S]"`
+		Word  string   `key:"word" pattern:"\\b[\\s\\S]{3}(?:x\\B|yz)$"`
 		Items []string `key:"items" pattern:"^(?U)a{2,}|b?c*$"`
 	}
 	s := settings.Source{Sections: []settings.Section{{Name: "odd", Type: reflect.TypeFor[odd]()}}}
@@ -206,8 +208,8 @@ func TestPatternsOfTheSchemaAreOfECMA262(t *testing.T) {
 		Properties struct {
 			Odd struct {
 				Properties struct {
-					Case, Named, Class, Dot, Lines struct{ Pattern string }
-					Items                          struct{ Items struct{ Pattern string } }
+					Case, Named, Class, Dot, Lines, None, Word struct{ Pattern string }
+					Items                                      struct{ Items struct{ Pattern string } }
 				}
 			}
 		}
@@ -222,6 +224,8 @@ func TestPatternsOfTheSchemaAreOfECMA262(t *testing.T) {
 		{got.Class.Pattern, `^$|^[\-A-Z_a-z]*[^\x00-\x1f\]]\.\+$`},
 		{got.Dot.Pattern, `^$|^[^\n]+[\s\S]$`},
 		{got.Lines.Pattern, `^$|(?:^|(?<=\n))a(?:$|(?=\n))`},
+		{got.None.Pattern, `^$|[^\s\S]`},
+		{got.Word.Pattern, `^$|\b[\s\S]{3}(?:x\B|yz)$`},
 		{got.Items.Items.Pattern, `^a{2,}|b?c*$`},
 	} {
 		if x[0] != x[1] {
