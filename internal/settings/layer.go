@@ -37,13 +37,7 @@ func (l *layer) put(f field, key string, v Value, o Origin) {
 		return
 	}
 	v.Key, v.Origin = key, o
-	if first, twice := l.values[key]; twice {
-		l.problem(Problem{
-			Code: "config.duplicate_key", Key: key, Origin: o, Text: fmt.Sprintf("is set twice, first at %v", first.Origin),
-		})
-		return
-	}
-	l.values[key] = v
+	l.values[key] = v // the sources refuse a key that is set twice
 }
 
 func (l *layer) texts() map[string]string {
