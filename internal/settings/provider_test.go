@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -106,8 +107,10 @@ func TestProviderIsAsStrictAsAFile(t *testing.T) {
 		`store: lock is a section of keys, but the value is text (one of its keys is lo`: "lock: text",
 		`store: lock.ttl: has no value`:                                                  "lock: {ttl: null}",
 		`store: cannot be read: yaml: `:                                                  "lock: [",
+		`store: apps.web.locales: an item of the list is a number, not text`:             "apps: {web: {locales: [en, 5]}}",
+		`store: nests deeper than 32 levels`:                                             strings.Repeat("{lock: ", 40) + strings.Repeat("}", 40),
 	} {
-		_, err := settings.Load(settings.Source{Layers: []settings.Layer{{Name: "store", Provider: rawYAML(text), Parser: yaml.Parser()}}})
+		_, err := settings.Load(settings.Source{Apps: []string{"web"}, Layers: []settings.Layer{{Name: "store", Provider: rawYAML(text), Parser: yaml.Parser()}}})
 		if !strings.HasPrefix(fmt.Sprint(err), says) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, says)
 		}
@@ -121,14 +124,15 @@ func TestProviderIsAsStrictAsAFile(t *testing.T) {
 	}
 }
 
-func TestProviderOfTextsSetsEveryKindOfKey(t *testing.T) {
+func TestProviderOfTextsAndListsSetsEveryKindOfKey(t *testing.T) {
 	texts := confmap.Provider(map[string]any{"lock.fifo": "true", "lock.ttl": "7s", "cluster.workers": "3"}, ".")
-	c, err := settings.Load(settings.Source{Layers: []settings.Layer{{Name: "texts", Provider: texts}}})
+	list := confmap.Provider(map[string]any{"apps.web.locales": []any{"ko", "en"}}, ".")
+	c, err := settings.Load(settings.Source{Apps: []string{"web"}, Layers: []settings.Layer{{Name: "texts", Provider: texts}, {Name: "list", Provider: list}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.Lock.FIFO || c.Lock.TTL != 7*time.Second || c.Cluster.Workers != 3 {
-		t.Errorf("got %v, %v, %d", c.Lock.FIFO, c.Lock.TTL, c.Cluster.Workers)
+	if locales := c.Apps["web"].Locales; !c.Lock.FIFO || c.Lock.TTL != 7*time.Second || c.Cluster.Workers != 3 || !slices.Equal(locales, []string{"ko", "en"}) {
+		t.Errorf("got %v, %v, %d, %v", c.Lock.FIFO, c.Lock.TTL, c.Cluster.Workers, locales)
 	}
 }
 
