@@ -167,3 +167,34 @@ func TestStreamMayReadItsRequestForLongerThanTheTimeout(t *testing.T) {
 		})
 	}
 }
+
+// A close at once would be a reset for the bytes that the client still sends, which
+// overtakes the answer.
+func TestConnectionIsNotClosedAtOnceUnderALongBodyThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &request.Host{App: request.App{Name: "main"}}
+		routes := router.New(host)
+		routes.Post("/", func(*megactx.Ctx) error { return megactx.Error(418, "app.teapot", "no coffee") })
+		s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
+		there, end := s.serveOne()
+		defer end()
+		const length = 512 << 10
+		var client sync.WaitGroup
+		defer client.Wait()
+		client.Go(func() {
+			_, _ = fmt.Fprintf(there, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%*s", length, length, "")
+		})
+		answer := bufio.NewReader(there)
+		w, err := http.ReadResponse(answer, nil)
+		if err != nil || w.StatusCode != 418 {
+			t.Fatal(w, err)
+		}
+		answered := time.Now()
+		if _, err := io.Copy(io.Discard, answer); err != nil {
+			t.Error(err)
+		}
+		if time.Since(answered) == 0 {
+			t.Error("the connection is closed at once")
+		}
+	})
+}
