@@ -171,11 +171,7 @@ var problemText string
 // page.
 func (h *Host) errorPage(r *http.Request, p problem) []byte {
 	if h.Files().Views.has(errorView) {
-		work := Of(r.Context())
-		if work == nil {
-			work = &Work{Host: h}
-		}
-		body, err := h.Render(work.Locale(), errorView, p)
+		body, err := h.Render(Of(r.Context()).Locale(), errorView, p)
 		if err == nil {
 			return body
 		}
