@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
@@ -52,27 +55,27 @@ func answerOf(t *testing.T, host *request.Host, h megactx.Handler, headers ...st
 }
 
 func TestEventContinuesItsRequest(t *testing.T) {
-	const trace = "0af7651916cd43dd8448eb211c80319c"
+	const id = "0af7651916cd43dd8448eb211c80319c"
 	host := &request.Host{Bus: newBus(t), App: request.App{Name: "web"}}
-	type seen struct{ request, trace, product, app string }
+	type seen struct{ request, trace, tenant, product, app string }
 	got := make(chan seen, 1)
 	_, err := host.Bus.Subscribe(t.Context(), string(sold), host.Handle(func(ctx context.Context, m *bus.Msg) error {
 		c, _ := megactx.From(ctx)
 		var s sale
 		err := m.Decode(&s)
-		got <- seen{m.Header.Get("X-Request-Id"), m.Header.Get("traceparent"), s.Product, c.App.Name}
+		got <- seen{m.Header.Get("X-Request-Id"), trace.SpanContextFromContext(c).TraceID().String(), baggage.FromContext(c).Member("tenant").Value(), s.Product, c.App.Name}
 		return err
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := answerOf(t, host, func(c *megactx.Ctx) error { return megactx.Publish(c, sold, sale{"lamp"}) },
-		"X-Request-Id: r-1", "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
+		"X-Request-Id: r-1", "Traceparent: 00-"+id+"-b7ad6b7169203331-01", "Baggage: tenant=blue")
 	if w.Code != http.StatusNoContent {
 		t.Fatalf("answered %d: %s", w.Code, w.Body)
 	}
 	s := <-got
-	if s.request != "r-1" || !strings.Contains(s.trace, trace) || s.product != "lamp" || s.app != "web" {
+	if s != (seen{"r-1", id, "blue", "lamp", "web"}) {
 		t.Errorf("the event came as %+v", s)
 	}
 }

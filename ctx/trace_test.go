@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
@@ -87,6 +88,20 @@ func TestARequestIsASpan(t *testing.T) {
 }
 
 // The conventions have the port of the server apart from its address.
+func TestTheSDKOfTheProgramReceivesSpans(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(*megactx.Ctx) error { return nil })
+	s.ask("GET", "/", "") // before the program installs it
+	none, spans := otel.GetTracerProvider(), tracetest.NewSpanRecorder()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	defer otel.SetTracerProvider(none)
+	s.ask("GET", "/", "")
+	s.ask("GET", "/", "")
+	if n := len(spans.Ended()); n != 2 {
+		t.Errorf("two requests are %d spans", n)
+	}
+}
+
 func TestASpanHasTheHostAndThePort(t *testing.T) {
 	for host, want := range map[string][2]any{
 		"example.com": {"example.com", nil}, "example.com:8080": {"example.com", int64(8080)}, "[::1]:80": {"::1", int64(80)}, "[::1]": {"::1", nil},
