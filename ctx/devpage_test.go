@@ -123,6 +123,9 @@ func TestPageOfAnErrorShowsItsCausesAndTheHandler(t *testing.T) {
 	page := s.visit("/", nil).Body.String()
 	shows(t, page, "read the stock: ", "*fmt.wrapError", "*errors.joinError", "redis://***@db", "&lt;b&gt;disk&lt;/b&gt;",
 		"the handler that returned the error", "ctx_test.(*counter).Fail", "<dd>released</dd>", "func (c *counter) Fail(ctx *megactx.Ctx) error {")
+	if handler, _ := s.last(t)["handler"].(string); !strings.HasPrefix(handler, "ctx_test.(*counter).Fail  ") || !strings.Contains(handler, "devpage_test.go:") {
+		t.Errorf("the log does not have the handler: %v", s.last(t))
+	}
 	if strings.Contains(page, password) || strings.Contains(page, "<b>") {
 		t.Errorf("a secret, or markup of an error:\n%s", page)
 	}
@@ -227,7 +230,7 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 		"an action without an end": {map[string]string{"pages/home.html": "a\n{{.X", "shared/x.html": ""}, "pages/home.html:2: unclosed action"},
 		"an unknown function":      {map[string]string{"home.html": "{{x}}", "shared/a.html": "\n{{now}}"}, `shared/a.html:2: function "now" not defined`},
 		"called by another":        {map[string]string{"home.html": `{{template "row"}}`, "shared/x.html": "{{define \"row\"}}{{range .}}\n{{else}}{{template \"cell\"}}{{end}}{{end}}"}, `shared/x.html:2: there is no template "cell"`},
-		"not defined by the page":  {map[string]string{"home.html": `{{define "contents"}}{{end}}`, "shared/l.html": `{{define "layout"}}{{template "content"}}{{end}}`}, `shared/l.html:1: there is no template "content"; did you mean "contents"?`},
+		"not defined by the page":  {map[string]string{"home.html": `{{define "contents"}}{{end}}`, "shared/l.html": `{{define "layout"}}{{with .}}{{template "content"}}{{end}}{{end}}`}, `shared/l.html:1: there is no template "content"; did you mean "contents"?`},
 	} {
 		files := fstest.MapFS{}
 		for file, text := range x.files {
@@ -239,10 +242,10 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 	}
 	unused := fstest.MapFS{
 		"home.html":     {Data: []byte(`{{block "own" .}}{{end}}{{template "used"}}`)},
-		"shared/x.html": {Data: []byte(`{{define "used"}}{{end}}{{define "unused"}}{{template "of another page"}}{{end}}`)},
+		"shared/x.html": {Data: []byte(`{{define "used"}}{{range .}}{{template "used" .}}{{end}}{{end}}{{define "unused"}}{{template "of another page"}}{{end}}`)},
 	}
 	if _, err := request.ParseViews(unused); err != nil {
-		t.Errorf("a template that no page calls is refused: %v", err)
+		t.Errorf("a template that calls itself, or one that no page calls, is refused: %v", err)
 	}
 }
 

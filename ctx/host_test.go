@@ -637,7 +637,8 @@ func TestPartialAnswerIsNotACompleteOne(t *testing.T) {
 			fmt.Fprint(c.Writer(), "a,b\n")
 			return errors.New("x")
 		}, true},
-		"an answer without a body": {func(c *megactx.Ctx) error { c.Writer().WriteHeader(204); return errors.New("x") }, true},
+		"an error after a redirect": {func(c *megactx.Ctx) error { return errors.Join(c.Redirect(300, "/a"), errors.New("x")) }, true},
+		"an answer without a body":  {func(c *megactx.Ctx) error { c.Writer().WriteHeader(204); return errors.New("x") }, true},
 		"a part after an answer without a length": {func(c *megactx.Ctx) error {
 			_ = c.Redirect(300, "/a")
 			fmt.Fprint(c.Writer(), "a,b\n")
