@@ -55,9 +55,9 @@ func (h *Host) EndStreams() {
 
 // ReadRest reads the rest of the body, within the limit of the app. net/http reads it, too,
 // before it sends an answer, but at most 256 KiB, and it detects a client that disconnects
-// only after the whole body. HTTP/2 needs neither.
+// only after the whole body.
 func (e *Exchange) ReadRest() {
-	if b := e.record.out.body; b != nil && e.Request.ProtoMajor == 1 {
+	if b := e.record.out.body; b != nil {
 		_, _ = io.Copy(io.Discard, b) // the stream of a client that has disconnected ends at once
 	}
 }

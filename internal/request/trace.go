@@ -83,12 +83,9 @@ func methodOf(method string) string {
 // requestAttributes returns the attributes of OpenTelemetry's semantic
 // conventions.
 func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
-	scheme, version := "http", strings.TrimPrefix(r.Proto, "HTTP/")
+	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"
-	}
-	if r.ProtoMajor > 1 {
-		version = strconv.Itoa(r.ProtoMajor)
 	}
 	host, port, err := net.SplitHostPort(r.Host)
 	if err != nil { // no port
@@ -99,7 +96,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 		attribute.String("url.scheme", scheme),
 		attribute.String("url.path", r.URL.Path),
 		attribute.String("server.address", host),
-		attribute.String("network.protocol.version", version),
+		attribute.String("network.protocol.version", strings.TrimPrefix(r.Proto, "HTTP/")),
 		attribute.String("mega.app.name", h.App.Name),
 	}
 	if methodOf(r.Method) != r.Method {
