@@ -1,6 +1,7 @@
 package megactx_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -564,6 +565,27 @@ func TestTheConnectionCanBeTakenOver(t *testing.T) {
 	<-over
 	if line := s.last(t); line["status"] != 101.0 || line["error"] != nil {
 		t.Errorf("the log has %v", line)
+	}
+}
+
+// Many handlers of net/http look for this method.
+func TestHandlerMayFlush(t *testing.T) {
+	s := newStage()
+	received := make(chan struct{})
+	s.router.Get("/", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "a")
+		w.(http.Flusher).Flush()
+		<-received
+	})))
+	_, conn := s.request(t)
+	defer close(received)
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil {
+		_, err = io.ReadFull(answer.Body, make([]byte, 1))
+	}
+	if err != nil {
+		t.Errorf("the part before the flush does not arrive: %v", err)
 	}
 }
 
