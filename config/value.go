@@ -2,16 +2,35 @@ package config
 
 import (
 	"log/slog"
+	"unique"
 
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/notation"
 )
 
+// hidden is a text that package fmt does not print in a field that is not exported,
+// where it calls no method. The zero value is the empty text.
+type hidden struct{ handle unique.Handle[string] }
+
+func hide(text []byte) (h hidden) {
+	if len(text) > 0 {
+		h.handle = unique.Make(string(text))
+	}
+	return h
+}
+
+func (h hidden) reveal() string {
+	if h == (hidden{}) {
+		return ""
+	}
+	return h.handle.Value()
+}
+
 // Secret is text that masks itself wherever it is printed, logged or encoded.
-type Secret struct{ text string }
+type Secret struct{ text hidden }
 
 // Reveal returns the text itself.
-func (s Secret) Reveal() string { return s.text }
+func (s Secret) Reveal() string { return s.text.reveal() }
 
 // String returns the mask.
 func (s Secret) String() string { return mask.Mark }
@@ -27,7 +46,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(mask.Mark), nil }
 
 // UnmarshalText accepts any text.
 func (s *Secret) UnmarshalText(text []byte) error {
-	s.text = string(text)
+	s.text = hide(text)
 	return nil
 }
 
@@ -36,19 +55,19 @@ func (s *Secret) UnmarshalText(text []byte) error {
 //
 // It is not a [url.URL], because it may name several hosts
 // (redis-sentinel://a,b/master) or a file (sqlite://shop.db).
-type URL struct{ text string }
+type URL struct{ text hidden }
 
 // Reveal returns the URL as it was configured, with its credentials.
-func (u URL) Reveal() string { return u.text }
+func (u URL) Reveal() string { return u.text.reveal() }
 
 // IsZero reports whether the URL is empty.
-func (u URL) IsZero() bool { return u.text == "" }
+func (u URL) IsZero() bool { return u.text == (hidden{}) }
 
 // Scheme returns the text before "://".
-func (u URL) Scheme() string { return notation.Scheme(u.text) }
+func (u URL) Scheme() string { return notation.Scheme(u.Reveal()) }
 
 // String returns the URL masked.
-func (u URL) String() string { return mask.URL(u.text) }
+func (u URL) String() string { return mask.URL(u.Reveal()) }
 
 // GoString returns the URL masked.
 func (u URL) GoString() string { return u.String() }
@@ -66,7 +85,7 @@ func (u *URL) UnmarshalText(text []byte) error {
 	if err := notation.CheckURL(string(text)); err != nil {
 		return err
 	}
-	u.text = string(text)
+	u.text = hide(text)
 	return nil
 }
 
