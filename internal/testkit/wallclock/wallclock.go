@@ -43,7 +43,6 @@ func shiftedNow() time.Time {
 // replace the originals by go's -overlay.
 func Build(t *testing.T, packages ...string) (bin string) {
 	t.Helper()
-	t.Helper()
 	dir := t.TempDir()
 	replaced := map[string]string{}
 	put := func(original, source string) {
