@@ -84,12 +84,7 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 
 func TestARoundTripThatPanicsGivesItsSlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locker, err := lock.New(memory.NewLock(), lock.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = locker.Close(t.Context()) }()
-		l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+		l, _ := openWithSlots(t)
 		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(10)}, Concurrent: 1}
 		base := tripper(func(*http.Request) (*http.Response, error) { panic("no header") })
 		transport := limit.Transport(l, base, func(*http.Request) string { return "k" }, m)

@@ -249,12 +249,7 @@ func TestTransportDoesNotDelayAResponseInAnOutage(t *testing.T) {
 func TestTransportHoldsTheSlotUntilTheBodyIsClosed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
 	defer server.Close()
-	locker, err := lock.New(memory.NewLock(), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locker.Close(context.Background()) }()
-	l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+	l, locker := openWithSlots(t)
 	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
 	c := &http.Client{Transport: limit.Transport(l, server.Client().Transport, byHeader, m)}
 	r := get(t, c, server.URL, "a")

@@ -738,28 +738,26 @@ func TestConcurrentNeedsALockerAndAFunction(t *testing.T) {
 	})
 }
 
-// withSlots runs f with a Limiter that has a Locker.
+// openWithSlots returns a Limiter in memory, and its Locker.
+func openWithSlots(t *testing.T) (*limit.Limiter, *lock.Locker) {
+	t.Helper()
+	locker, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return open(t, memory.NewLimit(), limit.Config{Locker: locker}), locker
+}
+
+// withSlots runs f with both, on fake time.
 func withSlots(t *testing.T, f func(t *testing.T, l *limit.Limiter, locker *lock.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		locker, err := lock.New(memory.NewLock(), lock.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := locker.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}()
-		l, err := limit.New(memory.NewLimit(), limit.Config{Locker: locker})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := l.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}()
+		l, locker := openWithSlots(t)
 		f(t, l, locker)
 	})
 }
@@ -961,12 +959,7 @@ func TestCloseEndsTheWaitForAnUnansweredSlot(t *testing.T) {
 
 // A Limiter lives as long as its process, with any number of calls (L18).
 func TestCallsForASlotLeaveNothing(t *testing.T) {
-	locker, err := lock.New(memory.NewLock(), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locker.Close(context.Background()) }()
-	l := open(t, memory.NewLimit(), limit.Config{Locker: locker})
+	l, _ := openWithSlots(t)
 	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
 	type key struct{}
 	var gone []weak.Pointer[[64]byte]

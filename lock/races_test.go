@@ -436,6 +436,7 @@ func TestAnExtendOfThePredecessorChangesNoSuccessor(t *testing.T) {
 }
 
 func testExtendOfThePredecessor(t *testing.T, ttl time.Duration) {
+	t.Helper()
 	m := memory.NewLock()
 	var slow atomic.Bool
 	h := &hooked{Driver: m, scope: driver.Fleet, renew: func(ctx context.Context, d driver.Driver, g []driver.Grant) []driver.Renewal {
@@ -725,6 +726,7 @@ func TestCloseCleansUpTheRequestsOfItsWaiters(t *testing.T) {
 }
 
 func testCloseOfAWaiter(t *testing.T, wrap func(*hooked) driver.Driver) {
+	t.Helper()
 	var asked, released atomic.Value
 	l := raw(t, wrap(&hooked{Driver: memory.NewLock(), scope: driver.Fleet,
 		acquire: func(ctx context.Context, _ driver.Driver, r driver.Request) (driver.Grant, error) {
