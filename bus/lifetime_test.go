@@ -542,6 +542,7 @@ func TestDrainInAHandlerNamesTheMessagesBehindIt(t *testing.T) {
 		})
 		publishAll(t, b, "a", 1, 3)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		left, ok := errors.AsType[*bus.UnfinishedError](err)
 		if !ok || len(left.Subs) != 1 || left.Subs[0].Pending != 2 {
 			t.Errorf("got %v", err)

@@ -87,7 +87,6 @@ func TestARequestIsASpan(t *testing.T) {
 	}
 }
 
-// The conventions have the port of the server apart from its address.
 func TestTheSDKOfTheProgramReceivesSpans(t *testing.T) {
 	s := newStage()
 	s.router.Get("/", func(*megactx.Ctx) error { return nil })
@@ -102,6 +101,7 @@ func TestTheSDKOfTheProgramReceivesSpans(t *testing.T) {
 	}
 }
 
+// The conventions have the port of the server apart from its address.
 func TestASpanHasTheHostAndThePort(t *testing.T) {
 	for host, want := range map[string][2]any{
 		"example.com": {"example.com", nil}, "example.com:8080": {"example.com", int64(8080)}, "[::1]:80": {"::1", int64(80)}, "[::1]": {"::1", nil},
@@ -261,11 +261,11 @@ func TestAWaitForALockIsASpan(t *testing.T) {
 				t.Errorf("%v: contended is %v, want %v", keys, got, want)
 			}
 		}
-		held, err = c.Detach().Lock.Acquire("order:1")
+		again, err := c.Detach().Lock.Acquire("order:1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(500*time.Millisecond, func() { _ = held.Release() })
+		time.AfterFunc(500*time.Millisecond, func() { _ = again.Release() })
 		err = c.Lock.With("order:1", func(c *megactx.Ctx) error {
 			spans.Reset()
 			return c.Lock.WithAll([]string{"order:2"}, func(*megactx.Ctx) error {
