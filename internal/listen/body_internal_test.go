@@ -168,6 +168,63 @@ func TestStreamMayReadItsRequestForLongerThanTheTimeout(t *testing.T) {
 	}
 }
 
+// net/http reads what the handler has left of the request before it ends the connection.
+func TestFullDuplexThatLeavesItsRequestEndsTheConnection(t *testing.T) {
+	aborted := errors.New("the upload is of no use")
+	for name, c := range map[string]struct {
+		read    int64
+		timeout time.Duration
+		answer  func(*megactx.Ctx) error
+	}{
+		"stream":                  {0, time.Second, func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return aborted }) }},
+		"stream, a part was read": {1, time.Second, func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return aborted }) }},
+		"stream without an error": {1, time.Second, func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return nil }) }},
+		"text":                    {0, time.Second, func(c *megactx.Ctx) error { return c.Text(200, "hello") }},
+		"text, a part was read":   {1, time.Second, func(c *megactx.Ctx) error { return c.Text(200, "hello") }},
+		"text without a timeout":  {1, 0, func(c *megactx.Ctx) error { return c.Text(200, "hello") }},
+		"error":                   {1, time.Second, func(*megactx.Ctx) error { return aborted }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host := &request.Host{App: request.App{Name: "main"}}
+				if err := host.SetLimits(request.Limits{Timeout: c.timeout}); err != nil {
+					t.Fatal(err)
+				}
+				routes := router.New(host)
+				routes.Post("/", func(ctx *megactx.Ctx) error {
+					if err := http.NewResponseController(ctx.Writer()).EnableFullDuplex(); err != nil {
+						return err
+					}
+					if _, err := io.CopyN(io.Discard, ctx.Request().Body, c.read); err != nil {
+						return err
+					}
+					return c.answer(ctx)
+				})
+				routes.Get("/in", func(*megactx.Ctx) error {
+					t.Error("the rest of a request is served as a request")
+					return nil
+				})
+				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
+				there, end := s.serveOne()
+				defer end()
+				const rest = "GET /in HTTP/1.1\r\nHost: x\r\n\r\n"
+				var client sync.WaitGroup
+				defer client.Wait()
+				client.Go(func() {
+					_, _ = fmt.Fprintf(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\na", 1+len(rest))
+					time.Sleep(5 * time.Second)
+					_, _ = io.WriteString(there, rest)
+				})
+				began := time.Now()
+				_ = there.SetReadDeadline(began.Add(time.Hour))
+				if _, err := io.Copy(io.Discard, there); err != nil || time.Since(began) > 2*time.Second {
+					t.Errorf("the connection ended after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 // A close at once would be a reset for the bytes that the client still sends, which
 // overtakes the answer.
 func TestConnectionIsNotClosedAtOnceUnderALongBodyThatNobodyReads(t *testing.T) {

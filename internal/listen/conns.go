@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,11 +181,8 @@ func (b *lastBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The limits for the rest of a body that no handler has read. The first one is net/http's.
-const (
-	restBytes = 256 << 10
-	restTime  = 500 * time.Millisecond
-)
+// restBytes is the limit for the rest of a body that no handler has read, as in net/http.
+const restBytes = 256 << 10
 
 // readRest reads the rest of a body before the close for which the request asks. If the
 // rest is longer, net/http waits before the close. Without readRest, it does so for other
@@ -196,12 +192,11 @@ func (k *conn) readRest(w http.ResponseWriter, r *http.Request, body *lastBody) 
 	if awaited || body.isRead.Load() || k.isHijacked() {
 		return
 	}
-	_ = k.SetReadDeadline(time.Now().Add(restTime)) // fails on a closed connection
+	_ = k.SetReadDeadline(time.Now().Add(request.RestTime)) // fails on a closed connection
 	if _, err := io.CopyN(io.Discard, body, restBytes); errors.Is(err, io.EOF) {
 		return
 	}
-	tooLong := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
-	_, _ = tooLong.Read(make([]byte, 1)) // its error makes net/http wait
+	request.CloseAfterAnswer(w)
 }
 
 // drain makes every connection end: after the response in progress, or if it

@@ -150,6 +150,7 @@ type body struct {
 	control *Response             // of the connection
 	hurried atomic.Bool           // the connection has the deadline of the request
 	failed  atomic.Pointer[error] // of a read that the client has cut off
+	isRead  atomic.Bool           // to its end
 
 	mu   sync.Mutex // guards left; held during a read, as in net/http
 	left int64
@@ -186,11 +187,18 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return n - 1, &http.MaxBytesError{Limit: b.limit}
 	}
-	if err != nil && err != io.EOF {
+	switch err {
+	case nil:
+	case io.EOF:
+		b.isRead.Store(true)
+	default:
 		b.failed.Store(&err)
 	}
 	return n, b.readError(err)
 }
+
+// isLeft reports whether no read has reached the end.
+func (b *body) isLeft() bool { return b != nil && !b.isRead.Load() }
 
 // causes reports whether err wraps the error of a read that the client has cut off.
 // A panic with that error is a fault of the handler.

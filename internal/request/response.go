@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -144,6 +145,7 @@ func (r *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	r.timeout.lift() // no request follows on this connection
+	r.duplex = false
 	if r.status == 0 {
 		r.status = http.StatusSwitchingProtocols
 	}
@@ -301,7 +303,23 @@ func (r *Response) close() {
 	defer r.mu.Unlock()
 	r.deadlines.Lock()
 	defer r.deadlines.Unlock()
+	if r.duplex && !r.closed && r.body.isLeft() {
+		// net/http would read the rest without a limit of time, or take what arrives after
+		// the deadline for the next request.
+		_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(RestTime))
+		CloseAfterAnswer(r.w)
+	}
 	r.closed = true
+}
+
+// RestTime is the time for the rest of a request before the close of its connection.
+const RestTime = 500 * time.Millisecond
+
+// CloseAfterAnswer makes net/http close the connection of w after the answer, and wait before
+// the close: a reset for unread bytes would overtake the answer.
+func CloseAfterAnswer(w http.ResponseWriter) {
+	tooLong := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = tooLong.Read(make([]byte, 1)) // net/http does so for this error
 }
 
 // Answer is a whole answer, or the head of a stream.
