@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,5 +181,31 @@ func TestAWaitNamesTheHoldersOfItsEnd(t *testing.T) {
 		check("second")
 		release(t, second)
 		release(t, <-next)
+	})
+}
+
+// One goroutine listens for the loss of a lease that is handed on from caller to caller,
+// and ends with it (L18).
+func TestAHandedOnLeaseLeavesNoListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := raw(t, &silenced{Lock: memory.NewLock()}, lock.Config{})
+		lease := acquire(t, l, "k")
+		before := runtime.NumGoroutine()
+		for range 10 {
+			next := make(chan *lock.Lease)
+			go func() { next <- acquire(t, l, "k") }()
+			synctest.Wait()
+			_ = lease.Context().Done() // begins to listen
+			release(t, lease)
+			lease = <-next
+		}
+		release(t, lease)
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines, %d before", after, before)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
