@@ -959,47 +959,45 @@ func TestCloseEndsTheWaitForAnUnansweredSlot(t *testing.T) {
 
 // A Limiter lives as long as its process, with any number of calls (L18).
 func TestCallsForASlotLeaveNothing(t *testing.T) {
-	l, _ := openWithSlots(t)
-	m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
-	type key struct{}
-	var gone []weak.Pointer[[64]byte]
-	call := func(wanted error) {
-		v := new([64]byte)
-		gone = append(gone, weak.Make(v))
-		ctx := context.WithValue(t.Context(), key{}, v)
-		p, err := l.Wait(ctx, "k", m, limit.MaxWait(0))
-		if err == nil {
-			err = p.Cancel(ctx)
-		}
-		with := l.With(ctx, "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
-		if !errors.Is(err, wanted) || !errors.Is(with, wanted) {
-			t.Fatalf("got %v and %v, want %v", err, with, wanted)
-		}
-	}
-	for range 10 {
-		call(nil)
-	}
-	held := wait(t, l, m)
-	for range 10 {
-		call(limit.ErrLimited)
-	}
-	if err := held.Cancel(t.Context()); err != nil {
-		t.Error(err)
-	}
-	left := func() (n int) {
-		runtime.GC()
-		for _, v := range gone {
-			if v.Value() != nil {
-				n++
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		type key struct{}
+		var gone []weak.Pointer[[64]byte]
+		call := func(wanted error) {
+			v := new([64]byte)
+			gone = append(gone, weak.Make(v))
+			ctx := context.WithValue(t.Context(), key{}, v)
+			p, err := l.Wait(ctx, "k", m, limit.MaxWait(0))
+			if err == nil {
+				err = p.Cancel(ctx)
+			}
+			with := l.With(ctx, "k", m, func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
+			if !errors.Is(err, wanted) || !errors.Is(with, wanted) {
+				t.Fatalf("got %v and %v, want %v", err, with, wanted)
 			}
 		}
-		return n
-	}
-	for end := time.Now().Add(10 * time.Second); left() > 1; time.Sleep(time.Millisecond) { // the stack may have one
-		if time.Now().After(end) {
-			t.Fatalf("the contexts of %d of %d calls are left", left(), len(gone))
+		for range 10 {
+			call(nil)
 		}
-	}
+		held := wait(t, l, m)
+		for range 10 {
+			call(limit.ErrLimited)
+		}
+		if err := held.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		runtime.GC()
+		left := 0
+		for _, v := range gone {
+			if v.Value() != nil {
+				left++
+			}
+		}
+		if left > 1 { // the stack may have one
+			t.Errorf("the contexts of %d of %d calls are left", left, len(gone))
+		}
+	})
 }
 
 // The Limiter closes between the grant of the slot and the beginning of the wait for the

@@ -36,8 +36,17 @@ func (l oneConn) Accept() (net.Conn, error) {
 func (oneConn) Close() error   { return nil }
 func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// serveOne serves one connection, of which it returns the client's side, until end.
-func (s *Server) serveOne() (there net.Conn, end func()) {
+// serveOne serves one connection, of which it returns the client's side, until end. Its app
+// has the routes of add.
+func serveOne(t *testing.T, limits request.Limits, add func(*router.Router)) (there net.Conn, end func()) {
+	t.Helper()
+	host := &request.Host{App: request.App{Name: "main"}}
+	if err := host.SetLimits(limits); err != nil {
+		t.Fatal(err)
+	}
+	routes := router.New(host)
+	add(routes)
+	s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
 	here, there := net.Pipe()
 	l := oneConn{conns: make(chan net.Conn, 1)}
 	l.conns <- &conn{Conn: here, conns: s.conns}
@@ -57,14 +66,9 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				host := &request.Host{App: request.App{Name: "main"}}
-				if err := host.SetLimits(request.Limits{Timeout: timeout}); err != nil {
-					t.Fatal(err)
-				}
-				routes := router.New(host)
-				routes.Post("/", handler)
-				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-				there, end := s.serveOne()
+				there, end := serveOne(t, request.Limits{Timeout: timeout}, func(routes *router.Router) {
+					routes.Post("/", handler)
+				})
 				defer end()
 				began := time.Now()
 				_ = there.SetDeadline(began.Add(time.Hour))
@@ -96,15 +100,13 @@ func TestClientThatDoesNotSendItsBodyIsAnsweredAfterTheTimeout(t *testing.T) {
 // disconnects only after all of it. The heartbeat of the stream would, 15 s later.
 func TestStreamEndsWithItsClientAfterALongBodyThatNobodyHasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := &request.Host{App: request.App{Name: "main"}}
-		routes := router.New(host)
 		over := make(chan struct{})
-		routes.Post("/", func(c *megactx.Ctx) error {
-			defer close(over)
-			return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
+		there, end := serveOne(t, request.Limits{}, func(routes *router.Router) {
+			routes.Post("/", func(c *megactx.Ctx) error {
+				defer close(over)
+				return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
+			})
 		})
-		s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-		there, end := s.serveOne()
 		defer end()
 		const length = 512 << 10
 		go func() {
@@ -128,25 +130,20 @@ func TestStreamMayReadItsRequestForLongerThanTheTimeout(t *testing.T) {
 	for name, before := range map[string]int64{"from its start": 0, "from its second byte": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				host := &request.Host{App: request.App{Name: "main"}}
-				if err := host.SetLimits(request.Limits{Timeout: time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				routes := router.New(host)
-				routes.Post("/", func(c *megactx.Ctx) error {
-					if err := http.NewResponseController(c.Writer()).EnableFullDuplex(); err != nil {
-						return err
-					}
-					if _, err := io.CopyN(io.Discard, c.Request().Body, before); err != nil {
-						return err
-					}
-					return c.SSE(func(s *megactx.Stream) error {
-						rest, err := io.ReadAll(c.Request().Body)
-						return errors.Join(err, s.Send("", rest))
+				there, end := serveOne(t, request.Limits{Timeout: time.Second}, func(routes *router.Router) {
+					routes.Post("/", func(c *megactx.Ctx) error {
+						if err := http.NewResponseController(c.Writer()).EnableFullDuplex(); err != nil {
+							return err
+						}
+						if _, err := io.CopyN(io.Discard, c.Request().Body, before); err != nil {
+							return err
+						}
+						return c.SSE(func(s *megactx.Stream) error {
+							rest, err := io.ReadAll(c.Request().Body)
+							return errors.Join(err, s.Send("", rest))
+						})
 					})
 				})
-				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-				there, end := s.serveOne()
 				defer end()
 				var client sync.WaitGroup
 				defer client.Wait()
@@ -186,26 +183,21 @@ func TestFullDuplexThatLeavesItsRequestEndsTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				host := &request.Host{App: request.App{Name: "main"}}
-				if err := host.SetLimits(request.Limits{Timeout: c.timeout}); err != nil {
-					t.Fatal(err)
-				}
-				routes := router.New(host)
-				routes.Post("/", func(ctx *megactx.Ctx) error {
-					if err := http.NewResponseController(ctx.Writer()).EnableFullDuplex(); err != nil {
-						return err
-					}
-					if _, err := io.CopyN(io.Discard, ctx.Request().Body, c.read); err != nil {
-						return err
-					}
-					return c.answer(ctx)
+				there, end := serveOne(t, request.Limits{Timeout: c.timeout}, func(routes *router.Router) {
+					routes.Post("/", func(ctx *megactx.Ctx) error {
+						if err := http.NewResponseController(ctx.Writer()).EnableFullDuplex(); err != nil {
+							return err
+						}
+						if _, err := io.CopyN(io.Discard, ctx.Request().Body, c.read); err != nil {
+							return err
+						}
+						return c.answer(ctx)
+					})
+					routes.Get("/in", func(*megactx.Ctx) error {
+						t.Error("the rest of a request is served as a request")
+						return nil
+					})
 				})
-				routes.Get("/in", func(*megactx.Ctx) error {
-					t.Error("the rest of a request is served as a request")
-					return nil
-				})
-				s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-				there, end := s.serveOne()
 				defer end()
 				const rest = "GET /in HTTP/1.1\r\nHost: x\r\n\r\n"
 				var client sync.WaitGroup
@@ -229,11 +221,9 @@ func TestFullDuplexThatLeavesItsRequestEndsTheConnection(t *testing.T) {
 // overtakes the answer.
 func TestConnectionIsNotClosedAtOnceUnderALongBodyThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := &request.Host{App: request.App{Name: "main"}}
-		routes := router.New(host)
-		routes.Post("/", func(*megactx.Ctx) error { return megactx.Error(418, "app.teapot", "no coffee") })
-		s := NewServer("main", &Listener{}, routes.Handler(), slog.New(slog.DiscardHandler), host)
-		there, end := s.serveOne()
+		there, end := serveOne(t, request.Limits{}, func(routes *router.Router) {
+			routes.Post("/", func(*megactx.Ctx) error { return megactx.Error(418, "app.teapot", "no coffee") })
+		})
 		defer end()
 		const length = 512 << 10
 		var client sync.WaitGroup
