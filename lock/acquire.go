@@ -282,7 +282,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 	case errors.Is(err, ErrNotAcquired), errors.Is(err, ErrLost):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
 	}
-	return l.unavailable(err, askBound) // the end of a context is a timeout here: that of ctx is above
+	return l.unavailable(err, askBound) // a context that has ended is of a timeout, not ctx
 }
 
 func isContextError(err error) bool {
