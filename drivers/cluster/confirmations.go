@@ -95,15 +95,15 @@ func (l *confirmations) losses() int {
 	return l.lost
 }
 
-// report returns an error about the losses, unless an earlier Flush that began
-// after them has reported them (S28). start is the result of losses at the
-// beginning of this Flush, and complete reports whether the Flush has reached
-// the hub.
+// report returns an error about the losses since the start of this Flush, and the
+// earlier ones that no Flush has reported that began after them (S28). start is the
+// result of losses at the beginning of this Flush, and complete reports whether the
+// Flush has reached the hub.
 func (l *confirmations) report(start int, complete bool) error {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	lost := l.lost - l.reported
+	lost := l.lost - min(l.reported, start)
 	if complete {
 		l.reported = max(l.reported, start)
 	}

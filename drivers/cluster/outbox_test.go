@@ -166,6 +166,7 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 		{"that began before", before, true, true},
 		{"that does not reach the hub", l.losses(), false, true},
 		{"that reaches it", l.losses(), true, true},
+		{"that was under way", before, true, true},
 		{"after that", l.losses(), true, false},
 	} {
 		if err := l.report(flush.start, flush.complete); errors.Is(err, driver.ErrDisconnected) != flush.loss {

@@ -306,17 +306,20 @@ func (l *ledger) state() trouble {
 	return l.trouble
 }
 
-// report returns an error about the losses and denials that no Flush has
-// reported that began after them, or nil (S28). start is their state when this
-// Flush began. The next Flush reports later losses and denials again.
-// incomplete means that this Flush was interrupted; the next one then reports
-// everything again.
+// report returns an error about the losses and denials since the start of this
+// Flush, and the earlier ones that no Flush has reported that began after them, or
+// nil (S28). start is their state when this Flush began. The next Flush reports
+// later losses and denials again. incomplete means that this Flush was interrupted;
+// the next one then reports everything again.
 func (l *ledger) report(start trouble, incomplete bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.trouble.since(l.reported)
-	if !incomplete && start.messages >= l.reported.messages && start.refused >= l.reported.refused {
+	from := l.reported
+	switch {
+	case start.messages < from.messages || start.refused < from.refused:
+		from = start
+	case !incomplete:
 		l.reported = start
 	}
-	return err
+	return l.trouble.since(from)
 }

@@ -266,6 +266,33 @@ func TestADiscardedMessageIsCountedOnce(t *testing.T) {
 	}
 }
 
+// A Flush that is under way at the time of a loss reports it, also if one that began
+// later has reported it before (S28).
+func TestALossIsReportedByEachFlushThatIsUnderWay(t *testing.T) {
+	for name, happens := range map[string]func(*ledger){
+		"loss":   func(l *ledger) { l.discard(1, errors.New("EOF")) },
+		"denial": func(l *ledger) { l.refuse("a", errors.New("denied")) },
+	} {
+		var l ledger
+		before := l.state()
+		happens(&l)
+		after := l.state()
+		for _, flush := range []struct {
+			name     string
+			start    trouble
+			reported bool
+		}{
+			{"that began after it", after, true},
+			{"that was under way", before, true},
+			{"after these", after, false},
+		} {
+			if err := l.report(flush.start, false); (err != nil) != flush.reported {
+				t.Errorf("%s: a Flush %s: %v", name, flush.name, err)
+			}
+		}
+	}
+}
+
 // A Flush goes on after a loss, which it reports: other messages may have to wait for the
 // next connection (S28).
 func TestFlushWaitsForTheMessagesBehindALoss(t *testing.T) {
