@@ -18,7 +18,7 @@ func TestClaimsThatEndedWithoutAReleaseAreForgotten(t *testing.T) {
 	for range 20 * minSweep {
 		c := newClaim(newID())
 		cs.add(c)
-		cs.held(c, ended, false)
+		cs.held(c, ended)
 	}
 	if n := cs.len(); n > 2*minSweep {
 		t.Errorf("%d claims are kept of leases that have ended", n)
@@ -30,7 +30,7 @@ func TestClaimsThatLiveAreKept(t *testing.T) {
 	for range 5 * minSweep {
 		c := newClaim(newID())
 		cs.add(c)
-		cs.held(c, driver.Now().Add(time.Hour), false)
+		cs.held(c, driver.Now().Add(time.Hour))
 	}
 	if n := cs.len(); n != 5*minSweep {
 		t.Errorf("%d claims are kept, want %d", n, 5*minSweep)
@@ -43,7 +43,7 @@ func TestPushBeforeTheReplyIsNotLost(t *testing.T) {
 	if known, news := cs.give("t", award{fence: 7}); !known || !news {
 		t.Errorf("known %v, news %v", known, news)
 	}
-	cs.queued(c, 1, driver.Now(), false)
+	cs.queued(c, 1, driver.Now())
 	select {
 	case <-c.wake:
 	default:
@@ -57,7 +57,7 @@ func TestPushBeforeTheReplyIsNotLost(t *testing.T) {
 func TestClaimThatWasAbandonedTakesNoGrant(t *testing.T) {
 	cs, c := newClaims(), newClaim("t")
 	cs.add(c)
-	cs.queued(c, 1, driver.Now(), false)
+	cs.queued(c, 1, driver.Now())
 	cs.abandon(c)
 	if known, _ := cs.give("t", award{}); known {
 		t.Error("a grant for it has found a taker")
@@ -88,11 +88,11 @@ func TestAnswerToARepeatedRequestRevivesNoClaim(t *testing.T) {
 		"abandoned": func(cs *claims, c *claim) { cs.abandon(c) },
 		"left":      func(cs *claims, _ *claim) { cs.leave("t") },
 		"removed":   func(cs *claims, _ *claim) { cs.remove("t") },
-		"held":      func(cs *claims, c *claim) { cs.held(c, driver.Now().Add(time.Second), false) },
+		"held":      func(cs *claims, c *claim) { cs.held(c, driver.Now().Add(time.Second)) },
 	} {
 		cs, c := newClaims(), newClaim("t")
 		cs.add(c)
-		cs.queued(c, 1, driver.Now(), false)
+		cs.queued(c, 1, driver.Now())
 		if _, _, waits := cs.loosen("t"); !waits {
 			t.Fatal("it does not wait")
 		}
@@ -156,7 +156,7 @@ func TestAPushDuringTheReleaseNeedsNoAnswer(t *testing.T) {
 	cs := newClaims()
 	c := &claim{r: driver.Request{Token: "token", TTL: time.Second}}
 	cs.add(c)
-	cs.held(c, driver.Now().Add(time.Second), false)
+	cs.held(c, driver.Now().Add(time.Second))
 	if got, loose := cs.leave("token"); got != c || loose {
 		t.Errorf("leave = %v, %v, want the claim and no copy on its way", got, loose)
 	}

@@ -178,12 +178,11 @@ func (cs *claims) orphans() []*claim {
 }
 
 // held records until when a claim is live.
-func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
+func (cs *claims) held(c *claim, deadline time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
 	c.epoch, c.entered = cs.epoch, true
-	c.loose = c.loose || loose
 	c.wake = nil
 	delete(cs.waiting, c.r.Token)
 }
@@ -210,18 +209,15 @@ func (cs *claims) repeated(c *claim) {
 }
 
 // queued gives c a place in the queue.
-func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
+func (cs *claims) queued(c *claim, number int64, sent time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	c.wake = make(chan struct{}, 1)
 	if cs.closed {
-		c.wake = make(chan struct{}, 1)
 		c.wake <- struct{}{}
 		return
 	}
-	c.number, c.queuedAt, c.loose = number, sent, c.loose || loose
-	if c.wake == nil {
-		c.wake = make(chan struct{}, 1)
-	}
+	c.number, c.queuedAt = number, sent
 	cs.waiting[c.r.Token] = c
 	if c.award != nil {
 		cs.signalLocked(c)
@@ -234,7 +230,7 @@ func (cs *claims) requeued(c *claim, number int64, sent time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.waiting[c.r.Token] == c {
-		c.number, c.queuedAt, c.loose = number, sent, true
+		c.number, c.queuedAt = number, sent
 	}
 }
 

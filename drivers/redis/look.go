@@ -314,8 +314,7 @@ func explainConnect(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "all sentinels") && (strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH")):
 		hint = "check the options sentinel_username and sentinel_password of the URL"
-	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"),
-		strings.Contains(text, "AUTH"):
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "invalid password"), strings.Contains(text, "AUTH"):
 		hint = "check user and password"
 	case strings.Contains(text, "cluster support disabled"):
 		hint = "this is a single server: use the scheme redis:// (or a Client)"

@@ -88,12 +88,12 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if g, err := p.again(ctx, r); err == nil {
 		return g, nil
 	}
-	c := &claim{name: p.layout.holder(r.Key), r: r, tail: tail("", r.Holder)}
+	c := &claim{name: p.layout.holder(r.Key), r: r, tail: tail("", r.Holder), loose: true}
 	p.claims.add(c)
 	g, err := p.poll(ctx, c)
 	switch {
 	case err == nil:
-		p.claims.held(c, g.Deadline, true)
+		p.claims.held(c, g.Deadline)
 	case errors.Is(err, driver.ErrNotAcquired):
 		p.claims.remove(r.Token)
 	default: // it may have been obtained

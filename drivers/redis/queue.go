@@ -71,7 +71,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		q.claims.repeated(c)
 	}
 	if err == nil && t.status == statusQueued {
-		q.claims.queued(c, t.number, t.sent, t.loose)
+		q.claims.queued(c, t.number, t.sent)
 		q.heartbeater.within(soon(t.left))
 		return driver.Grant{Resized: t.resized}, q.waitOf(c, start, t.resized), nil
 	}
@@ -188,7 +188,7 @@ func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 	}
 	g := t.grant
 	g.Resized, g.Found = t.resized, c.found(t.record)
-	q.claims.held(c, g.Deadline, t.loose)
+	q.claims.held(c, g.Deadline)
 	return g, nil
 }
 
@@ -252,7 +252,7 @@ func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Gr
 		deadline, sure = driver.Deadline(queuedAt, window), !loose
 	}
 	if sure && !c.r.NoRenew && deadline.Sub(driver.Now()) >= comfortable {
-		q.claims.held(c, deadline, loose)
+		q.claims.held(c, deadline)
 		g := c.waited(a.fence, a.slot, deadline)
 		g.Found = c.found(a.record)
 		return g, true, nil
@@ -287,7 +287,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 		return driver.Grant{}, false, nil
 	}
 	deadline := driver.Deadline(o.sent, c.r.TTL)
-	q.claims.held(c, deadline, q.loose(o))
+	q.claims.held(c, deadline)
 	g := c.waited(uint64(a.num(1)), int(a.num(2)), deadline) //nolint:gosec // below 2^53
 	g.Found = c.found(a.text(4))
 	return g, true, nil
