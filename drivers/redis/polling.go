@@ -215,17 +215,22 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 	}
 }
 
+// noBound is the deadline of an attempt of redislock, which without one gives up after
+// the TTL. Each call has a bound of its own. L20
+const noBound = time.Hour
+
 // obtain obtains the key, and then its fences.
 func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	sent := driver.Now()
-	s := scripter{p.caller}
+	ctx, cancel := context.WithTimeout(ctx, noBound)
+	defer cancel()
 	_, err := p.obtainer.Obtain(ctx, c.name, time.Duration(millis(c.r.TTL))*time.Millisecond,
 		&redislock.Options{Token: c.r.Token, Metadata: "{" + c.tail[1:]})
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
 		return driver.Grant{}, errBusy
 	case err != nil:
-		return driver.Grant{}, s.sorted(err)
+		return driver.Grant{}, unavailable(err)
 	}
 	o, err := p.run(ctx, p.scripts.stamp.on(c.name, c.r.Token, digits(c.r.Fences), c.tail))
 	if err != nil {
@@ -304,12 +309,4 @@ func (s scripter) script(ctx context.Context, name, source string, keys []string
 		out.SetVal(o.reply)
 	}
 	return out
-}
-
-// sorted converts an error of redislock or of a context.
-func (scripter) sorted(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("obtain: %w", err)
-	}
-	return unavailable(err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/suite"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // What happens to the server, and what must hold then.
@@ -448,6 +449,25 @@ func command(args ...any) func(*redistest.Server) error {
 	return func(s *redistest.Server) error {
 		_, err := s.Do(args...)
 		return err
+	}
+}
+
+// A request has a bound of its own, which the TTL does not shorten (L20).
+func TestAShortTTLDoesNotShortenARequest(t *testing.T) {
+	t.Parallel()
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{})
+			l := memberOf(t, redis.Config{URL: s.URL(), Engine: engine})
+			must(t, s.Pause())
+			start := time.Now()
+			_, err := l.TryAcquire(t.Context(), "k", lock.TTL(100*time.Millisecond))
+			if took := time.Since(start); !errors.Is(err, lock.ErrUnavailable) || took < driver.CallTimeout*9/10 {
+				t.Errorf("after %v: %v", took, err)
+			}
+			must(t, s.Continue())
+		})
 	}
 }
 
