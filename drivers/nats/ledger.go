@@ -207,15 +207,14 @@ func (l *ledger) release() {
 	})
 }
 
-// cut records that the connection has ended, and returns the messages that may
-// be lost. dropped is the number of those right behind them that no connection will send.
+// cut records that the connection and its writer have ended, and returns the messages
+// that may be lost. dropped is the number of those right behind them that no connection will send.
 func (l *ledger) cut(err error, dropped uint64) (lost sequence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []sequence{l.written, l.handed, l.pinged} {
-		lost.add(p)
-	}
-	l.written, l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, sequence{}, time.Time{}, window{}
+	lost.add(l.handed)
+	lost.add(l.pinged)
+	l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, time.Time{}, window{}
 	l.away = true
 	clear(l.denied)
 	clear(l.denials)

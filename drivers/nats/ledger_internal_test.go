@@ -53,6 +53,22 @@ func TestReportsFailTheRequestsInTheirOrder(t *testing.T) {
 	failed(t, &l, 4, 5)
 }
 
+// A refusal on an earlier connection does not show which requests this one refuses.
+func TestReportsOfAnEndedConnectionFailNoLaterRequest(t *testing.T) {
+	l := ledger{handed: requests("a1")}
+	l.ping()
+	reports(t, &l, "a", 1)
+	failed(t, &l, 1)
+	l.handed = requests("a2")
+	reports(t, &l, "a", 1)
+	l.cut(errors.New("EOF"), 0)
+	l.restart()
+	l.handed = requests("a3", "a4")
+	l.ping()
+	reports(t, &l, "a", 1)
+	failed(t, &l, 4) // the first one was accepted
+}
+
 // The client may report a refusal that came after a PONG before it reports the PONG.
 func TestAReportThatOvertakesAPongIsOfALaterRequest(t *testing.T) {
 	l := ledger{handed: requests("a1")} // accepted

@@ -231,7 +231,7 @@ func (b *Bus) refusePublish(subject string, cause error) {
 func (b *Bus) refuse(t *topic, cause error) {
 	var stood []driver.Sink
 	b.mu.Lock()
-	if t.err != nil || b.topics[t.key] != t {
+	if b.topics[t.key] != t {
 		b.mu.Unlock()
 		return // by an earlier refusal; or it has no member left
 	}

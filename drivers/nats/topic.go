@@ -352,7 +352,7 @@ func (b *Bus) conclude(l *link, topics []*topic, subs []*nats.Subscription) (und
 	}
 	nameless, b.nameless = b.nameless, nil
 	for i, t := range topics {
-		if nameless == nil && t.err == nil && b.topics[t.key] == t {
+		if nameless == nil && b.topics[t.key] == t {
 			b.activate(t, subs[i])
 		} else {
 			undone = append(undone, subs[i])
