@@ -220,6 +220,7 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		"NATS, a Redis":            {[]string{"MEGA_NATS_URL=nats://" + plain.Addr()}, "bus.driver_refused", "A Redis answers at the address of the NATS server"},
 		"NATS, an HTTP server":     {[]string{"MEGA_NATS_URL=nats://" + web.Listener.Addr().String()}, "bus.driver_refused", "An HTTP server answers"},
 		"NATS, nkeys":              {[]string{on("nats", open), "MEGA_NATS_NKEY_FILE=" + seed(t)}, "bus.driver_refused", "nkeys not supported"},
+		"NATS, no credentials":     {[]string{on("nats", open), "MEGA_NATS_CREDS_FILE=" + cert2}, "bus.driver_refused", "no nkey seed found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

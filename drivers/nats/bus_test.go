@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -289,6 +291,8 @@ func TestOpenReturnsTheReason(t *testing.T) {
 		"rpc answers":   {nats.Config{URL: server.URL(), InboxPrefix: "rpc"}, true, "answers"},
 		"raw answers":   {nats.Config{URL: server.URL(), Prefix: "x.", Raw: true, InboxPrefix: "x._INBOX"}, false, "Authorization Violation"},
 		"no such creds": {nats.Config{URL: server.URL(), CredsFile: "missing.creds"}, true, "missing.creds"},
+		"no creds":      {nats.Config{URL: server.URL(), CredsFile: "bus_test.go"}, true, "no nkey seed found"},
+		"no seed":       {nats.Config{URL: server.URL(), NKeyFile: "bus_test.go"}, true, "no nkey seed found"},
 		"no such CA":    {nats.Config{URL: server.URL(), TLS: nats.TLS{CA: "missing.pem"}}, true, "missing.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,6 +305,16 @@ func TestOpenReturnsTheReason(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestATokenAndAnNKeyAreAccepted(t *testing.T) {
+	seed := filepath.Join(t.TempDir(), "seed") // from the documentation, as its public key
+	if err := os.WriteFile(seed, []byte("SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nkey := natstest.Options{Config: "authorization: {users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4}]}"}
+	open(t, nats.Config{URL: natstest.Start(t, nkey).URL(), NKeyFile: seed})
+	open(t, nats.Config{URL: natstest.Start(t, natstest.Options{Token: "secret"}).URL(), Token: "secret"})
 }
 
 func TestForbiddenSubscriptionIsRefused(t *testing.T) {

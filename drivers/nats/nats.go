@@ -207,7 +207,13 @@ func (c Config) options() ([]nats.Option, error) {
 		o = append(o, key)
 	}
 	if c.CredsFile != "" {
-		o = append(o, nats.UserCredentials(c.CredsFile))
+		credentials := nats.UserCredentials(c.CredsFile)
+		var probe nats.Options
+		_ = credentials(&probe) // it sets fields only
+		if _, err := probe.SignatureCB(nil); err != nil {
+			return nil, fmt.Errorf("read the credentials: %w: %w", err, driver.ErrInvalid)
+		}
+		o = append(o, credentials)
 	}
 	secure, err := c.TLS.config()
 	if err != nil {
