@@ -76,8 +76,12 @@ func (e *entry) find(token string) *ticket {
 	return nil
 }
 
+// register makes t a holder or waiter of e, which is in use from now on.
 func (e *entry) register(t *ticket) {
 	t.entry = e
+	if e.pool != nil {
+		e.pool.forgetAt = 0
+	}
 	if e.index != nil {
 		e.index[t.grant.Token] = t
 	} else if e.held+e.queue.len >= indexed {

@@ -328,6 +328,33 @@ func TestTheNewestQuarantineIsTakenOver(t *testing.T) {
 	}
 }
 
+// A pool that was unused between two reports keeps its withdrawn slots like any other
+// (P8).
+func TestAPoolThatIsReportedAgainKeepsItsWithdrawnSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, p := shut(), newProcess()
+		defer tab.Close()
+		for slot, token := range []string{"a", "b"} {
+			l := held("pool", token, uint64(slot+1), slot)
+			l.Pool = &driver.Pool{Prefer: -1, Avoid: -1}
+			if _, err := tab.Restore(l, p.Owner); err != nil {
+				t.Fatal(err)
+			}
+			status := driver.SlotFree
+			if slot == 1 {
+				status = driver.SlotWithdrawn
+			}
+			must(t, tab.Release(&driver.Grant{Key: "pool", Token: token, Handback: &driver.Handback{Status: status}}))
+		}
+		tab.Open()
+		time.Sleep(2 * driver.PoolMemory)
+		s, err := tab.Inspect("pool")
+		if err != nil || len(s.Slots) != 4 || s.Slots[1].Status != driver.SlotWithdrawn {
+			t.Errorf("%+v, %v, want slot 1 withdrawn", s.Slots, err)
+		}
+	})
+}
+
 // A restored grant may be handed on with its next fences, which no other grant gets (L2).
 func TestTheFencesOfARestoredGrantAreTaken(t *testing.T) {
 	for reserved, last := range map[int]uint64{0: 1 << 52, 1: 1 << 52, 17: 1<<52 + 16} {

@@ -123,9 +123,6 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now instant) (
 			return nil, err
 		}
 	}
-	if e.pool != nil {
-		e.pool.forgetAt = 0
-	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
 	if slot >= 0 {
