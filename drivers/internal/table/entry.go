@@ -17,7 +17,7 @@ type entry struct {
 	slots []*ticket // the holders by slot; longer than size while the pool drains
 	held  int       // number of slots that are not nil
 	low   int       // no slot below it is free
-	due   instant   // no holder expires and no rest ends before it; zero if neither will
+	due   instant   // no holder expires and no rest ends before it; zero only if neither will
 	pool  *pool     // the records of the slots; nil for a plain key
 
 	spot  int // of the shard's kept entries
@@ -115,7 +115,7 @@ func (e *entry) settle(now instant) {
 		case now < t.expires:
 			e.dueBy(t.expires)
 		default:
-			e.free(t, now)
+			e.free(t)
 			e.abandoned(t, driver.LeftExpired, now)
 			e.shard.own(t, nil)
 		}
@@ -202,18 +202,12 @@ func (e *entry) put(t *ticket) {
 
 // free takes back the slot of t. The caller must then note the state of the
 // slot, and serve the queue.
-func (e *entry) free(t *ticket, now instant) {
+func (e *entry) free(t *ticket) {
 	slot := t.grant.Slot
 	e.slots[slot] = nil
 	e.low = min(e.low, slot)
 	e.held--
 	delete(e.index, t.grant.Token)
-	if e.held == 0 {
-		e.due = 0
-		if e.pool != nil {
-			e.endRests(now)
-		}
-	}
 }
 
 // freeByForce takes back the slots whose grants f covers.
@@ -222,7 +216,7 @@ func (e *entry) freeByForce(f *driver.Force, now instant) []*ticket {
 	for _, t := range e.slots {
 		if t != nil && f.Covers(&t.grant) {
 			taken = append(taken, t)
-			e.free(t, now)
+			e.free(t)
 			e.abandoned(t, driver.LeftForced, now)
 		}
 	}
@@ -239,7 +233,6 @@ func (e *entry) extend(t *ticket, ttl time.Duration, now instant) {
 // enqueue puts t in its place in the queue.
 func (e *entry) enqueue(t *ticket, now instant) {
 	e.register(t)
-	t.state = queued
 	t.grant.Queued = true
 	e.queue.push(t)
 	e.watch(now)
@@ -296,7 +289,7 @@ func (e *entry) life(t *ticket) time.Duration {
 // watch arms the timer if there are waiters and an expiry, or the end of a rest,
 // before the timer's time (P11).
 func (e *entry) watch(now instant) {
-	if e.queue.len == 0 || e.due == 0 || e.shard.closed {
+	if e.queue.len == 0 || e.due == 0 {
 		return
 	}
 	if e.timerAt != 0 && e.due >= e.timerAt {
@@ -322,9 +315,8 @@ func (s *shard) expire(e *entry, generation uint64) {
 	now := s.clock.now()
 	e.timerAt = 0
 	e.settle(now)
-	if !s.tidy(e, now) {
-		e.watch(now)
-	}
+	e.watch(now)
+	s.tidy(e, now)
 }
 
 // close ends the waiters and stops the timer. Holders keep their grants.

@@ -62,9 +62,8 @@ func (s *shard) disown(o *Owner, free bool, now instant) {
 			continue
 		}
 		e := t.entry
-		e.free(t, now)
+		e.free(t)
 		e.abandoned(t, driver.LeftDied, now)
-		s.recycle(t)
 		e.serve(now)
 		s.tidy(e, now)
 	}

@@ -233,6 +233,10 @@ func TestForceNotifiesTheOwner(t *testing.T) {
 	if _, err := tab.Renew(&g); !errors.As(err, &lost) || lost.By.PID != 7 {
 		t.Errorf("the renewal said %v", err)
 	}
+	// a holder that was not connected at that time reports its grant when it is back
+	if _, err := tab.Restore(table.Lease{Grant: g, Slots: 1, Expires: time.Now().Add(time.Minute)}, a.Owner); !errors.As(err, &lost) || lost.By.PID != 7 {
+		t.Errorf("the report of the grant returns %v", err)
+	}
 }
 
 func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {

@@ -160,14 +160,11 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now instant) {
 		e.abandoned(t, driver.LeftReleased, now)
 		return
 	}
-	r := e.track().record(t.grant.Slot)
+	r := e.pool.record(t.grant.Slot)
 	known := h.Status == driver.SlotFree || h.Status == driver.SlotWithdrawn || h.Status == driver.SlotDirty && h.Left != nil
 	if !known { // also a status of a newer build, which does not show that the slot is clean (P10)
 		r.soil(driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
 		return
-	}
-	if r.status != driver.SlotHeld { // else its grant has recorded the holder
-		r.last = t.holder
 	}
 	r.note, r.strikes = h.Note, h.Strikes
 	switch {

@@ -85,8 +85,7 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now instant) (driver.Gra
 		if other.grant.Fence > l.Grant.Fence {
 			return driver.Grant{}, lost
 		}
-		e.free(other, now)
-		e.abandoned(other, driver.LeftExpired, now)
+		e.free(other)
 		s.gone.add(other.grant.Token, lost, now)
 		s.notify(Lost, other, lost)
 		s.own(other, nil)

@@ -242,7 +242,7 @@ func TestARecordIsNewsOnce(t *testing.T) {
 		outcome driver.Outcome
 		news    bool
 	}{
-		{2, "", true}, {2, "", false}, {2, driver.Failed, true}, {2, driver.Failed, false}, {2, "", false}, {1, driver.Done, false}, {3, "", true},
+		{2, "", true}, {2, "", false}, {2, driver.Failed, true}, {2, driver.Failed, false}, {2, "", false}, {1, driver.Done, false}, {3, "", true}, {4, "", true},
 	} {
 		r := &table.Record{Key: "k", Run: driver.Run{Every: time.Hour, Fence: x.fence, Outcome: x.outcome}}
 		if news := tab.RestoreRun(r); news != x.news {

@@ -142,7 +142,7 @@ func (s *shard) entryFor(r *driver.Request, now instant) *entry {
 	if e != nil && e.pool != nil && s.tidy(e, now) { // P10: the sweeper comes later
 		e = nil
 	}
-	if e == nil || e.idle() {
+	if e == nil {
 		e = s.add(r.Key, r.Slots)
 	}
 	return e
@@ -262,13 +262,11 @@ func (s *shard) release(g *driver.Grant, now instant) error {
 	if t.state == queued {
 		e.withdraw(t, &driver.LostError{Key: g.Key, Cause: driver.Expired})
 	} else {
-		e.free(t, now)
-		if e.pool != nil || g.Handback != nil {
+		e.free(t)
+		if e.pool != nil {
 			e.handedBack(t, g.Handback, now)
 		}
-		if t.owner != nil {
-			s.own(t, nil)
-		}
+		s.own(t, nil)
 		if e.queue.len > 0 {
 			now = s.clock.now() // the caller may have been stopped since it read the clock, and timers are set by this time
 		}
