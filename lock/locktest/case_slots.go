@@ -196,10 +196,12 @@ func cleanDespiteLostReply(e *env) {
 
 func untouchedSlot(e *env) {
 	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(labelled("last")), nil)
 		g := p.take(resting(time.Hour))
 		p.give(g, &driver.Handback{Status: driver.SlotDirty, Left: g.Found.Left})
 		next := p.take()
-		p.finds(next, slot, driver.LeftUnknown)
+		p.finds(next, slot, driver.LeftReleased)
+		e.Want(next.Found.Left.By.Label == "last", "the slot was left by %+v", next.Found.Left.By)
 		p.give(next, &driver.Handback{Status: driver.SlotFree, Note: "warm", Strikes: 1})
 		p.give(p.take(), &driver.Handback{Status: driver.SlotDirty}) // after an unknown outcome, nobody knows how it was found
 		last := p.take()

@@ -52,6 +52,9 @@ func withdrawnPool(e *env) {
 	p := e.pool(2)
 	a, b := p.take(), p.take()
 	p.give(a, withdraw)
+	var busy *driver.NotAcquiredError
+	err := p.refused()
+	e.Want(errors.As(err, &busy) && !busy.Withdrawn && len(busy.Holders) == 1, "the refusal while a slot is in use is %v", err)
 	next := p.member().wait()
 	p.give(b, withdraw)
 	e.Await(next.done, "the waiter")

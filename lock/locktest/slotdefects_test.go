@@ -93,6 +93,13 @@ var slotDefects = []defect{
 			return h
 		})
 	}},
+	{"P5", "forgets who has left an untouched slot", false, func() broken {
+		return handback(func(h *driver.Handback) *driver.Handback {
+			without := *h
+			without.Left = nil
+			return &without
+		})
+	}},
 	{"P6", "grants a dirty slot although a clean one is free", false, func() broken { return broken{acquire: dirtyFirst} }},
 	{"P6", "ignores the quarantine", false, func() broken { return wanting(func(p *driver.Pool) { p.Quarantine = 0 }) }},
 	{"P6", "forgets a slot that rests after a minute", false, func() broken {
@@ -128,6 +135,15 @@ var slotDefects = []defect{
 			}
 			return h
 		})
+	}},
+	{"P8", "takes a busy pool for a withdrawn one", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok && r.Pool != nil {
+				busy.Withdrawn = true
+			}
+			return g, err
+		}}
 	}},
 	{"P8", "lists only keys that are held or waited for", false, func() broken {
 		return broken{list: func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error) {
