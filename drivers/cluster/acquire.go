@@ -80,7 +80,7 @@ func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Gran
 		x.abandon(c)
 		return driver.Grant{}, err
 	}
-	return x.leave(ctx, c, since)
+	return x.leave(ctx, c)
 }
 
 // waitLeft returns the rest of the claim's wait; negative means unlimited. A
@@ -126,7 +126,7 @@ const (
 // at the same moment. Without an answer, the key is busy only if the hub has
 // confirmed it recently. Otherwise the error is the reason why the hub does not
 // answer (L21).
-func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
+func (x *Lock) leave(ctx context.Context, c *claim) (driver.Grant, error) {
 	r := &c.request
 	q := newQuestion(r.Key)
 	defer q.free()
@@ -139,14 +139,10 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 		return g, cause
 	}
 	x.end(c, err)
-	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
-		busy.Waited = time.Since(since)
-		return driver.Grant{}, busy
-	}
-	if !errors.Is(err, driver.ErrLost) && (r.Wait == 0 || !x.confirmedLately(c)) {
+	if errors.Is(err, driver.ErrNotAcquired) || !errors.Is(err, driver.ErrLost) && (r.Wait == 0 || !x.confirmedLately(c)) {
 		return driver.Grant{}, err
 	}
-	return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(since)}
+	return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key}
 }
 
 func (x *Lock) confirmedLately(c *claim) bool {

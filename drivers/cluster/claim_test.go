@@ -291,11 +291,23 @@ func TestWaiterWithoutAnAnswerIsBusyOnlyIfItWasConfirmedLately(t *testing.T) {
 			c.request.Wait = test.wait
 			c.enqueue(&protocol.Decoder{})
 			c.confirmed = c.confirmed.Add(-test.age)
-			_, err := x.leave(t.Context(), c, time.Now())
+			_, err := x.leave(t.Context(), c)
 			if errors.Is(err, driver.ErrNotAcquired) != test.busy || err == nil {
 				t.Errorf("%v, want busy: %v", err, test.busy)
 			}
 		})
+	}
+}
+
+// A request that ends without a lease leaves nothing, here and for the next hub (L8, L18).
+func TestClaimThatHasEndedIsForgotten(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused": &driver.NotAcquiredError{}, "barred": &driver.LostError{}, "not answered": errHubGone, "cancelled": context.Canceled,
+	} {
+		x, c := newClaim(t, driver.Now())
+		if x.end(c, err); len(x.claims) != 0 {
+			t.Errorf("%s: the claim is still there", name)
+		}
 	}
 }
 

@@ -148,7 +148,7 @@ func (p *polling) poll(ctx context.Context, c *claim) (driver.Grant, error) {
 			left = min(left, c.r.Wait-time.Since(start))
 		}
 		if left <= 0 {
-			return driver.Grant{}, p.busy(ctx, c, err, time.Since(start))
+			return driver.Grant{}, p.busy(ctx, c, err)
 		}
 		if err := p.pause(ctx, left/2+rand.N(left/2+1)); err != nil { //nolint:gosec // not a secret
 			return driver.Grant{}, err
@@ -171,11 +171,11 @@ func (p *polling) pause(ctx context.Context, d time.Duration) error {
 
 // busy returns the error at the end of the wait. last is the result of the last
 // attempt: without an answer, the key may have been obtained.
-func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Duration) error {
+func (p *polling) busy(ctx context.Context, c *claim, last error) error {
 	if !errors.Is(last, errBusy) {
 		return last
 	}
-	e := &driver.NotAcquiredError{Key: c.r.Key, Waited: waited}
+	e := &driver.NotAcquiredError{Key: c.r.Key}
 	if s, err := p.Inspect(ctx, c.r.Key); err == nil {
 		e.Holders = s.InTheWay()
 	}

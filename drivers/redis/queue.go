@@ -108,10 +108,10 @@ func (q *queue) turnAway(ctx context.Context, c *claim, t tried, start time.Time
 			return err
 		}
 	}
-	if err := c.refused(t, time.Since(start)); err != nil {
+	if err := c.refused(t); err != nil {
 		return err
 	}
-	return &driver.NotAcquiredError{Key: c.r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull, Resized: t.resized}
+	return &driver.NotAcquiredError{Key: c.r.Key, Holders: t.holders, Full: t.status == statusFull, Resized: t.resized}
 }
 
 // The first number of what acquire answers.
@@ -205,13 +205,13 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 		q.inbox.lead(ctx, until, c)
 		select {
 		case <-c.wake:
-			g, ok, err := q.woken(ctx, c, start)
+			g, ok, err := q.woken(ctx, c)
 			if ok || err != nil {
 				g.Resized = resized
 				return g, resizing(err, resized)
 			}
 		case <-over:
-			return driver.Grant{}, resizing(q.withdraw(c, time.Since(start)), resized)
+			return driver.Grant{}, resizing(q.withdraw(c), resized)
 		case <-ctx.Done():
 			if driver.Paused(ctx) {
 				return driver.Grant{}, driver.ErrPaused
@@ -232,7 +232,7 @@ func resizing(err error, before int) error {
 
 // woken handles a wake-up, and reports whether it is a grant that may be
 // entered.
-func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Grant, bool, error) {
+func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error) {
 	a, queuedAt, loose, closed := q.claims.awarded(c)
 	if closed {
 		return driver.Grant{}, false, q.withdrawClosed(c)
@@ -242,7 +242,7 @@ func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Gr
 	}
 	if a.refusal != nil {
 		q.claims.remove(c.r.Token)
-		return driver.Grant{}, false, c.refused(*a.refusal, time.Since(start))
+		return driver.Grant{}, false, c.refused(*a.refusal)
 	}
 	deadline := driver.Deadline(a.sent, a.left)
 	sure := true

@@ -159,10 +159,10 @@ func oneLine(s string) string {
 
 // refused returns the error of a request that the state of the pool refuses, or
 // the loss of a grant that was forced before its push arrived.
-func (c *claim) refused(t tried, waited time.Duration) error {
+func (c *claim) refused(t tried) error {
 	switch t.status {
 	case statusWithdrawn:
-		return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Withdrawn: true, Resized: t.resized}
+		return &driver.NotAcquiredError{Key: c.r.Key, Withdrawn: true, Resized: t.resized}
 	case statusSize:
 		return &driver.PoolSizeError{Key: c.r.Key, Size: t.resized, Asked: c.r.Slots}
 	case statusBarred:

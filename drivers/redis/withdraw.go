@@ -9,12 +9,12 @@ import (
 )
 
 // withdraw leaves the queue at the end of the wait, and returns the holders.
-func (q *queue) withdraw(c *claim, waited time.Duration) error {
+func (q *queue) withdraw(c *claim) error {
 	a, err := q.leave(context.Background(), c, q.claims.remove(c.r.Token), driver.CallTimeout)
 	if err != nil {
 		return err
 	}
-	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
+	return &driver.NotAcquiredError{Key: c.r.Key, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
 }
 
 // leave withdraws the request of c and returns the answer. The caller has removed the

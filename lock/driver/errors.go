@@ -34,7 +34,7 @@ var (
 // NotAcquiredError is an ErrNotAcquired with the holders that were in the way.
 type NotAcquiredError struct {
 	Key      string
-	Waited   time.Duration // of a call for several keys: for this one
+	Waited   time.Duration // set by the front; of a call for several keys: for this one
 	Holders  []Holding     // the known holders, at most 16; none if only waiters are ahead
 	Position int           // in the queue when it was left, from 1; 0 if never queued or not known
 	Full     bool          // the queue of the key had MaxTickets tickets

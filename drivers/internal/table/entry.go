@@ -331,10 +331,9 @@ func (e *entry) close() {
 
 // busy returns the error with the holders ahead of t, or ahead of a request
 // that does not wait if t is nil.
-func (e *entry) busy(t *ticket, since, now instant, cause error) *driver.NotAcquiredError {
+func (e *entry) busy(t *ticket, now instant, cause error) *driver.NotAcquiredError {
 	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
 	if t != nil {
-		err.Waited = now.sub(since)
 		err.Position = e.queue.position(t)
 		err.Resized = t.grant.Resized
 	}

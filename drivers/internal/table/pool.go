@@ -225,7 +225,7 @@ func (e *entry) heal(slot int, by driver.Holder, now instant) {
 // refuseAll refuses the waiters of a pool without a slot in circulation (P8).
 func (e *entry) refuseAll(now instant) {
 	for e.queue.len > 0 {
-		e.refuse(e.queue.head, e.busy(e.queue.head, now, now, nil))
+		e.refuse(e.queue.head, e.busy(e.queue.head, now, nil))
 	}
 }
 

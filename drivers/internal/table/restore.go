@@ -157,7 +157,7 @@ func (e *entry) refuseHasty(now instant) {
 	for t := e.queue.head; t != nil; t = next {
 		next = t.next
 		if t.hasty {
-			e.refuse(t, e.busy(t, now, now, nil))
+			e.refuse(t, e.busy(t, now, nil))
 		}
 	}
 }

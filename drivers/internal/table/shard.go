@@ -170,7 +170,7 @@ func (e *entry) refusal(r *driver.Request, resized int, now instant) error {
 	if r.Wait != 0 && !withdrawn && !full {
 		return nil
 	}
-	err := e.busy(nil, now, now, nil)
+	err := e.busy(nil, now, nil)
 	err.Full, err.Resized = full && !withdrawn, resized
 	return err
 }
@@ -191,12 +191,12 @@ func (s *shard) wait(ctx context.Context, t *ticket, since instant, wait time.Du
 			return driver.Grant{}, driver.ErrPaused
 		}
 	}
-	return s.leave(t, since, ctx.Err())
+	return s.leave(t, ctx.Err())
 }
 
 // leave ends the wait of t and returns its outcome. A grant that arrived at the
 // same instant as the end of the wait is not lost: leave returns it.
-func (s *shard) leave(t *ticket, since instant, cause error) (driver.Grant, error) {
+func (s *shard) leave(t *ticket, cause error) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch t.state {
@@ -207,7 +207,7 @@ func (s *shard) leave(t *ticket, since instant, cause error) (driver.Grant, erro
 	}
 	e := t.entry
 	now := s.clock.now()
-	err := e.busy(t, since, now, cause)
+	err := e.busy(t, now, cause)
 	if t.calls--; t.calls == 0 {
 		e.withdraw(t, err)
 		s.tidy(e, now)
@@ -227,7 +227,7 @@ func (s *shard) giveUp(key, token string, now instant) (driver.Grant, error) {
 		return t.grant, nil
 	}
 	e := t.entry
-	err := e.busy(t, now, now, nil)
+	err := e.busy(t, now, nil)
 	e.withdraw(t, err)
 	s.tidy(e, now)
 	return driver.Grant{}, err
