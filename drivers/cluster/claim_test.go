@@ -295,7 +295,32 @@ func TestWaiterWithoutAnAnswerIsBusyOnlyIfItWasConfirmedLately(t *testing.T) {
 			if errors.Is(err, driver.ErrNotAcquired) != test.busy || err == nil {
 				t.Errorf("%v, want busy: %v", err, test.busy)
 			}
+			if len(x.claims) != 0 { // it would be queued again at the next hub (L8)
+				t.Error("the claim is still there")
+			}
 		})
+	}
+}
+
+// A grant that the hub has made just before it reads that the waiter gives up is the
+// answer to that, and is not lost.
+func TestGrantAtTheEndOfAWaitIsKept(t *testing.T) {
+	x, c := newClaim(t, driver.Now())
+	silentHub(t, x)
+	c.enqueue(&protocol.Decoder{})
+	left := make(chan error, 1)
+	var g driver.Grant
+	go func() {
+		var err error
+		g, err = x.leave(context.WithoutCancel(t.Context()), c)
+		left <- err
+	}()
+	f := protocol.Begin(protocol.LockAnswer).Uint(asks(t, x, 0)).Byte(protocol.VerdictDone)
+	protocol.AddGrant(f, &driver.Grant{Fence: 7, Deadline: driver.Now(), Queued: true}, x.clock)
+	d := protocol.NewDecoder(f.Body())
+	x.answer(&d)
+	if err := <-left; err != nil || g.Fence != 7 || len(x.claims) != 1 {
+		t.Errorf("%+v, %v, want the grant of fence 7", g, err)
 	}
 }
 
