@@ -69,6 +69,16 @@ func TestEachExpiryIsSweptByItself(t *testing.T) {
 				grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: life - driver.PoolMemory, Pool: &driver.Pool{Prefer: -1, Avoid: -1}})
 			}, keysOf,
 		},
+		"healed slots": {
+			func(t *testing.T, tab *Table, key string, life time.Duration) {
+				g := grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: time.Minute, Pool: &driver.Pool{Prefer: -1, Avoid: -1}})
+				g.Handback = &driver.Handback{Status: driver.SlotWithdrawn}
+				if err := tab.Release(&g); err != nil {
+					t.Fatal(err)
+				}
+				time.AfterFunc(life-driver.PoolMemory, func() { _ = tab.Heal(key, 0, driver.Holder{}) })
+			}, keysOf,
+		},
 		"cooldowns": {
 			func(t *testing.T, tab *Table, key string, life time.Duration) {
 				g := grantFor(t, tab, driver.Request{Key: key, Token: key, TTL: time.Hour})
