@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 
@@ -108,5 +109,32 @@ func TestEventsThatAreGivenBackInVainAreCountedOnce(t *testing.T) {
 	}
 	if first, second := sinks[0].lost.Load(), sinks[1].lost.Load(); first+second != 3 {
 		t.Errorf("%d and %d events are told to be lost, want 3", first, second)
+	}
+}
+
+// A question that cannot be sent is answered at once, and not kept: nothing else would
+// answer it.
+func TestQuestionOnALineThatHasEndedIsAnswered(t *testing.T) {
+	here, there := net.Pipe()
+	must(t, there.Close())
+	line := protocol.NewLine(here)
+	line.Close()
+	var s syncs
+	answered := make(chan error, 1)
+	s.begin(line, func(err error) { answered <- err })
+	for name, answer := range map[string]func() error{
+		"begin": func() error {
+			select {
+			case err := <-answered:
+				return err
+			default:
+				return nil
+			}
+		},
+		"wait": func() error { return s.wait(t.Context(), line) },
+	} {
+		if err := answer(); !errors.Is(err, driver.ErrDisconnected) || len(s.waiting) != 0 {
+			t.Errorf("%s: %v, %d questions are kept", name, err, len(s.waiting))
+		}
 	}
 }
