@@ -45,6 +45,26 @@ func stateIn(t *testing.T, h *Hub, key string) driver.State {
 	return s
 }
 
+// The requests of a driver that is closed leave the queue, although its process stays
+// connected; its leases stay (L8, L17).
+func TestClosedDriverOfLocksLeavesTheQueue(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _, waited := holdAndWait(t, h, lockerOf(t, h))
+	eventually(t, "the answer that it is queued", func() bool {
+		n.lock.mu.Lock()
+		defer n.lock.mu.Unlock()
+		return len(n.lock.asked) == 0
+	})
+	must(t, n.Lock().Close(t.Context()))
+	if err := <-waited; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+	eventually(t, "the end of its wait at the hub", func() bool { return len(stateIn(t, h, "wanted").Waiters) == 0 })
+	if held := stateIn(t, h, "held").Holders; len(held) != 1 {
+		t.Errorf("its lease is gone: %+v", held)
+	}
+}
+
 // Whoever is cut off by its hub is not dead.
 func TestAClientThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
 	h := newHub(t, HubConfig{})
