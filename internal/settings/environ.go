@@ -79,7 +79,7 @@ func (sc *schema) readEnviron(env environment) *layer {
 // case. Other variables in lower case belong to other programs.
 func (sc *schema) isLowerCase(name string) bool {
 	upper := strings.ToUpper(name)
-	if name == upper || !strings.HasPrefix(upper, prefix) || strings.HasPrefix(name, prefix) {
+	if !strings.HasPrefix(upper, prefix) || strings.HasPrefix(name, prefix) {
 		return false
 	}
 	_, key := sc.keyOf(upper)

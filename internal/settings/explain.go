@@ -44,9 +44,6 @@ func (c *Config) Explain(key string) (Explanation, error) {
 		Default: f.parse(c.defaults[key]).masked().Text, Variable: EnvName(key), Legal: slices.Concat(f.Enum, f.Schemes), Min: f.Min, Max: f.Max, Like: f.Like,
 		Required: f.Required, Live: f.Live, Secret: f.Type == reflect.TypeFor[config.Secret](),
 	}
-	if f.Inherits == "" {
-		return e, nil
-	}
 	if own.Origin.Layer == "" {
 		e.Inherits = f.Inherits
 	} else if below, _ := c.lookup(f.Inherits); !below.Origin.IsDefault() {

@@ -458,7 +458,7 @@ var mistakes = []mistake{
 	{yamlFile, "limits: {small: 256}\n", "config.invalid", `"256" is out of the range of uint8`},
 	{yamlFile, "limits: {small: -1}\n", "config.invalid", `"-1" is out of the range of uint8`},
 	{yamlFile, "limits: {small: 201}\n", "config.invalid", `201 is more than 200`},
-	{jsonFile, `{"limits": {"big": 1e-1}}`, "config.invalid", "is not a whole number"},
+	{jsonFile, `{"limits": {"big": 1e-5}}`, "config.invalid", "is not a whole number"},
 	{jsonFile, `{"limits": {"big": 1e300}}`, "config.invalid", "is not a whole number"},
 	{yamlFile, "limits: {rate: .inf}\n", "config.invalid", "is not a number"},
 	{yamlFile, "limits: {rate: 0.01}\n", "config.invalid", "less than 0.1"},

@@ -74,8 +74,8 @@ func (f field) check(v Value) (Value, error) {
 	return v, f.set(v.parsed, v)
 }
 
-// set assigns v to the field to. Empty text was set on purpose; it means the
-// zero value, if the key may be empty.
+// set assigns v to the field to, which is zero. Empty text was set on purpose; it
+// means the zero value, if the key may be empty.
 func (f field) set(to reflect.Value, v Value) error {
 	if familyOf(f.Type) == listFamily {
 		return f.setList(to, v.list)
@@ -99,7 +99,6 @@ func (f field) set(to reflect.Value, v Value) error {
 
 func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) error {
 	if v.Text == "" && !f.measured() {
-		to.SetZero()
 		return nil
 	}
 	if _, ok := u.(*config.URL); ok && !notation.IsURL(v.Text) {
@@ -334,11 +333,8 @@ func less(a, b reflect.Value) bool {
 	return a.Int() < b.Int()
 }
 
-// magnitude returns the value of a bound.
+// magnitude returns the value of a bound, or an error if there is none.
 func (f field) magnitude(bound string) (reflect.Value, error) {
-	if bound == "" {
-		return reflect.Value{}, errors.New("there is no bound")
-	}
 	f.Min, f.Max = "", ""
 	v := reflect.New(f.Type).Elem()
 	return v, f.set(v, Value{Text: bound})

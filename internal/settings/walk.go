@@ -202,7 +202,7 @@ func (f field) mismatch(n node) error {
 		}
 	case family == boolFamily:
 		m.Hint = boolHint(n.text)
-	case (family == intFamily || family == floatFamily) && n.kind == textKind:
+	case n.kind == textKind: // in the place of a number
 		if _, err := f.check(f.parse(n.text)); err == nil {
 			m.Hint = "write it without quotes"
 		}
