@@ -103,6 +103,32 @@ func TestOnPrimaryThatLosesItsLockFailsTheBoot(t *testing.T) {
 	}
 }
 
+// The function may still change the data that another node would migrate.
+func TestOnPrimaryThatDoesNotReturnKeepsItsLock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	leave := make(chan struct{})
+	returned := make(chan struct{})
+	t.Cleanup(func() {
+		close(leave)
+		<-returned
+	})
+	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
+	f := fail(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate it", func(context.Context) {
+		<-leave
+		close(returned)
+	}, mega.Budget(100*time.Millisecond))))
+	if f.Code != "boot.hook_overrun" {
+		t.Errorf("it failed with %v", f)
+	}
+	p, _ = process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
+	locker := make(chan *lock.Locker, 1)
+	start(t, p, mega.App("main", mega.Routes(hello)), mega.OnStart("take the locker", func(l *lock.Locker, _ context.Context) { locker <- l }))
+	if _, err := (<-locker).TryAcquire(t.Context(), migrateKey); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("another node got %v", err)
+	}
+}
+
 // Without a server, locks end at the node, and so does OnPrimary.
 func TestOnPrimaryRunsOnEachNodeByItselfWithoutASharedServer(t *testing.T) {
 	p, _ := process()

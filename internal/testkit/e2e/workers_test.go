@@ -641,6 +641,43 @@ func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 	}
 }
 
+// A restart may last for minutes. A reload meanwhile applies to all processes.
+func TestReloadReachesAWorkerThatStarts(t *testing.T) {
+	dir := t.TempDir()
+	file, done := filepath.Join(dir, "mega.config.yaml"), filepath.Join(dir, "done")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(done, "")
+	write(file, "cluster: {workers: 2}\nlog: {level: info}\nlock: {ttl: 20s}\n")
+	c := startChild(t, "migrating", "MEGA_CONFIG="+file, "MIGRATIONS="+dir)
+	report := c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := os.Remove(done); err != nil {
+		t.Fatal(err)
+	}
+	write(file, "cluster: {workers: 2}\nlog: {level: info}\nlock: {ttl: 30s}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "migrating", 2)
+	write(file, "cluster: {workers: 2}\nlog: {level: debug}\nlock: {ttl: 40s}\n")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration changed", 2) // in the old workers
+	write(done, "")
+	c.await(t, "worker restart finished", 1)
+	for _, w := range c.records("worker ready")[2:] {
+		if got := c.setting(t, report, w.Worker); got["log.level"] != "debug" || got["lock.ttl"] != "30s" {
+			t.Errorf("worker %d has %v", w.Worker, got)
+		}
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // The folder of a release is often replaced as a whole. SIGHUP and SIGUSR2 read the
 // same files then.
 func TestNewWorkersReadTheFolderThatHasReplacedTheirs(t *testing.T) {
