@@ -20,15 +20,7 @@ type phase struct {
 }
 
 // end ends the phase, and reports whether it was the first call.
-func (p *phase) end() (first bool) { return p.lazy.End(p.cause()) }
-
-// cause returns the cause of a phase that ended in time.
-func (p *phase) cause() error {
-	if p.until == 0 {
-		return errReleased
-	}
-	return context.Canceled
-}
+func (p *phase) end() (first bool) { return p.lazy.End(errReleased) }
 
 func (p *phase) Deadline() (time.Time, bool) {
 	if p.until == 0 {
@@ -76,7 +68,7 @@ func (p *phase) innerContext() *lazyctx.Inner {
 	if in := p.lazy.Inner(); in != nil {
 		return in
 	}
-	return p.lazy.Use(p.open(), p.cause())
+	return p.lazy.Use(p.open(), errReleased)
 }
 
 func (p *phase) open() *lazyctx.Inner {
