@@ -41,6 +41,15 @@ func TestProgramOfRunsEndsWhenTheyHaveReturned(t *testing.T) {
 	}
 }
 
+func TestProgramOfRunsReportsAFailedShutdown(t *testing.T) {
+	p, stderr := process()
+	logOut := func(context.Context) error { return errors.New("no line") }
+	status := boot.Main(t.Context(), p, mega.App("main", mega.Run("import", returning), mega.OnStop("log out", logOut)))
+	if status != failure.ExitCut || !strings.Contains(stderr.String(), "no line") {
+		t.Errorf("exit status %d, want %d:\n%s", status, failure.ExitCut, stderr)
+	}
+}
+
 func TestProgramOfRunsEndsWithTheErrorOfOne(t *testing.T) {
 	p, _ := process()
 	failing := func(context.Context) error { return errors.New("no file") }

@@ -410,6 +410,23 @@ func TestDeathOfAWorkerDuringItsRestartIsLoggedAtOnce(t *testing.T) {
 	}
 }
 
+func TestProgramWhoseWorkerCutsARequestOffEndsWithAnError(t *testing.T) {
+	c := startWorkers(t, "stuck", "2", "MEGA_SHUTDOWN_TIMEOUT=1s")
+	url := "http://" + c.await(t, "boot.report", 1)[0].address()
+	go func() {
+		if w, err := http.Get(url); err == nil {
+			_ = w.Body.Close()
+		}
+	}()
+	defer http.DefaultClient.CloseIdleConnections()
+	c.until(t, "in request")
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	if all := c.records("stopped with errors"); status != 1 || !slices.ContainsFunc(all, func(r record) bool { return r.Worker == 0 }) {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 func TestSecondSignalEndsWorkersAtOnceWithTheirStacks(t *testing.T) {
 	c := startWorkers(t, "stuck", "2")
 	report, workers := c.await(t, "boot.report", 1)[0], c.await(t, "worker ready", 2)
