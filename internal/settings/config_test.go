@@ -350,7 +350,9 @@ type mode string
 func TestOneSectionMayBeAskedForTwiceButNotAsTwoTypes(t *testing.T) {
 	type other struct{}
 	same := settings.Section{Name: "database", Type: reflect.TypeFor[database](), Site: "a.go:1"}
-	if _, err := settings.Load(settings.Source{Sections: []settings.Section{same, same}}); err != nil {
+	again := same
+	again.App = "web"
+	if _, err := settings.Load(settings.Source{Apps: []string{"web"}, Sections: []settings.Section{same, again}}); err != nil {
 		t.Errorf("the same section twice: %v", err)
 	}
 	differs := settings.Section{Name: "database", Type: reflect.TypeFor[other](), Site: "b.go:2"}

@@ -208,9 +208,6 @@ func (sc *schema) addSection(sec Section) Problems {
 	} else if err := sc.checkSection(sec); err != nil {
 		return sec.problem(err)
 	}
-	if slices.ContainsFunc(sc.sections, func(s Section) bool { return s.Name == sec.Name && s.App == sec.App }) {
-		return nil
-	}
 	sc.sections = append(sc.sections, sec)
 	p := sc.addStruct(sec.Type, []string{sec.Name})
 	if sec.App != "" {
