@@ -108,16 +108,9 @@ func TestOnPrimaryThatDoesNotReturnKeepsItsLock(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	leave := make(chan struct{})
-	returned := make(chan struct{})
-	t.Cleanup(func() {
-		close(leave)
-		<-returned
-	})
+	defer close(leave)
 	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
-	f := fail(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate it", func(context.Context) {
-		<-leave
-		close(returned)
-	}, mega.Budget(100*time.Millisecond))))
+	f := fail(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate it", func(context.Context) { <-leave }, mega.Budget(100*time.Millisecond))))
 	if f.Code != "boot.hook_overrun" {
 		t.Errorf("it failed with %v", f)
 	}
