@@ -211,7 +211,7 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 // goes on with that hub. A loss is reported by each running Flush, and by those
 // that begin until one of them has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
-	start := b.out.confirmations.losses()
+	all, reported := b.out.confirmations.losses()
 	for {
 		if b.closed.Load() {
 			return driver.ErrClosed
@@ -231,7 +231,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 				err = nil // the hub has all of them
 			}
 		}
-		return errors.Join(b.out.confirmations.report(start, complete), err)
+		return errors.Join(b.out.confirmations.report(all, reported, complete), err)
 	}
 }
 

@@ -87,25 +87,25 @@ func (l *confirmations) confirm(line *protocol.Line, given tally, asked bool) {
 	}
 }
 
-// losses returns how many events may have been lost so far.
-func (l *confirmations) losses() int {
+// losses returns how many events may have been lost so far, and how many of these were
+// reported.
+func (l *confirmations) losses() (all, reported int) {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return l.lost
+	return l.lost, l.reported
 }
 
-// report returns an error about the losses since the start of this Flush, and the
-// earlier ones that no Flush has reported that began after them (S28). start is the
-// result of losses at the beginning of this Flush, and complete reports whether the
-// Flush has reached the hub.
-func (l *confirmations) report(start int, complete bool) error {
+// report returns an error about the losses that were not reported when this Flush began
+// (S28). all and reported are the results of losses at that time, and complete reports
+// whether the Flush has reached the hub.
+func (l *confirmations) report(all, reported int, complete bool) error {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	lost := l.lost - min(l.reported, start)
+	lost := l.lost - reported
 	if complete {
-		l.reported = max(l.reported, start)
+		l.reported = max(l.reported, all)
 	}
 	if lost == 0 {
 		return nil

@@ -147,7 +147,12 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 		l.add(10)
 	}
 	b.out.mu.Unlock()
-	before := l.losses()
+	type flush struct{ all, reported int }
+	begin := func() (f flush) {
+		f.all, f.reported = l.losses()
+		return f
+	}
+	before := begin()
 	l.confirm(line, tally{1, 10}, false)
 	l.confirm(line, tally{}, false)         // a late answer
 	l.confirm(earlier, tally{3, 30}, false) // of another line
@@ -157,21 +162,21 @@ func TestLossIsReportedUntilALaterFlushHasReachedTheHub(t *testing.T) {
 	if again := b.out.cut(); again != (tally{}) {
 		t.Errorf("lost once more: %+v", again)
 	}
-	for _, flush := range []struct {
+	after := begin()
+	for _, x := range []struct {
 		name     string
-		start    int
+		flush    flush
 		complete bool
-		loss     bool
 	}{
-		{"that began before", before, true, true},
-		{"that does not reach the hub", l.losses(), false, true},
-		{"that reaches it", l.losses(), true, true},
-		{"that was under way", before, true, true},
-		{"after that", l.losses(), true, false},
+		{"that began before", before, true}, {"that does not reach the hub", after, false}, {"that reaches it", after, true},
+		{"that was under way at the loss", before, true}, {"that was under way at the report", after, true},
 	} {
-		if err := l.report(flush.start, flush.complete); errors.Is(err, driver.ErrDisconnected) != flush.loss {
-			t.Errorf("a Flush %s: %v", flush.name, err)
+		if err := l.report(x.flush.all, x.flush.reported, x.complete); !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("a Flush %s: %v", x.name, err)
 		}
+	}
+	if all, reported := l.losses(); l.report(all, reported, true) != nil {
+		t.Error("a later Flush reports the loss again")
 	}
 }
 

@@ -298,27 +298,22 @@ func (l *ledger) isAway() bool {
 	return l.away
 }
 
-// state returns the losses and denials so far.
-func (l *ledger) state() trouble {
+// state returns the losses and denials so far, and those that were reported.
+func (l *ledger) state() (all, reported trouble) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.trouble
+	return l.trouble, l.reported
 }
 
-// report returns an error about the losses and denials since the start of this
-// Flush, and the earlier ones that no Flush has reported that began after them, or
-// nil (S28). start is their state when this Flush began. The next Flush reports
-// later losses and denials again. incomplete means that this Flush was interrupted;
-// the next one then reports everything again.
-func (l *ledger) report(start trouble, incomplete bool) error {
+// report returns an error about the losses and denials that were not reported when this
+// Flush began, or nil (S28). start and reported are the results of state at that time.
+// The next Flush reports later losses and denials again. incomplete means that this Flush
+// was interrupted; the next one then reports everything again.
+func (l *ledger) report(start, reported trouble, incomplete bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := l.reported
-	switch {
-	case start.messages < from.messages || start.refused < from.refused:
-		from = start
-	case !incomplete:
+	if !incomplete && start.messages >= l.reported.messages && start.refused >= l.reported.refused {
 		l.reported = start
 	}
-	return l.trouble.since(from)
+	return l.trouble.since(reported)
 }

@@ -149,11 +149,11 @@ func TestAMessageThatIsDiscardedIsReported(t *testing.T) {
 	cause := errors.New("too large")
 	asked, event := item{kind: driver.Request, special: &special{m: driver.Message{ID: 7}}}, item{size: 3}
 	w.discard(&asked, cause)
-	if !asked.skip || !errors.Is(c.failed[7], cause) || c.lost != 0 || b.ledger.state().messages != 0 {
+	if !asked.skip || !errors.Is(c.failed[7], cause) || c.lost != 0 || b.ledger.trouble.messages != 0 {
 		t.Errorf("a request: skipped %v, failed %v, %d lost", asked.skip, c.failed, c.lost)
 	}
 	w.discard(&event, cause)
-	if !event.skip || len(c.failed) != 1 || c.lost != 1 || b.ledger.state() != (trouble{messages: 1, bytes: 3, err: cause}) {
+	if !event.skip || len(c.failed) != 1 || c.lost != 1 || b.ledger.trouble != (trouble{messages: 1, bytes: 3, err: cause}) {
 		t.Errorf("an event: skipped %v, failed %v, %d lost", event.skip, c.failed, c.lost)
 	}
 }
