@@ -145,9 +145,9 @@ func (b *Bus) notify(call func(driver.Front)) {
 // or a refusal is reported by every Flush that is in progress, and by each later Flush
 // until one of these has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
-	start, reported := b.ledger.state()
+	all, reported := b.ledger.state()
 	err := b.settle(ctx)
-	return errors.Join(b.ledger.report(start, reported, err != nil), err)
+	return errors.Join(b.ledger.report(all, reported, err != nil), err)
 }
 
 // settle waits until the server has confirmed everything that was accepted before. If

@@ -306,14 +306,14 @@ func (l *ledger) state() (all, reported trouble) {
 }
 
 // report returns an error about the losses and denials that were not reported when this
-// Flush began, or nil (S28). start and reported are the results of state at that time.
-// The next Flush reports later losses and denials again. incomplete means that this Flush
-// was interrupted; the next one then reports everything again.
-func (l *ledger) report(start, reported trouble, incomplete bool) error {
+// Flush began, or nil (S28). all and reported are the results of state at that time. The
+// next Flush reports later losses and denials again. incomplete means that this Flush was
+// interrupted; the next one then reports everything again.
+func (l *ledger) report(all, reported trouble, incomplete bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !incomplete && start.messages >= l.reported.messages && start.refused >= l.reported.refused {
-		l.reported = start
+	if !incomplete && all.messages >= l.reported.messages && all.refused >= l.reported.refused {
+		l.reported = all
 	}
 	return l.trouble.since(reported)
 }

@@ -293,15 +293,15 @@ func TestALossIsReportedByEachFlushThatIsUnderWay(t *testing.T) {
 		before, none := l.state()
 		happens(&l)
 		after, _ := l.state()
-		for during, start := range map[string]trouble{"loss": before, "report": after} {
+		for during, all := range map[string]trouble{"loss": before, "report": after} {
 			if err := l.report(after, none, false); err == nil {
 				t.Errorf("%s: the first Flush does not report it", name)
 			}
-			if err := l.report(start, none, false); err == nil {
+			if err := l.report(all, none, false); err == nil {
 				t.Errorf("%s: a Flush that was under way at the %s does not report it", name, during)
 			}
 		}
-		if start, reported := l.state(); l.report(start, reported, false) != nil {
+		if all, reported := l.state(); l.report(all, reported, false) != nil {
 			t.Errorf("%s: a later Flush reports it again", name)
 		}
 	}
